@@ -1,0 +1,129 @@
+// Package binaries finds or builds the programs of the test cluster: the
+// control planes of Kubernetes and KubeVirt, and kwok. They are built from the
+// nested Go modules under hack/controlplane, which pin their versions, into a
+// cache that all clones and test binaries of one user share.
+package binaries
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Source says where programs come from. Use FromEnvironment, or fill in the
+// fields.
+type Source struct {
+	// Assets is a folder with ready-made programs (the value of
+	// KUBEBUILDER_ASSETS); what it holds is taken from there. May be empty.
+	Assets string
+	// Cache is where built programs are kept.
+	Cache string
+	// Modules is the folder of the nested modules, hack/controlplane. Empty:
+	// found by walking up from the working directory.
+	Modules string
+	// Progress gets a line whenever a build starts, goes on, or ends.
+	Progress io.Writer
+}
+
+// FromEnvironment returns the Source that a program's environment asks for:
+// KUBEBUILDER_ASSETS, and the cache below XDG_CACHE_HOME or HOME. Call it from
+// main or TestMain with os.Getenv.
+func FromEnvironment(getenv func(string) string, progress io.Writer) Source {
+	cache := getenv("XDG_CACHE_HOME")
+	if cache == "" {
+		cache = filepath.Join(getenv("HOME"), ".cache")
+	}
+	return Source{
+		Assets:   getenv("KUBEBUILDER_ASSETS"),
+		Cache:    filepath.Join(cache, "joulevirt"),
+		Progress: progress,
+	}
+}
+
+// Paths tells where each program is.
+type Paths map[Component]string
+
+// Ensure returns the paths of the components, building those that are neither
+// among the assets nor in the cache. A cold build of everything takes minutes;
+// processes that ask at the same time build once.
+func (s Source) Ensure(ctx context.Context, components ...Component) (Paths, error) {
+	paths := Paths{}
+	missing := map[string][]Component{}
+	known := recipes()
+	for _, component := range components {
+		r, ok := known[component]
+		if !ok {
+			return nil, fmt.Errorf("unknown component %q: want one of %v", component, All())
+		}
+		if path := filepath.Join(s.Assets, string(component)); s.Assets != "" && isProgram(path) {
+			paths[component] = path
+			continue
+		}
+		missing[r.module] = append(missing[r.module], component)
+	}
+	for _, module := range slices.Sorted(maps.Keys(missing)) {
+		built, err := s.ensureModule(ctx, module, missing[module])
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(paths, built)
+	}
+	return paths, nil
+}
+
+// ensureModule returns the paths of components of one nested module, building
+// what its cache folder lacks.
+func (s Source) ensureModule(ctx context.Context, module string, wanted []Component) (Paths, error) {
+	root, err := s.modulesRoot()
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBuild(filepath.Join(root, module), module, s.Cache, s.Progress)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the build of %s: %w", module, err)
+	}
+	paths := Paths{}
+	var missing []Component
+	for _, component := range wanted {
+		paths[component] = b.path(component)
+		if !isProgram(b.path(component)) {
+			missing = append(missing, component)
+		}
+	}
+	if len(missing) == 0 {
+		return paths, nil
+	}
+	if err := b.run(ctx, missing); err != nil {
+		return nil, fmt.Errorf("build %v from %s: %w", missing, b.source, err)
+	}
+	return paths, nil
+}
+
+// modulesRoot finds hack/controlplane in this folder or one above it.
+func (s Source) modulesRoot() (string, error) {
+	if s.Modules != "" {
+		return s.Modules, nil
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find hack/controlplane: %w", err)
+	}
+	for dir := here; ; dir = filepath.Dir(dir) {
+		root := filepath.Join(dir, "hack", "controlplane")
+		if info, err := os.Stat(filepath.Join(root, "kubernetes", "go.mod")); err == nil && info.Mode().IsRegular() {
+			return root, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no hack/controlplane above %s: run from within a clone of the project", here)
+		}
+	}
+}
+
+func isProgram(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}

@@ -1,0 +1,41 @@
+package binaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock takes an exclusive lock on a file, which the kernel drops when the
+// holder dies. waiting is called once if another process holds it.
+func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for told := false; ; told = true {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			_ = file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if !told {
+			waiting()
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			_ = file.Close()
+			return nil, fmt.Errorf("wait for the lock %s: %w", path, ctx.Err())
+		}
+	}
+}
