@@ -1,0 +1,399 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PolicyMode says how far the product may go.
+// +kubebuilder:validation:Enum=Observe;Recommend;Enforce
+type PolicyMode string
+
+const (
+	// ModeObserve changes nothing and reports what could be saved.
+	ModeObserve PolicyMode = "Observe"
+	// ModeRecommend plans, and acts on what is approved.
+	ModeRecommend PolicyMode = "Recommend"
+	// ModeEnforce acts.
+	ModeEnforce PolicyMode = "Enforce"
+)
+
+// EnergySourceType is where the power of a node is read.
+// +kubebuilder:validation:Enum=Prometheus;RAPL;Model
+type EnergySourceType string
+
+const (
+	// EnergySourcePrometheus asks a Prometheus server.
+	EnergySourcePrometheus EnergySourceType = "Prometheus"
+	// EnergySourceRAPL reads the node's own energy counters.
+	EnergySourceRAPL EnergySourceType = "RAPL"
+	// EnergySourceModel models the power from load. It proves no saving.
+	EnergySourceModel EnergySourceType = "Model"
+)
+
+// PrometheusSeries chooses what is asked of a Prometheus server.
+// +kubebuilder:validation:Enum=Auto;Kepler;KeplerLegacy;Platform;Query
+type PrometheusSeries string
+
+// SecretReference names a Secret and its namespace.
+type SecretReference struct {
+	// namespace of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	Namespace string `json:"namespace"`
+	// name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+}
+
+// PrometheusSource says which server is asked for what.
+// +kubebuilder:validation:XValidation:rule="(self.series == 'Query') == has(self.query)",message="query goes with series Query: set both, or neither"
+type PrometheusSource struct {
+	// url of the server, such as https://prometheus.monitoring.svc:9090.
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || url(self).getScheme() == 'http')",message="url must be an http or https URL, such as https://prometheus.monitoring.svc:9090"
+	// +required
+	URL string `json:"url"`
+
+	// series chooses what is asked: Kepler is version 0.10 and newer,
+	// KeplerLegacy is 0.9 and older, Platform is kepler_platform_watts, Query is
+	// the admin's own query. Auto takes the first that answers.
+	// +kubebuilder:default=Auto
+	// +optional
+	Series PrometheusSeries `json:"series,omitempty"`
+
+	// query is a PromQL expression that yields one sample a node, in watts,
+	// with a label node.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	// +optional
+	Query *string `json:"query,omitempty"`
+
+	// secret holds any of the keys token, ca.crt, tls.crt and tls.key.
+	// +optional
+	Secret *SecretReference `json:"secret,omitempty"`
+}
+
+// EnergySource is one place to read power from.
+// +kubebuilder:validation:XValidation:rule="(self.type == 'Prometheus') == has(self.prometheus)",message="prometheus goes with type Prometheus: set both, or neither"
+type EnergySource struct {
+	// type of the source.
+	// +required
+	Type EnergySourceType `json:"type"`
+
+	// prometheus says which server is asked for what.
+	// +optional
+	Prometheus *PrometheusSource `json:"prometheus,omitempty"`
+
+	// freshness is the age at which a figure of this source is no longer used.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="freshness must be from 1s to 1h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	// +kubebuilder:default="1m"
+	// +optional
+	Freshness *metav1.Duration `json:"freshness,omitempty"`
+}
+
+// EnergySettings say where energy is read and what counts.
+// +kubebuilder:validation:XValidation:rule="!has(self.sources) || self.sources.all(s, self.sources.filter(t, t.type == s.type).size() == 1)",message="sources must name each type once: remove the repeated one"
+type EnergySettings struct {
+	// sources in the order in which they are tried.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:default={{type: "RAPL"},{type: "Model"}}
+	// +optional
+	Sources []EnergySource `json:"sources,omitempty"`
+
+	// allowModelled lets mode Enforce act on nodes without a meter. Savings
+	// there are booked as modelled.
+	// +optional
+	AllowModelled bool `json:"allowModelled,omitempty"`
+}
+
+// Guardrails bound what a plan may do to a node.
+type Guardrails struct {
+	// maxCoreUtilizationPercent is the predicted use of a physical core above
+	// which no vCPU is placed on it, in percent of one CPU per sibling.
+	// +kubebuilder:validation:XValidation:rule="self >= 10 && self <= 100",message="maxCoreUtilizationPercent must be from 10 to 100"
+	// +kubebuilder:default=85
+	// +optional
+	MaxCoreUtilizationPercent int32 `json:"maxCoreUtilizationPercent,omitempty"`
+
+	// reservedCPUs are never used for pins, in the kernel's list form, such as
+	// "0-1,64-65".
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$')",message="reservedCPUs must be a CPU list such as 0-1,64-65"
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	ReservedCPUs *string `json:"reservedCPUs,omitempty"`
+}
+
+// ChangeWindow is a recurring time in which changes are allowed.
+type ChangeWindow struct {
+	// schedule is when the window opens, in five cron fields, UTC.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(\\\\S+ ){4}\\\\S+$')",message="schedule must have five cron fields, such as 0 22 * * 1-5"
+	// +kubebuilder:validation:MaxLength=128
+	// +required
+	Schedule string `json:"schedule"`
+
+	// duration that the window stays open.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be from 1m to 168h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	// +required
+	Duration metav1.Duration `json:"duration"`
+}
+
+// Budgets bound how much changes at once.
+type Budgets struct {
+	// maxNodesChanging is the number of nodes whose plan may be changing at
+	// once.
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="maxNodesChanging must be 1 or more: to change nothing, set mode to Observe"
+	// +kubebuilder:default=10
+	// +optional
+	MaxNodesChanging int32 `json:"maxNodesChanging,omitempty"`
+
+	// maxChangesPerHour is the number of changed VMs per node and hour.
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="maxChangesPerHour must be 1 or more: to change nothing, set mode to Observe"
+	// +kubebuilder:default=60
+	// +optional
+	MaxChangesPerHour int32 `json:"maxChangesPerHour,omitempty"`
+
+	// windows in which changes are allowed. None: always.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Windows []ChangeWindow `json:"windows,omitempty"`
+}
+
+// Verification says how a saving is proven.
+type Verification struct {
+	// holdBackPercent is the share of nodes, or of time, kept without levers
+	// for comparison.
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 50",message="holdBackPercent must be from 0 to 50"
+	// +kubebuilder:default=10
+	// +optional
+	HoldBackPercent *int32 `json:"holdBackPercent,omitempty"`
+
+	// confidencePercent of the intervals that savings are stated with.
+	// +kubebuilder:validation:XValidation:rule="self >= 80 && self <= 99",message="confidencePercent must be from 80 to 99"
+	// +kubebuilder:default=95
+	// +optional
+	ConfidencePercent int32 `json:"confidencePercent,omitempty"`
+}
+
+// EnergyPolicySpec says what is allowed on which nodes.
+// +kubebuilder:validation:XValidation:rule="has(self.mode)",message="spec.mode is required: set Observe to change nothing, Recommend to act on approval, or Enforce to act"
+// +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode == 'Observe' || (has(self.levers) && size(self.levers) > 0)",message="spec.levers must name at least one lever in mode Recommend or Enforce: for example levers: [Affinity]"
+// +kubebuilder:validation:XValidation:rule="!has(self.approvals) || size(self.approvals) == 0 || (has(self.mode) && self.mode == 'Recommend')",message="spec.approvals is only for mode Recommend: remove it or set mode to Recommend"
+type EnergyPolicySpec struct {
+	// priority decides between policies that select the same node: the higher
+	// wins, at equal priority the older.
+	// +kubebuilder:validation:XValidation:rule="self >= -1000000 && self <= 1000000",message="priority must be from -1000000 to 1000000"
+	// +kubebuilder:default=0
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+
+	// nodeSelector picks nodes by label. Absent: all nodes that run VMs.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+
+	// namespaceSelector picks the namespaces whose VMs may be acted on, by
+	// label. Absent: all.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// mode says how far the product may go. It has no default: an admin
+	// decides.
+	// +optional
+	Mode PolicyMode `json:"mode,omitempty"`
+
+	// levers that are allowed.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=5
+	// +optional
+	Levers []Lever `json:"levers,omitempty"`
+
+	// energy says where energy is read and what counts.
+	// +kubebuilder:default={}
+	// +optional
+	Energy EnergySettings `json:"energy,omitempty"`
+
+	// guardrails bound what a plan may do to a node.
+	// +kubebuilder:default={}
+	// +optional
+	Guardrails Guardrails `json:"guardrails,omitempty"`
+
+	// budgets bound how much changes at once.
+	// +kubebuilder:default={}
+	// +optional
+	Budgets Budgets `json:"budgets,omitempty"`
+
+	// verification says how a saving is proven.
+	// +kubebuilder:default={}
+	// +optional
+	Verification Verification `json:"verification,omitempty"`
+
+	// recommendationValidity is how long a recommendation stays as it is and
+	// can be approved.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="recommendationValidity must be from 1m to 720h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	// +kubebuilder:default="24h"
+	// +optional
+	RecommendationValidity *metav1.Duration `json:"recommendationValidity,omitempty"`
+
+	// approvals are the revisions of NodePlans that may be applied in mode
+	// Recommend.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=64
+	// +optional
+	Approvals []string `json:"approvals,omitempty"`
+}
+
+// NodeCounts counts a policy's nodes.
+type NodeCounts struct {
+	// selected by the policy.
+	Selected int32 `json:"selected"`
+	// governed: selected, and no other policy wins them.
+	Governed int32 `json:"governed"`
+	// reporting: governed, with a fresh report of their agent.
+	Reporting int32 `json:"reporting"`
+	// metered: governed, with measured power.
+	Metered int32 `json:"metered"`
+}
+
+// Saving is an estimate of saved power with its interval.
+type Saving struct {
+	// lever that saves.
+	Lever Lever `json:"lever"`
+	// modelled is true when no meter judged the saving.
+	// +optional
+	Modelled bool `json:"modelled"`
+	// milliwatts saved.
+	Milliwatts int64 `json:"milliwatts"`
+	// lowMilliwatts is the lower end of the interval.
+	LowMilliwatts int64 `json:"lowMilliwatts"`
+	// highMilliwatts is the upper end of the interval.
+	HighMilliwatts int64 `json:"highMilliwatts"`
+}
+
+// ReasonCount counts VMs by reason.
+type ReasonCount struct {
+	// reason is a CamelCase word.
+	Reason string `json:"reason"`
+	// count of VMs.
+	Count int32 `json:"count"`
+}
+
+// LeverCoverage tells how many VMs, and how much of their traffic, a lever
+// reaches.
+type LeverCoverage struct {
+	// lever that is told about.
+	Lever Lever `json:"lever"`
+	// vms on the governed nodes.
+	VMs int32 `json:"vms"`
+	// reachedVMs are those that the lever acts on.
+	ReachedVMs int32 `json:"reachedVMs"`
+	// reachedBytesPercent is the share of all VMs' traffic that the reached VMs
+	// carry. Absent: not known.
+	// +optional
+	ReachedBytesPercent *int32 `json:"reachedBytesPercent,omitempty"`
+	// reasons why the rest is not reached.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	Reasons []ReasonCount `json:"reasons,omitempty"`
+}
+
+// EnergyPolicyStatus is what became of the policy.
+type EnergyPolicyStatus struct {
+	// observedGeneration is the generation of the spec that this status is of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// nodes counts the policy's nodes.
+	// +optional
+	Nodes NodeCounts `json:"nodes,omitzero"`
+
+	// watts that the governed, metered nodes draw, rounded. Absent: nothing is
+	// metered.
+	// +optional
+	Watts *int64 `json:"watts,omitempty"`
+
+	// joulesPerGB is the energy of the governed nodes per gigabyte (1e9 bytes)
+	// of their VMs' traffic. Absent: not known.
+	// +optional
+	JoulesPerGB *resource.Quantity `json:"joulesPerGB,omitempty"`
+
+	// potential savings by lever, modelled.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Potential []Saving `json:"potential,omitempty"`
+
+	// proven savings by lever.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Proven []Saving `json:"proven,omitempty"`
+
+	// coverage tells how many VMs each lever reaches, and why not the rest.
+	// +listType=map
+	// +listMapKey=lever
+	// +optional
+	Coverage []LeverCoverage `json:"coverage,omitempty"`
+
+	// conditions: Ready, NodesContested, MeterAvailable.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions and reasons of an EnergyPolicy.
+const (
+	// ConditionNodesContested is True when another policy wins some nodes.
+	ConditionNodesContested = "NodesContested"
+
+	// ReasonGoverningNodes: the policy governs nodes.
+	ReasonGoverningNodes = "GoverningNodes"
+	// ReasonNoNodesSelected: the selector picks no node that runs VMs.
+	ReasonNoNodesSelected = "NoNodesSelected"
+	// ReasonOtherPolicyWins: all selected nodes belong to other policies.
+	ReasonOtherPolicyWins = "OtherPolicyWins"
+	// ReasonNotContested: no other policy wins any selected node.
+	ReasonNotContested = "NotContested"
+)
+
+// EnergyPolicy says what the product may do on which nodes.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=epol,categories={joulevirt}
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Levers",type=string,JSONPath=`.spec.levers`
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes.governed`
+// +kubebuilder:printcolumn:name="Metered",type=integer,JSONPath=`.status.nodes.metered`
+// +kubebuilder:printcolumn:name="Watts",type=integer,JSONPath=`.status.watts`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Priority",type=integer,priority=1,JSONPath=`.spec.priority`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type EnergyPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the admin's.
+	// +required
+	Spec EnergyPolicySpec `json:"spec"`
+	// status is the manager's.
+	// +optional
+	Status EnergyPolicyStatus `json:"status,omitempty"`
+}
+
+// EnergyPolicyList is a list of EnergyPolicies.
+// +kubebuilder:object:root=true
+type EnergyPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []EnergyPolicy `json:"items"`
+}

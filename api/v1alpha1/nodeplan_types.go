@@ -1,0 +1,302 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// VCPUPin binds one vCPU to CPUs.
+type VCPUPin struct {
+	// vcpu is the index of the vCPU in the VM, from 0.
+	// +kubebuilder:validation:Minimum=0
+	VCPU int32 `json:"vcpu"`
+	// cpus that the vCPU's thread may run on, in the kernel's list form: always
+	// all siblings of one or more physical cores.
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
+	// +kubebuilder:validation:MaxLength=1024
+	CPUs string `json:"cpus"`
+}
+
+// AffinityAction restricts the CPUs of a VM's threads. Threads that it does
+// not name stay unrestricted.
+type AffinityAction struct {
+	// vcpus to bind.
+	// +listType=map
+	// +listMapKey=vcpu
+	// +kubebuilder:validation:MaxItems=512
+	// +optional
+	VCPUs []VCPUPin `json:"vcpus,omitempty"`
+	// emulatorCPUs are the CPUs of QEMU's main thread, in the kernel's list
+	// form. Empty: unrestricted.
+	// +optional
+	EmulatorCPUs string `json:"emulatorCPUs,omitempty"`
+	// ioThreadCPUs are the CPUs of QEMU's IO threads. Empty: unrestricted.
+	// +optional
+	IOThreadCPUs string `json:"ioThreadCPUs,omitempty"`
+	// vhostCPUs are the CPUs of the VM's vhost workers. Empty: unrestricted.
+	// +optional
+	VhostCPUs string `json:"vhostCPUs,omitempty"`
+}
+
+// SliceAction sets the scheduler slice of a VM's threads.
+type SliceAction struct {
+	// microseconds of the slice, from 100 to 100000.
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=100000
+	Microseconds int32 `json:"microseconds"`
+}
+
+// BufferingAction holds the packets of a VM's taps and releases them in
+// bunches.
+type BufferingAction struct {
+	// windowMicroseconds is the distance of the bunches.
+	// +kubebuilder:validation:Enum=125;250;500;1000
+	WindowMicroseconds int32 `json:"windowMicroseconds"`
+	// onPacketsPerSecond is the rate from which packets are held.
+	// +kubebuilder:validation:Minimum=1
+	OnPacketsPerSecond int32 `json:"onPacketsPerSecond"`
+}
+
+// ShapingAction lets a VM's deferrable traffic take turns.
+type ShapingAction struct {
+	// turnOffset is when the VM's turn starts in each period.
+	TurnOffset metav1.Duration `json:"turnOffset"`
+	// turnLength is how long it sends at full rate.
+	TurnLength metav1.Duration `json:"turnLength"`
+	// period of the turns.
+	Period metav1.Duration `json:"period"`
+}
+
+// VMPlan is what is to be done for one VM.
+type VMPlan struct {
+	VMReference `json:",inline"`
+	// profile that governs the VM.
+	// +optional
+	Profile string `json:"profile,omitempty"`
+
+	// affinity restricts the CPUs of the VM's threads. Absent: unrestricted.
+	// +optional
+	Affinity *AffinityAction `json:"affinity,omitempty"`
+	// slice sets the scheduler slice of the VM's threads. Absent: the kernel's.
+	// +optional
+	Slice *SliceAction `json:"slice,omitempty"`
+	// buffering holds packets of the VM's taps. Absent: never.
+	// +optional
+	Buffering *BufferingAction `json:"buffering,omitempty"`
+	// shaping lets the VM's deferrable traffic take turns. Absent: never held.
+	// +optional
+	Shaping *ShapingAction `json:"shaping,omitempty"`
+
+	// reasons tell, per lever, why it acts or not.
+	// +listType=map
+	// +listMapKey=lever
+	// +optional
+	Reasons []PlanReason `json:"reasons,omitempty"`
+}
+
+// PlanReason tells why a lever acts on a VM, or why not.
+type PlanReason struct {
+	// lever that is told about.
+	Lever Lever `json:"lever"`
+	// reason is a CamelCase word.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message says the reason in words.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// TrialSchedule is the schedule of an experiment: the agent switches the
+// lever by it, without being told.
+type TrialSchedule struct {
+	// lever on trial.
+	Lever Lever `json:"lever"`
+	// seed that the blocks were drawn with.
+	Seed int64 `json:"seed"`
+	// start of the first block.
+	Start metav1.Time `json:"start"`
+	// blockLength is the length of each block.
+	BlockLength metav1.Duration `json:"blockLength"`
+	// washOut at the start of each block is not judged.
+	WashOut metav1.Duration `json:"washOut"`
+	// blocks tell, in order, whether the lever is on.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Blocks []bool `json:"blocks"`
+}
+
+// NodePlanSpec is the complete desired state of a node: what it does not name
+// is undone.
+type NodePlanSpec struct {
+	// policy that governs the node.
+	// +kubebuilder:validation:MinLength=1
+	Policy string `json:"policy"`
+	// mode of the policy when the plan was made.
+	Mode PolicyMode `json:"mode"`
+	// revision is a hash of what is to be done: equal plans have equal
+	// revisions. It is what an approval names.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Revision string `json:"revision"`
+	// apply is true when the agent is to act on the plan. When false the plan
+	// is a recommendation, and the node is left or put back as it would be
+	// without the product.
+	Apply bool `json:"apply"`
+	// recommendedAt is when a plan of mode Recommend was made.
+	// +optional
+	RecommendedAt *metav1.Time `json:"recommendedAt,omitempty"`
+	// reason is a CamelCase word for the plan as a whole.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message says the reason in words.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+	// vms of the node that a profile governs, those left alone too.
+	// +listType=map
+	// +listMapKey=podUID
+	// +kubebuilder:validation:MaxItems=1024
+	// +optional
+	VMs []VMPlan `json:"vms,omitempty"`
+	// trial is an experiment that the node takes part in.
+	// +optional
+	Trial *TrialSchedule `json:"trial,omitempty"`
+}
+
+// ThreadReadBack is the affinity that the kernel reported for a vCPU's thread.
+type ThreadReadBack struct {
+	// vcpu is the index of the vCPU in the VM.
+	VCPU int32 `json:"vcpu"`
+	// cpus that the thread may run on, as read back.
+	CPUs string `json:"cpus"`
+}
+
+// VMApplied is what was done for one VM.
+type VMApplied struct {
+	// podUID of the virt-launcher pod.
+	PodUID types.UID `json:"podUID"`
+	// name of the VirtualMachineInstance.
+	Name string `json:"name"`
+	// namespace of the VirtualMachineInstance.
+	Namespace string `json:"namespace"`
+	// lever that was applied.
+	Lever Lever `json:"lever"`
+	// state of the lever.
+	State LeverState `json:"state"`
+	// reason is a CamelCase word.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message says the reason in words.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
+	// vcpus as read back from the kernel.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=512
+	// +optional
+	VCPUs []ThreadReadBack `json:"vcpus,omitempty"`
+}
+
+// NodePlanStatus is what the agent did.
+type NodePlanStatus struct {
+	// observedGeneration is the generation of the spec that this status is of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// appliedRevision is the last revision that was applied as a whole.
+	// +optional
+	AppliedRevision string `json:"appliedRevision,omitempty"`
+	// vmsInForce is the number of VMs that some lever acts on.
+	// +optional
+	VMsInForce int32 `json:"vmsInForce"`
+	// vms tell what was done for each.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +optional
+	VMs []VMApplied `json:"vms,omitempty"`
+	// conditions: Applied.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions and reasons of a NodePlan and of its parts.
+const (
+	// ConditionApplied is True when the plan is in force as a whole.
+	ConditionApplied = "Applied"
+
+	// ReasonPlanned: the plan has actions.
+	ReasonPlanned = "Planned"
+	// ReasonNothingToDo: no action would help.
+	ReasonNothingToDo = "NothingToDo"
+	// ReasonNodeFrozen: the node is cordoned or draining: nothing new is done.
+	ReasonNodeFrozen = "NodeFrozen"
+	// ReasonNoRates: the agent's rates are missing or old: nothing new is done.
+	ReasonNoRates = "NoRates"
+	// ReasonObserveOnly: the policy only observes.
+	ReasonObserveOnly = "ObserveOnly"
+	// ReasonLeverNotAllowed: the policy does not allow the lever.
+	ReasonLeverNotAllowed = "LeverNotAllowed"
+	// ReasonNamespaceNotSelected: the policy does not cover the VM's namespace.
+	ReasonNamespaceNotSelected = "NamespaceNotSelected"
+	// ReasonNoMeter above: mode Enforce needs a meter, or allowModelled.
+
+	// ReasonPinned: each vCPU has a physical core of its own or shares one
+	// without making it hot.
+	ReasonPinned = "Pinned"
+	// ReasonSharedPreferred: the profile wants the VM unrestricted.
+	ReasonSharedPreferred = "SharedPreferred"
+	// ReasonDedicatedCPUs: KubeVirt pins the VM itself.
+	ReasonDedicatedCPUs = "DedicatedCPUs"
+	// ReasonCoreWouldBeHot: a pin would overload a core.
+	ReasonCoreWouldBeHot = "CoreWouldBeHot"
+	// ReasonNoAllowedCore: the container's cpuset has no whole physical core.
+	ReasonNoAllowedCore = "NoAllowedCore"
+	// ReasonNotRunning: the VM's threads were not found on the node.
+	ReasonNotRunning = "NotRunning"
+
+	// ReasonApplied: applied and read back.
+	ReasonApplied = "Applied"
+	// ReasonApplyFailed: the kernel refused, or reads back another value.
+	ReasonApplyFailed = "ApplyFailed"
+	// ReasonAwaitingApproval: the plan is a recommendation.
+	ReasonAwaitingApproval = "AwaitingApproval"
+	// ReasonContested: something else changed it back twice: left alone.
+	ReasonContested = "Contested"
+	// ReasonVMGone: the VM ended while the plan was applied.
+	ReasonVMGone = "VMGone"
+)
+
+// NodePlan is what is to be done on a node. It has the node's name and goes
+// with the node.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=nplan,categories={joulevirt}
+// +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.spec.policy`
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.spec.revision`
+// +kubebuilder:printcolumn:name="Apply",type=boolean,JSONPath=`.spec.apply`
+// +kubebuilder:printcolumn:name="In-Force",type=integer,JSONPath=`.status.vmsInForce`
+// +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.conditions[?(@.type=="Applied")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NodePlan struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the manager's.
+	// +required
+	Spec NodePlanSpec `json:"spec"`
+	// status is the agent's.
+	// +optional
+	Status NodePlanStatus `json:"status,omitempty"`
+}
+
+// NodePlanList is a list of NodePlans.
+// +kubebuilder:object:root=true
+type NodePlanList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodePlan `json:"items"`
+}

@@ -1,0 +1,188 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PowerSource is where a figure of power comes from.
+// +kubebuilder:validation:Enum=None;Prometheus;RAPL;Model
+type PowerSource string
+
+const (
+	// PowerNone means that nothing measures the node.
+	PowerNone PowerSource = "None"
+	// PowerPrometheus means Kepler or another exporter, through Prometheus.
+	PowerPrometheus PowerSource = "Prometheus"
+	// PowerRAPL means the node's own energy counters.
+	PowerRAPL PowerSource = "RAPL"
+	// PowerModel means that the figure is modelled, not measured.
+	PowerModel PowerSource = "Model"
+)
+
+// Core is one physical core.
+type Core struct {
+	// cpus are the core's sibling CPUs in the kernel's list form, such as
+	// "2,66".
+	CPUs string `json:"cpus"`
+	// package that the core is in.
+	// +optional
+	Package int32 `json:"package"`
+	// numaNode that the core is in.
+	// +optional
+	NUMANode int32 `json:"numaNode"`
+	// llc numbers the last-level cache that the core uses.
+	// +optional
+	LLC int32 `json:"llc"`
+}
+
+// Topology is the shape of a node's CPUs.
+type Topology struct {
+	// packages is the number of CPU packages.
+	Packages int32 `json:"packages"`
+	// numaNodes is the number of memory nodes.
+	NUMANodes int32 `json:"numaNodes"`
+	// physicalCores is the number of online physical cores.
+	PhysicalCores int32 `json:"physicalCores"`
+	// logicalCPUs is the number of online CPUs.
+	LogicalCPUs int32 `json:"logicalCPUs"`
+	// onlineCPUs are the online CPUs in the kernel's list form.
+	OnlineCPUs string `json:"onlineCPUs"`
+	// isolatedCPUs are CPUs that the kernel keeps free of other work.
+	// +optional
+	IsolatedCPUs string `json:"isolatedCPUs,omitempty"`
+	// cpuModel is the processor's name.
+	// +optional
+	CPUModel string `json:"cpuModel,omitempty"`
+	// nested is true when the node is itself a VM: it has no energy counters
+	// and steal under-reports.
+	// +optional
+	Nested bool `json:"nested"`
+}
+
+// Capability is something that a lever or a measurement needs of the node.
+type Capability struct {
+	// name of the capability, such as SchedSlice.
+	Name string `json:"name"`
+	// available is true when the node has it.
+	// +optional
+	Available bool `json:"available"`
+	// message says what is missing, when it is.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// Power is a coarse figure of the power that a node draws.
+type Power struct {
+	// source of the figure.
+	Source PowerSource `json:"source"`
+	// watts, rounded. Absent when the source is None.
+	// +optional
+	Watts *int64 `json:"watts,omitempty"`
+	// measuredAt is when the figure was true.
+	// +optional
+	MeasuredAt *metav1.Time `json:"measuredAt,omitempty"`
+	// message says why the source is what it is.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// VMCounts counts the VMs found on a node.
+type VMCounts struct {
+	// running QEMU processes that belong to a VirtualMachineInstance.
+	Running int32 `json:"running"`
+	// pinned is the number of VMs whose threads the agent has bound to CPUs.
+	// +optional
+	Pinned int32 `json:"pinned"`
+	// dedicated is the number of VMs with dedicated CPUs, which are left alone.
+	// +optional
+	Dedicated int32 `json:"dedicated"`
+	// unknown is the number of QEMU processes that belong to no known VM.
+	// +optional
+	Unknown int32 `json:"unknown"`
+}
+
+// NodeReportStatus is what the agent of a node found. It is written on change
+// or every five minutes and is at most 8 KiB.
+type NodeReportStatus struct {
+	// agentVersion is the version of the agent that wrote this.
+	// +optional
+	AgentVersion string `json:"agentVersion,omitempty"`
+	// kernelVersion of the node.
+	// +optional
+	KernelVersion string `json:"kernelVersion,omitempty"`
+	// reportedAt is when this was written.
+	// +optional
+	ReportedAt *metav1.Time `json:"reportedAt,omitempty"`
+	// ratesAddress is the host:port where the agent serves /v1/rates.
+	// +optional
+	RatesAddress string `json:"ratesAddress,omitempty"`
+	// topology of the node's CPUs.
+	// +optional
+	Topology Topology `json:"topology,omitzero"`
+	// capabilities that levers and measurements need.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	Capabilities []Capability `json:"capabilities,omitempty"`
+	// power that the node draws.
+	// +optional
+	Power Power `json:"power,omitzero"`
+	// vms counts the VMs found.
+	// +optional
+	VMs VMCounts `json:"vms,omitzero"`
+	// conditions: Ready, MeterAvailable, LibvirtReadable.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions and reasons of a NodeReport.
+const (
+	// ConditionMeterAvailable is True when the node's power is measured.
+	ConditionMeterAvailable = "MeterAvailable"
+	// ConditionLibvirtReadable is True when the launchers' libvirt answered.
+	ConditionLibvirtReadable = "LibvirtReadable"
+
+	// ReasonSampling: the agent samples the node.
+	ReasonSampling = "Sampling"
+	// ReasonSamplingFailed: the last round of samples failed.
+	ReasonSamplingFailed = "SamplingFailed"
+	// ReasonMeterFound: the node has readable energy counters.
+	ReasonMeterFound = "MeterFound"
+	// ReasonNoMeter: the node has no readable energy counters.
+	ReasonNoMeter = "NoMeter"
+)
+
+// NodeReport is what the agent of a node found out about it. It has the
+// node's name and goes with the node.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=nrep,categories={joulevirt}
+// +kubebuilder:printcolumn:name="VMs",type=integer,JSONPath=`.status.vms.running`
+// +kubebuilder:printcolumn:name="Pinned",type=integer,JSONPath=`.status.vms.pinned`
+// +kubebuilder:printcolumn:name="Cores",type=integer,JSONPath=`.status.topology.physicalCores`
+// +kubebuilder:printcolumn:name="CPUs",type=integer,JSONPath=`.status.topology.logicalCPUs`
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.power.source`
+// +kubebuilder:printcolumn:name="Watts",type=integer,JSONPath=`.status.power.watts`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reported",type=date,JSONPath=`.status.reportedAt`
+// +kubebuilder:printcolumn:name="Kernel",type=string,priority=1,JSONPath=`.status.kernelVersion`
+// +kubebuilder:printcolumn:name="CPU-Model",type=string,priority=1,JSONPath=`.status.topology.cpuModel`
+type NodeReport struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// status is the agent's.
+	// +optional
+	Status NodeReportStatus `json:"status,omitempty"`
+}
+
+// NodeReportList is a list of NodeReports.
+// +kubebuilder:object:root=true
+type NodeReportList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeReport `json:"items"`
+}

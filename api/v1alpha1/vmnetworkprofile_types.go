@@ -1,0 +1,264 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TrafficClass says what a VM's traffic needs most.
+// +kubebuilder:validation:Enum=Interactive;Throughput;Deferrable
+type TrafficClass string
+
+const (
+	// TrafficInteractive traffic waits on each reply: delay costs most.
+	TrafficInteractive TrafficClass = "Interactive"
+	// TrafficThroughput traffic moves bytes: some delay costs nothing.
+	TrafficThroughput TrafficClass = "Throughput"
+	// TrafficDeferrable traffic may be held for seconds: backups, syncs.
+	TrafficDeferrable TrafficClass = "Deferrable"
+)
+
+// AffinityPreference says how a VM's vCPUs may be bound to CPUs.
+// +kubebuilder:validation:Enum=Auto;Shared;Separated;Pinned
+type AffinityPreference string
+
+const (
+	// AffinityAuto leaves the choice to the planner.
+	AffinityAuto AffinityPreference = "Auto"
+	// AffinityShared leaves the VM's threads unrestricted.
+	AffinityShared AffinityPreference = "Shared"
+	// AffinitySeparated keeps the VM on a part of the node's cores.
+	AffinitySeparated AffinityPreference = "Separated"
+	// AffinityPinned gives each vCPU one physical core.
+	AffinityPinned AffinityPreference = "Pinned"
+)
+
+// BandwidthLimits bound the traffic that is steered to one VM.
+// +kubebuilder:validation:XValidation:rule="!has(self.floor) || !has(self.ceiling) || quantity(string(self.floor)).compareTo(quantity(string(self.ceiling))) <= 0",message="floor must not be above ceiling: lower bandwidth.floor or raise bandwidth.ceiling"
+type BandwidthLimits struct {
+	// floor is the rate in bit/s that a VM keeps whatever is planned, for
+	// example 50M.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('-1'))",message="floor must be zero or more bit/s, for example 50M"
+	// +optional
+	Floor *resource.Quantity `json:"floor,omitempty"`
+
+	// ceiling is the rate in bit/s above which no traffic is steered to a VM,
+	// for example 1G.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="ceiling must be above 0 bit/s, for example 1G: leave it out for no ceiling"
+	// +optional
+	Ceiling *resource.Quantity `json:"ceiling,omitempty"`
+}
+
+// GroupTargetKind is what spreads traffic over a group of VMs.
+// +kubebuilder:validation:Enum=Service;HTTPRoute;GRPCRoute;TLSRoute;TCPRoute
+type GroupTargetKind string
+
+// TrafficGroup declares that the profile's VMs are interchangeable behind one
+// Service or Gateway API route.
+type TrafficGroup struct {
+	// kind of the object that spreads the traffic.
+	// +kubebuilder:default=Service
+	// +optional
+	Kind GroupTargetKind `json:"kind,omitempty"`
+
+	// name of the Service or route, in the profile's namespace.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+
+	// minActive is the number of VMs that keep serving whatever is planned.
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="minActive must be 1 or more: a group without an active VM serves nobody"
+	// +kubebuilder:default=2
+	// +optional
+	MinActive int32 `json:"minActive,omitempty"`
+}
+
+// ServiceLevels are what the profile's VMs must keep: a lever that breaks one
+// is withdrawn.
+type ServiceLevels struct {
+	// maxStealPercent is the share of time that a vCPU may wait for a CPU, in
+	// percent of one CPU. About 1 is normal, from 5 on a VM is affected.
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 100",message="maxStealPercent must be from 1 to 100 percent of one CPU"
+	// +kubebuilder:default=5
+	// +optional
+	MaxStealPercent int32 `json:"maxStealPercent,omitempty"`
+
+	// maxDropsPerMillion is the share of packets towards the VM that its tap
+	// may drop, in packets per million. Absent: not watched.
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 1000000",message="maxDropsPerMillion must be from 0 to 1000000 packets per million"
+	// +optional
+	MaxDropsPerMillion *int32 `json:"maxDropsPerMillion,omitempty"`
+
+	// minThroughputPercent is the throughput that the VM must keep, in percent
+	// of its own baseline without levers. Absent: not watched.
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 100",message="minThroughputPercent must be from 1 to 100 percent of the VM's own baseline"
+	// +optional
+	MinThroughputPercent *int32 `json:"minThroughputPercent,omitempty"`
+}
+
+// VMNetworkProfileSpec describes the network needs of some VMs.
+// +kubebuilder:validation:XValidation:rule="!has(self.maxDelay) || self.trafficClass == 'Deferrable'",message="maxDelay is only for trafficClass Deferrable: remove maxDelay or set trafficClass to Deferrable"
+// +kubebuilder:validation:XValidation:rule="self.trafficClass != 'Deferrable' || has(self.maxDelay)",message="trafficClass Deferrable needs maxDelay: set the longest time that traffic may be held, for example 30s"
+type VMNetworkProfileSpec struct {
+	// selector picks VirtualMachineInstances of the profile's namespace by
+	// label. VMIs get their labels from the template of their VirtualMachine.
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="selector must not be empty: name at least one label of the VMs in matchLabels or matchExpressions"
+	// +required
+	Selector metav1.LabelSelector `json:"selector"`
+
+	// trafficClass says what the VMs' traffic needs most.
+	// +kubebuilder:default=Interactive
+	// +optional
+	TrafficClass TrafficClass `json:"trafficClass,omitempty"`
+
+	// bandwidth bounds the traffic that is steered to each VM.
+	// +optional
+	Bandwidth *BandwidthLimits `json:"bandwidth,omitempty"`
+
+	// latencyBudget is the delay that buffering may add to a round trip. 0
+	// means that packets are never held.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('100ms')",message="latencyBudget must be from 0s (never buffer) to 100ms"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$|^0$`
+	// +kubebuilder:default="0s"
+	// +optional
+	LatencyBudget *metav1.Duration `json:"latencyBudget,omitempty"`
+
+	// maxDelay is the longest time that Deferrable traffic may be held.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="maxDelay must be from 1s to 1h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$|^0$`
+	// +optional
+	MaxDelay *metav1.Duration `json:"maxDelay,omitempty"`
+
+	// group declares the VMs interchangeable behind one Service or route.
+	// +optional
+	Group *TrafficGroup `json:"group,omitempty"`
+
+	// affinity says how the VMs' vCPUs may be bound to CPUs.
+	// +kubebuilder:default=Auto
+	// +optional
+	Affinity AffinityPreference `json:"affinity,omitempty"`
+
+	// serviceLevels are what the VMs must keep.
+	// +kubebuilder:default={}
+	// +optional
+	ServiceLevels ServiceLevels `json:"serviceLevels,omitempty"`
+}
+
+// LeverCount counts the VMs for which a lever is in one state for one reason.
+type LeverCount struct {
+	// lever that is counted.
+	Lever Lever `json:"lever"`
+	// state that the lever is in for these VMs.
+	State LeverState `json:"state"`
+	// reason is a CamelCase word, the same as in the node's plan.
+	Reason string `json:"reason"`
+	// count of VMs.
+	Count int32 `json:"count"`
+}
+
+// VMExample is one VM of the profile and what a lever does for it.
+type VMExample struct {
+	// name of the VirtualMachineInstance.
+	Name string `json:"name"`
+	// node that runs it.
+	// +optional
+	Node string `json:"node,omitempty"`
+	// lever that is told about.
+	Lever Lever `json:"lever"`
+	// state that the lever is in for the VM.
+	State LeverState `json:"state"`
+	// reason is a CamelCase word, the same as in the node's plan.
+	Reason string `json:"reason"`
+	// message says the reason in words.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// VMNetworkProfileStatus is what became of the profile.
+type VMNetworkProfileStatus struct {
+	// observedGeneration is the generation of the spec that this status is of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// matchedVMs is the number of running VMs that the selector picks.
+	// +optional
+	MatchedVMs int32 `json:"matchedVMs"`
+
+	// governedVMs is the number of matched VMs that no older profile has.
+	// +optional
+	GovernedVMs int32 `json:"governedVMs"`
+
+	// vmsInForce is the number of governed VMs that some lever acts on.
+	// +optional
+	VMsInForce int32 `json:"vmsInForce"`
+
+	// levers counts VMs by lever, state and reason.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Levers []LeverCount `json:"levers,omitempty"`
+
+	// examples are some of the VMs, at most 50, those with trouble first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +optional
+	Examples []VMExample `json:"examples,omitempty"`
+
+	// conditions: Ready, Overlapping.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions and reasons of a VMNetworkProfile.
+const (
+	// ConditionOverlapping is True when an older profile has some of the VMs.
+	ConditionOverlapping = "Overlapping"
+
+	// ReasonGoverning: the profile has VMs.
+	ReasonGoverning = "Governing"
+	// ReasonNoVMsMatched: the selector picks no running VM.
+	ReasonNoVMsMatched = "NoVMsMatched"
+	// ReasonInvalidSelector: the selector cannot be evaluated.
+	ReasonInvalidSelector = "InvalidSelector"
+	// ReasonOlderProfileWins: all matched VMs belong to an older profile.
+	ReasonOlderProfileWins = "OlderProfileWins"
+	// ReasonNoOverlap: no other profile has any of the VMs.
+	ReasonNoOverlap = "NoOverlap"
+)
+
+// VMNetworkProfile describes the network needs of some VMs of its namespace.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vmnp,categories={joulevirt}
+// +kubebuilder:printcolumn:name="Class",type=string,JSONPath=`.spec.trafficClass`
+// +kubebuilder:printcolumn:name="Affinity",type=string,JSONPath=`.spec.affinity`
+// +kubebuilder:printcolumn:name="Latency-Budget",type=string,JSONPath=`.spec.latencyBudget`
+// +kubebuilder:printcolumn:name="VMs",type=integer,JSONPath=`.status.governedVMs`
+// +kubebuilder:printcolumn:name="In-Force",type=integer,JSONPath=`.status.vmsInForce`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VMNetworkProfile struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the owner's.
+	// +required
+	Spec VMNetworkProfileSpec `json:"spec"`
+	// status is the manager's.
+	// +optional
+	Status VMNetworkProfileStatus `json:"status,omitempty"`
+}
+
+// VMNetworkProfileList is a list of VMNetworkProfiles.
+// +kubebuilder:object:root=true
+type VMNetworkProfileList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VMNetworkProfile `json:"items"`
+}

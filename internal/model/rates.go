@@ -1,0 +1,121 @@
+// Package model holds what the planner sees and what it decides, as pure
+// data: no Kubernetes types, no I/O. NodeRates is also the body of an agent's
+// /v1/rates.
+package model
+
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// NodeRates is one round of an agent's samples of its node. It is immutable
+// once published.
+type NodeRates struct {
+	// Node is the Kubernetes name of the node.
+	Node string `json:"node"`
+	// Time is when the round ended.
+	Time time.Time `json:"time"`
+	// IntervalSeconds is the time that the rates are means over.
+	IntervalSeconds float64 `json:"intervalSeconds"`
+	// CPUs has an entry for each online logical CPU.
+	CPUs []CPURates `json:"cpus"`
+	// VMs has an entry for each VM whose QEMU process was found.
+	VMs []VMRates `json:"vms"`
+}
+
+// CPURates is the use of one logical CPU by everything on the node.
+type CPURates struct {
+	CPU int `json:"cpu"`
+	// BusyCores is 1 when the CPU never idled. Time stolen by a hypervisor is
+	// not busy.
+	BusyCores units.Cores `json:"busyCores"`
+	// StealCores is the share of time that a hypervisor took.
+	StealCores units.Cores `json:"stealCores"`
+}
+
+// VMRates is what one VM did.
+type VMRates struct {
+	PodUID    string `json:"podUID"`
+	Namespace string `json:"namespace"`
+	// Name is that of the VirtualMachineInstance.
+	Name string `json:"name"`
+	// Dedicated is true when KubeVirt gave the VM CPUs of its own: it is left
+	// alone.
+	Dedicated bool `json:"dedicated,omitempty"`
+	// AllowedCPUs is the effective cpuset of the VM's container.
+	AllowedCPUs units.CPUSet `json:"allowedCPUs"`
+	// VCPUs are in the order of their index, which may have gaps.
+	VCPUs []VCPURates `json:"vcpus"`
+	// Emulator is QEMU's main thread.
+	Emulator ThreadRates `json:"emulator"`
+	// IOThreads is the sum of QEMU's IO threads.
+	IOThreads ThreadRates `json:"ioThreads"`
+	// Vhost is the sum of the VM's vhost workers, where they are threads of
+	// QEMU.
+	Vhost ThreadRates `json:"vhost"`
+	// Other is the sum of all other threads of QEMU.
+	Other ThreadRates `json:"other"`
+	// Taps are the VM's network devices on the host.
+	Taps []TapRates `json:"taps,omitempty"`
+	// Domain holds what libvirt said. Nil when it did not answer.
+	Domain *DomainFacts `json:"domain,omitempty"`
+}
+
+// ThreadRates is the use of CPU by one or several threads.
+type ThreadRates struct {
+	// RunCores is CPU time used.
+	RunCores units.Cores `json:"runCores"`
+	// WaitCores is time spent runnable without a CPU, on this host: the steal
+	// that the guest sees.
+	WaitCores units.Cores `json:"waitCores"`
+	// SwitchesPerSecond counts how often the threads were switched in.
+	SwitchesPerSecond units.PerSecond `json:"switchesPerSecond"`
+}
+
+// VCPURates is what one vCPU did.
+type VCPURates struct {
+	Index       int `json:"vcpu"`
+	ThreadRates
+	// CPUs that the vCPU's thread may run on now.
+	CPUs units.CPUSet `json:"cpus"`
+}
+
+// TapRates is the traffic of one tap, named from the VM's point of view.
+type TapRates struct {
+	// Name of the tap in the pod's network namespace.
+	Name string `json:"name"`
+	// ToVM is traffic that the VM receives.
+	ToVM TrafficRates `json:"toVM"`
+	// FromVM is traffic that the VM sends.
+	FromVM TrafficRates `json:"fromVM"`
+}
+
+// TrafficRates is traffic in one direction.
+type TrafficRates struct {
+	BitsPerSecond    units.BitsPerSecond    `json:"bitsPerSecond"`
+	PacketsPerSecond units.PacketsPerSecond `json:"packetsPerSecond"`
+	DropsPerSecond   units.PacketsPerSecond `json:"dropsPerSecond"`
+}
+
+// DomainFacts is what a launcher's libvirt said of its domain.
+type DomainFacts struct {
+	// Time of the answer.
+	Time time.Time `json:"time"`
+	// VCPUDelaySeconds is the total time that each vCPU was runnable without
+	// running, by index.
+	VCPUDelaySeconds []float64 `json:"vcpuDelaySeconds,omitempty"`
+	// MaxMemoryKiB of the domain.
+	MaxMemoryKiB uint64 `json:"maxMemoryKiB,omitempty"`
+	// VCPUs that are online.
+	VCPUs int `json:"vcpus,omitempty"`
+}
+
+// Busy returns the CPU time that all the VM's threads used.
+func (v *VMRates) Busy() units.Cores {
+	busy := v.Emulator.RunCores + v.IOThreads.RunCores + v.Vhost.RunCores + v.Other.RunCores
+	for _, vcpu := range v.VCPUs {
+		busy += vcpu.RunCores
+	}
+	return busy
+}
