@@ -232,6 +232,8 @@ const (
 	ReasonNothingToDo = "NothingToDo"
 	// ReasonNodeFrozen: the node is cordoned or draining: nothing new is done.
 	ReasonNodeFrozen = "NodeFrozen"
+	// ReasonNoReport: the node's agent has not reported its cores.
+	ReasonNoReport = "NoReport"
 	// ReasonNoRates: the agent's rates are missing or old: nothing new is done.
 	ReasonNoRates = "NoRates"
 	// ReasonObserveOnly: the policy only observes.

@@ -17,18 +17,22 @@ const (
 	PowerModel PowerSource = "Model"
 )
 
-// Core is one physical core.
-type Core struct {
-	// cpus are the core's sibling CPUs in the kernel's list form, such as
-	// "2,66".
-	CPUs string `json:"cpus"`
-	// package that the core is in.
+// CoreGroup is the physical cores that share a last-level cache. Grouping keeps
+// the report of a node with 512 cores within its size.
+type CoreGroup struct {
+	// cores are, for each physical core, its sibling CPUs in the kernel's list
+	// form, such as "2,66".
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=128
+	Cores []string `json:"cores"`
+	// package that the cores are in.
 	// +optional
 	Package int32 `json:"package"`
-	// numaNode that the core is in.
+	// numaNode that the cores are in.
 	// +optional
 	NUMANode int32 `json:"numaNode"`
-	// llc numbers the last-level cache that the core uses.
+	// llc numbers the last-level cache that the cores share.
 	// +optional
 	LLC int32 `json:"llc"`
 }
@@ -45,6 +49,11 @@ type Topology struct {
 	LogicalCPUs int32 `json:"logicalCPUs"`
 	// onlineCPUs are the online CPUs in the kernel's list form.
 	OnlineCPUs string `json:"onlineCPUs"`
+	// coreGroups hold every online physical core once.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +optional
+	CoreGroups []CoreGroup `json:"coreGroups,omitempty"`
 	// isolatedCPUs are CPUs that the kernel keeps free of other work.
 	// +optional
 	IsolatedCPUs string `json:"isolatedCPUs,omitempty"`
