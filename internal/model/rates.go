@@ -75,7 +75,7 @@ type ThreadRates struct {
 
 // VCPURates is what one vCPU did.
 type VCPURates struct {
-	Index       int `json:"vcpu"`
+	Index int `json:"vcpu"`
 	ThreadRates
 	// CPUs that the vCPU's thread may run on now.
 	CPUs units.CPUSet `json:"cpus"`
