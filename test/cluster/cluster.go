@@ -1,0 +1,183 @@
+// Package cluster starts Kubernetes and KubeVirt clusters for tests and the
+// demo. Their control planes are the real programs, run as plain processes of
+// this machine; simulated nodes come from kwok. Only the parts that act on a
+// node are stand-ins, see package handler.
+//
+// A cluster ends with the process that started it, however that ends.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/handler"
+	"github.com/joulevirt/joulevirt/test/cluster/internal/pki"
+	"github.com/joulevirt/joulevirt/test/cluster/internal/port"
+	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
+)
+
+// partTimeout bounds the start of one program. Two busy cores and a cold page
+// cache are far below it.
+const partTimeout = 60 * time.Second
+
+// Cluster is a running cluster.
+type Cluster struct {
+	options    Options
+	dir        string
+	paths      binaries.Paths
+	ca         *pki.Authority
+	caFile     string
+	ports      *port.Lease
+	group      *proc.Group
+	config     *rest.Config
+	kubeconfig string
+	client     client.Client
+	handler    *handler.Handler
+
+	background context.Context // ends at Stop
+	cancel     context.CancelFunc
+	tasks      sync.WaitGroup
+}
+
+// Start brings up a cluster. ctx bounds the start only; call Stop to end the
+// cluster. On failure everything is ended already and the error quotes the log
+// of the program that failed. Missing programs are built first, see
+// binaries.Source.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	if err := options.validate(); err != nil {
+		return nil, err
+	}
+	paths, err := options.Binaries.Ensure(ctx, options.components()...)
+	if err != nil {
+		return nil, fmt.Errorf("programs of the test cluster: %w", err)
+	}
+	c, err := newCluster(options, paths)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the test cluster: %w", err), c.Stop())
+	}
+	return c, nil
+}
+
+func newCluster(options Options, paths binaries.Paths) (*Cluster, error) {
+	removeAbandoned(os.TempDir())
+	dir, err := makeDir(os.TempDir())
+	if err != nil {
+		return nil, err
+	}
+	ca, err := pki.NewAuthority("joulevirt-test-cluster", time.Now())
+	if err != nil {
+		return nil, err
+	}
+	ports, err := port.NewLease(filepath.Join(os.TempDir(), "joulevirt-ports"))
+	if err != nil {
+		return nil, err
+	}
+	background, cancel := context.WithCancel(context.Background())
+	return &Cluster{
+		options: options, dir: dir, paths: paths, ca: ca, ports: ports,
+		group:      proc.NewGroup(dir),
+		background: background, cancel: cancel,
+	}, nil
+}
+
+// start brings up the parts in the order in which they need each other.
+func (c *Cluster) start(ctx context.Context) error {
+	steps := []struct {
+		wanted bool
+		name   string
+		run    func(context.Context) error
+	}{
+		{true, "etcd and the API server", c.startAPI},
+		{true, "Kubernetes' controllers", c.startControllers},
+		{c.options.KubeVirt >= KubeVirtAPI, "KubeVirt's API", c.installKubeVirt},
+		{c.options.BeforeControllers != nil, "seed", c.seed},
+		{c.options.KubeVirt >= KubeVirtControllers, "KubeVirt's controllers", c.startKubeVirt},
+		{c.options.Handler != nil, "the stand-in for virt-handler", c.startHandler},
+		{c.options.ControllerManager, "default service account", c.waitServiceAccount},
+	}
+	for _, step := range steps {
+		if !step.wanted {
+			continue
+		}
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) seed(ctx context.Context) error {
+	return c.options.BeforeControllers(ctx, c)
+}
+
+func (c *Cluster) startHandler(ctx context.Context) error {
+	options := *c.options.Handler
+	options.Log = c.options.Log
+	h, err := handler.New(c.RESTConfig(), options)
+	if err != nil {
+		return err
+	}
+	c.handler = h
+	failed := make(chan error, 1)
+	c.tasks.Go(func() { failed <- h.Run(c.background) })
+	select {
+	case <-h.Ready():
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("it ended: %w", err)
+	case <-ctx.Done():
+		return fmt.Errorf("wait until it is ready: %w", context.Cause(ctx))
+	}
+}
+
+// Stop ends all programs and background work and removes the cluster's data.
+// It is idempotent.
+func (c *Cluster) Stop() error {
+	c.cancel()
+	c.tasks.Wait()
+	c.group.Stop()
+	c.ports.Close()
+	if err := os.RemoveAll(c.dir); err != nil {
+		return fmt.Errorf("remove the test cluster's data: %w", err)
+	}
+	return nil
+}
+
+// RESTConfig returns a copy of the administrator's client configuration,
+// without a client-side rate limit.
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
+
+// Kubectl is the path of a kubectl of the cluster's version.
+func (c *Cluster) Kubectl() string { return c.paths[binaries.Kubectl] }
+
+// CACert is the PEM-encoded certificate of the authority that signed the API
+// server's certificate.
+func (c *Cluster) CACert() []byte { return c.ca.Pair.Cert }
+
+// Client returns an uncached administrator's client that knows the types of
+// Kubernetes, CustomResourceDefinitions and KubeVirt.
+func (c *Cluster) Client() client.Client { return c.client }
+
+// Handler returns the stand-in for virt-handler; nil when not asked for.
+func (c *Cluster) Handler() *handler.Handler { return c.handler }
+
+// Dir is the folder of the cluster's data and logs (NAME.log).
+func (c *Cluster) Dir() string { return c.dir }
+
+// PIDs returns the process ids of all programs of the cluster.
+func (c *Cluster) PIDs() []int { return c.group.PIDs() }
