@@ -50,6 +50,7 @@ type SecretReference struct {
 type PrometheusSource struct {
 	// url of the server, such as https://prometheus.monitoring.svc:9090.
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || url(self).getScheme() == 'http')",message="url must be an http or https URL, such as https://prometheus.monitoring.svc:9090"
+	// +kubebuilder:validation:MaxLength=2048
 	// +required
 	URL string `json:"url"`
 
@@ -84,9 +85,9 @@ type EnergySource struct {
 	Prometheus *PrometheusSource `json:"prometheus,omitempty"`
 
 	// freshness is the age at which a figure of this source is no longer used.
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="freshness must be from 1s to 1h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="freshness must be a duration from 1s to 1h, such as 30s"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:default="1m"
 	// +optional
 	Freshness *metav1.Duration `json:"freshness,omitempty"`
@@ -120,7 +121,7 @@ type Guardrails struct {
 
 	// reservedCPUs are never used for pins, in the kernel's list form, such as
 	// "0-1,64-65".
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$')",message="reservedCPUs must be a CPU list such as 0-1,64-65"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$') && self.split(',').all(r, !r.contains('-') || int(r.split('-')[0]) <= int(r.split('-')[1]))",message="reservedCPUs must be a CPU list with the lower number of a range first, such as 0-1,64-65"
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ReservedCPUs *string `json:"reservedCPUs,omitempty"`
@@ -129,15 +130,15 @@ type Guardrails struct {
 // ChangeWindow is a recurring time in which changes are allowed.
 type ChangeWindow struct {
 	// schedule is when the window opens, in five cron fields, UTC.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(\\\\S+ ){4}\\\\S+$')",message="schedule must have five cron fields, such as 0 22 * * 1-5"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z*/,-]+( [0-9A-Za-z*/,-]+){4}$')",message="schedule must have five cron fields with one space between, such as 0 22 * * 1-5"
 	// +kubebuilder:validation:MaxLength=128
 	// +required
 	Schedule string `json:"schedule"`
 
 	// duration that the window stays open.
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be from 1m to 168h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be a duration from 1m to 168h, such as 8h"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	// +kubebuilder:validation:MaxLength=32
 	// +required
 	Duration metav1.Duration `json:"duration"`
 }
@@ -193,11 +194,13 @@ type EnergyPolicySpec struct {
 	Priority int32 `json:"priority,omitempty"`
 
 	// nodeSelector picks nodes by label. Absent: all nodes that run VMs.
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="nodeSelector.matchExpressions must each be In or NotIn with values, or Exists or DoesNotExist without"
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
 	// namespaceSelector picks the namespaces whose VMs may be acted on, by
 	// label. Absent: all.
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="namespaceSelector.matchExpressions must each be In or NotIn with values, or Exists or DoesNotExist without"
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
@@ -234,9 +237,9 @@ type EnergyPolicySpec struct {
 
 	// recommendationValidity is how long a recommendation stays as it is and
 	// can be approved.
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="recommendationValidity must be from 1m to 720h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="recommendationValidity must be a duration from 1m to 720h, such as 24h"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:default="24h"
 	// +optional
 	RecommendationValidity *metav1.Duration `json:"recommendationValidity,omitempty"`
@@ -245,6 +248,7 @@ type EnergyPolicySpec struct {
 	// Recommend.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	// +optional
 	Approvals []string `json:"approvals,omitempty"`

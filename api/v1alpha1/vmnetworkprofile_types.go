@@ -34,17 +34,17 @@ const (
 )
 
 // BandwidthLimits bound the traffic that is steered to one VM.
-// +kubebuilder:validation:XValidation:rule="!has(self.floor) || !has(self.ceiling) || quantity(string(self.floor)).compareTo(quantity(string(self.ceiling))) <= 0",message="floor must not be above ceiling: lower bandwidth.floor or raise bandwidth.ceiling"
+// +kubebuilder:validation:XValidation:rule="!has(self.floor) || !has(self.ceiling) || !isQuantity(string(self.floor)) || !isQuantity(string(self.ceiling)) || quantity(string(self.floor)).compareTo(quantity(string(self.ceiling))) <= 0",message="floor must not be above ceiling: lower bandwidth.floor or raise bandwidth.ceiling"
 type BandwidthLimits struct {
 	// floor is the rate in bit/s that a VM keeps whatever is planned, for
 	// example 50M.
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('-1'))",message="floor must be zero or more bit/s, for example 50M"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && sign(quantity(string(self))) >= 0",message="floor must be a whole number of bit/s, 0 or more, such as 50M (a small m would mean thousandths)"
 	// +optional
 	Floor *resource.Quantity `json:"floor,omitempty"`
 
 	// ceiling is the rate in bit/s above which no traffic is steered to a VM,
 	// for example 1G.
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="ceiling must be above 0 bit/s, for example 1G: leave it out for no ceiling"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && sign(quantity(string(self))) > 0",message="ceiling must be a whole number of bit/s above 0, such as 1G (a small m would mean thousandths): leave it out for no ceiling"
 	// +optional
 	Ceiling *resource.Quantity `json:"ceiling,omitempty"`
 }
@@ -62,7 +62,7 @@ type TrafficGroup struct {
 	Kind GroupTargetKind `json:"kind,omitempty"`
 
 	// name of the Service or route, in the profile's namespace.
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be the name of a Service or route: lower-case letters, digits, - and ."
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
@@ -104,6 +104,7 @@ type VMNetworkProfileSpec struct {
 	// selector picks VirtualMachineInstances of the profile's namespace by
 	// label. VMIs get their labels from the template of their VirtualMachine.
 	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="selector must not be empty: name at least one label of the VMs in matchLabels or matchExpressions"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="selector.matchExpressions must each be In or NotIn with values, or Exists or DoesNotExist without"
 	// +required
 	Selector metav1.LabelSelector `json:"selector"`
 
@@ -118,17 +119,17 @@ type VMNetworkProfileSpec struct {
 
 	// latencyBudget is the delay that buffering may add to a round trip. 0
 	// means that packets are never held.
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('100ms')",message="latencyBudget must be from 0s (never buffer) to 100ms"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) <= duration('100ms')",message="latencyBudget must be a duration from 0s (never buffer) to 100ms, such as 500us"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$|^0$`
+	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:default="0s"
 	// +optional
 	LatencyBudget *metav1.Duration `json:"latencyBudget,omitempty"`
 
 	// maxDelay is the longest time that Deferrable traffic may be held.
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="maxDelay must be from 1s to 1h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="maxDelay must be a duration from 1s to 1h, such as 30s"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$|^0$`
+	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	MaxDelay *metav1.Duration `json:"maxDelay,omitempty"`
 
