@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	crhandler "sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -60,7 +61,8 @@ type Handler struct {
 func New(config *rest.Config, options Options) (*Handler, error) {
 	log := options.Log
 	if log.GetSink() == nil {
-		log = logr.Discard()
+		// Not logr.Discard: for controller-runtime that means "use the default".
+		log = logr.New(ctrllog.NullLogSink{})
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, kubevirtv1.AddToScheme} {
