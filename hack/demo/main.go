@@ -1,0 +1,78 @@
+// Command demo shows the product's main job on real parts: a Kubernetes API
+// server, KubeVirt's controllers, QEMU VMs that run because a VirtualMachine was
+// applied, and an agent that changes where their vCPUs run.
+package main
+
+import (
+	"context"
+	"embed"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
+)
+
+//go:embed manifests
+var manifests embed.FS
+
+// nodeName is this machine's Node; the manifests name it too.
+const nodeName = "this-machine"
+
+func main() {
+	keep := flag.Bool("keep", false, "leave everything running at the end until Ctrl-C")
+	simulated := flag.Int("simulated-nodes", 3, "nodes beside this machine that kwok simulates")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, *simulated, *keep)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err error) {
+	dir, err := os.MkdirTemp("", "joulevirt-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.CopyFS(dir, manifests); err != nil {
+		return err
+	}
+	d := &demo{out: out, manifests: filepath.Join(dir, "manifests"), started: time.Now()}
+
+	d.title("A cluster: real control planes as processes, this machine as a node, %d simulated nodes", simulated)
+	source := binaries.FromEnvironment(os.Getenv, out)
+	if err := binaries.EnsurePackages(ctx, out); err != nil {
+		return err
+	}
+	d.stack, err = stack.Start(ctx, stack.Options{
+		Binaries: source, NodeName: nodeName, SimulatedNodes: simulated,
+		CacheDir: filepath.Join(source.Cache, "guest"), Progress: out,
+	})
+	if err != nil {
+		return err
+	}
+	// The context may have ended by Ctrl-C: what was started ends nevertheless.
+	defer func() {
+		if stopErr := d.stack.Stop(context.WithoutCancel(ctx)); err == nil {
+			err = stopErr
+		}
+	}()
+	if err := d.story(ctx); err != nil {
+		return err
+	}
+	if keep {
+		d.say("Everything runs until Ctrl-C. Look around with:\n  export KUBECONFIG=%s\n  %s get joulevirt -A", d.stack.Kubeconfig(), d.stack.Kubectl())
+		<-ctx.Done()
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
+)
+
+const (
+	managerAccount = "joulevirt-manager"
+	agentAccount   = "joulevirt-agent"
+)
+
+// Program is the manager or the agent, running.
+type Program struct {
+	*proc.Process
+	// Health is the address of the program's probes, host:port.
+	Health string
+	// Rates is where an agent serves /v1/rates and /metrics, host:port.
+	Rates string
+	// Metrics is where a manager serves /metrics, host:port.
+	Metrics string
+}
+
+// Manager is the running manager, nil when it was stopped.
+func (s *Stack) Manager() *Program { return s.manager }
+
+// Agent is this machine's running agent, nil when it was stopped.
+func (s *Stack) Agent() *Program { return s.agent }
+
+// StartManager starts the manager as its Deployment says.
+func (s *Stack) StartManager(ctx context.Context) error {
+	var deployment appsv1.Deployment
+	key := client.ObjectKey{Namespace: Namespace, Name: managerAccount}
+	if err := s.Client().Get(ctx, key, &deployment); err != nil {
+		return fmt.Errorf("the manager's Deployment: %w", err)
+	}
+	_, kubeconfig, err := s.ServiceAccountConfig(ctx, Namespace, managerAccount, "")
+	if err != nil {
+		return err
+	}
+	health, metrics, err := s.twoAddresses()
+	if err != nil {
+		return err
+	}
+	args := arguments(&deployment.Spec.Template.Spec, map[string]string{"POD_NAMESPACE": Namespace})
+	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
+	process, err := s.group.Start("manager", filepath.Join(s.programs, "manager"), args...)
+	if err != nil {
+		return err
+	}
+	s.manager = &Program{Process: process, Health: health, Metrics: metrics}
+	return s.manager.waitReady(ctx)
+}
+
+// StartAgent starts this machine's agent as its DaemonSet says: with the same
+// arguments, and with no other capabilities.
+func (s *Stack) StartAgent(ctx context.Context) error {
+	var daemonSet appsv1.DaemonSet
+	key := client.ObjectKey{Namespace: Namespace, Name: agentAccount}
+	if err := s.Client().Get(ctx, key, &daemonSet); err != nil {
+		return fmt.Errorf("the agent's DaemonSet: %w", err)
+	}
+	_, kubeconfig, err := s.ServiceAccountConfig(ctx, Namespace, agentAccount, s.options.NodeName)
+	if err != nil {
+		return err
+	}
+	rates, health, err := s.twoAddresses()
+	if err != nil {
+		return err
+	}
+	args := arguments(&daemonSet.Spec.Template.Spec, map[string]string{
+		"NODE_NAME": s.options.NodeName, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace,
+	})
+	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+s.StateDir,
+		"--rates-bind-address="+rates, "--advertise-address="+rates, "--health-bind-address="+health)
+	confined, err := withCapabilities(&daemonSet.Spec.Template.Spec, filepath.Join(s.programs, "agent"), args)
+	if err != nil {
+		return err
+	}
+	process, err := s.group.Start("agent", "/usr/bin/setpriv", confined...)
+	if err != nil {
+		return err
+	}
+	s.agent = &Program{Process: process, Health: health, Rates: rates}
+	return s.agent.waitReady(ctx)
+}
+
+// KillAgent ends the agent as a crash would.
+func (s *Stack) KillAgent() {
+	if s.agent != nil {
+		s.agent.Kill()
+		s.agent = nil
+	}
+}
+
+// TerminateAgent asks the agent to end, as the kubelet does, and returns its
+// exit code.
+func (s *Stack) TerminateAgent() (int, error) {
+	if s.agent == nil {
+		return 0, errors.New("the agent does not run")
+	}
+	if err := s.agent.Signal(syscall.SIGTERM); err != nil {
+		return 0, err
+	}
+	code := s.agent.ExitCode()
+	s.agent = nil
+	return code, nil
+}
+
+func (s *Stack) twoAddresses() (first, second string, err error) {
+	var ports [2]int
+	for i := range ports {
+		if ports[i], err = s.ports.Take(); err != nil {
+			return "", "", err
+		}
+	}
+	return fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), nil
+}
+
+// arguments are those of a pod's only container, with $(NAME) replaced as the
+// kubelet does.
+func arguments(pod *corev1.PodSpec, environment map[string]string) []string {
+	var replace []string
+	for name, value := range environment {
+		replace = append(replace, "$("+name+")", value)
+	}
+	replacer := strings.NewReplacer(replace...)
+	var args []string
+	for _, arg := range pod.Containers[0].Args {
+		args = append(args, replacer.Replace(arg))
+	}
+	return args
+}
+
+// withCapabilities are the arguments of setpriv that run a program with the
+// capabilities of a pod's only container and no more. Root gets on exec what is
+// in its bounding set.
+func withCapabilities(pod *corev1.PodSpec, program string, args []string) ([]string, error) {
+	security := pod.Containers[0].SecurityContext
+	if security == nil || security.Capabilities == nil || len(security.Capabilities.Add) == 0 {
+		return nil, errors.New("the agent's DaemonSet names no capabilities")
+	}
+	if security.Privileged != nil && *security.Privileged {
+		return nil, errors.New("the agent's DaemonSet is privileged")
+	}
+	bounding := "-all"
+	for _, capability := range security.Capabilities.Add {
+		bounding += ",+" + strings.ToLower(string(capability))
+	}
+	confined := []string{"--bounding-set=" + bounding, "--inh-caps=-all", "--no-new-privs", "--", program}
+	return append(confined, args...), nil
+}
+
+// waitReady polls the program's readiness probe.
+func (p *Program) waitReady(ctx context.Context) error {
+	return p.WaitReady(ctx, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Health+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("/readyz answers %s", response.Status)
+		}
+		return nil
+	})
+}

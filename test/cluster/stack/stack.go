@@ -1,0 +1,188 @@
+// Package stack is a test cluster with Joulevirt installed as its manifests
+// install it, and this machine as one of the nodes: VMs bound to it run for
+// real, under the launcher stand-in. Manager and agent run as processes with
+// the arguments, the ServiceAccounts and the capabilities that the shipped
+// Deployment and DaemonSet give them.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/handler"
+	"github.com/joulevirt/joulevirt/test/cluster/internal/port"
+	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
+	"github.com/joulevirt/joulevirt/test/cluster/launcher"
+	"github.com/joulevirt/joulevirt/test/guest/gobuild"
+)
+
+const modulePath = "github.com/joulevirt/joulevirt"
+
+// Namespace is where the manifests install the product.
+const Namespace = "joulevirt-system"
+
+// Options choose the size of a stack.
+type Options struct {
+	// Binaries says where the control plane's programs come from.
+	Binaries binaries.Source
+	// NodeName is the Node that is this machine. Required.
+	NodeName string
+	// SimulatedNodes is how many nodes kwok plays beside it.
+	SimulatedNodes int
+	// CacheDir keeps the guest's image between runs. Required.
+	CacheDir string
+	// Progress gets a line for each step.
+	Progress io.Writer
+}
+
+// Stack is a running stack.
+type Stack struct {
+	*cluster.Cluster
+	options  Options
+	root     string
+	launcher *launcher.Runtime
+	programs string
+	group    *proc.Group
+	ports    *port.Lease
+	// SimulatedNodes are the names of the nodes that kwok plays.
+	SimulatedNodes []string
+	// StateDir is the agent's, empty at the start.
+	StateDir string
+
+	manager, agent *Program
+}
+
+// Start brings up the cluster, installs the product with kubectl and starts the
+// manager and this machine's agent. ctx bounds the start only.
+func Start(ctx context.Context, options Options) (*Stack, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{options: options, root: root}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *Stack) start(ctx context.Context) error {
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"prepare this machine as a node: guest image, pod network", s.prepareNode},
+		{"start Kubernetes and KubeVirt", s.startCluster},
+		{"build manager and agent", s.build},
+		{"install Joulevirt: kubectl apply -k config/default", s.install},
+		{"start the manager", s.StartManager},
+		{"start this machine's agent", s.StartAgent},
+	} {
+		fmt.Fprintf(s.options.Progress, "  %s\n", step.name)
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Stack) prepareNode(ctx context.Context) error {
+	var err error
+	s.launcher, err = launcher.New(ctx, launcher.Options{CacheDir: s.options.CacheDir})
+	return err
+}
+
+func (s *Stack) startCluster(ctx context.Context) error {
+	options := cluster.Full(s.options.Binaries)
+	options.Handler = &handler.Options{RealNodes: map[string]handler.Runtime{s.options.NodeName: podRuntime{s.launcher}}}
+	var err error
+	if s.Cluster, err = cluster.Start(ctx, options); err != nil {
+		return err
+	}
+	err = s.AddNode(ctx, cluster.RealNode{Name: s.options.NodeName, Capacity: corev1.ResourceList{
+		// More CPUs than there are: the scheduler must not be what limits a
+		// demonstration on a small machine.
+		corev1.ResourceCPU: *resource.NewQuantity(int64(8*runtime.NumCPU()), resource.DecimalSI),
+	}})
+	if err != nil {
+		return err
+	}
+	s.SimulatedNodes, err = s.AddSimulatedNodes(ctx, s.options.SimulatedNodes, cluster.SimulatedNodes{Prefix: "simulated"})
+	return err
+}
+
+func (s *Stack) build(ctx context.Context) error {
+	s.programs = filepath.Join(s.Dir(), "programs")
+	s.StateDir = filepath.Join(s.Dir(), "agent-state")
+	s.group = proc.NewGroup(s.Dir())
+	var err error
+	if s.ports, err = port.NewLease(filepath.Join(os.TempDir(), "joulevirt-ports")); err != nil {
+		return err
+	}
+	for _, name := range []string{"manager", "agent"} {
+		if err := gobuild.Static(ctx, modulePath+"/cmd/"+name, filepath.Join(s.programs, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stack) install(ctx context.Context) error {
+	return s.ApplyManifests(ctx, filepath.Join(s.root, "config", "default"))
+}
+
+// Stop ends everything. It is idempotent.
+func (s *Stack) Stop(ctx context.Context) error {
+	var problems []error
+	if s.group != nil {
+		s.group.Stop()
+		s.ports.Close()
+	}
+	if s.Cluster != nil {
+		problems = append(problems, s.Cluster.Stop())
+	}
+	if s.launcher != nil {
+		problems = append(problems, s.launcher.Close(ctx))
+	}
+	return errors.Join(problems...)
+}
+
+// Root is the folder of the module's sources.
+func (s *Stack) Root() string { return s.root }
+
+// NodeName is the Node that is this machine.
+func (s *Stack) NodeName() string { return s.options.NodeName }
+
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", modulePath).Output()
+	if err != nil {
+		return "", fmt.Errorf("find the sources of %s (run inside its folder): %w", modulePath, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// podRuntime gives launcher's concrete sandboxes as the handler's interface.
+type podRuntime struct{ *launcher.Runtime }
+
+// StartPod implements handler.Runtime.
+func (r podRuntime) StartPod(ctx context.Context, pod *corev1.Pod) (handler.Sandbox, error) {
+	sandbox, err := r.Runtime.StartPod(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox, nil
+}
+
+var _ handler.Sandbox = (*launcher.Sandbox)(nil)

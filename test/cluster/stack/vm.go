@@ -1,0 +1,47 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/test/cluster/launcher"
+)
+
+// WaitVMRunning waits until the named VM runs on this machine, and returns its
+// VMI and the launcher that runs it.
+func (s *Stack) WaitVMRunning(ctx context.Context, namespace, name string, timeout time.Duration) (*kubevirtv1.VirtualMachineInstance, *launcher.Sandbox, error) {
+	var vmi kubevirtv1.VirtualMachineInstance
+	var sandbox *launcher.Sandbox
+	err := s.WaitFor(ctx, timeout, "VM "+namespace+"/"+name+" runs", func(ctx context.Context) error {
+		if err := s.Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &vmi); err != nil {
+			return err
+		}
+		if vmi.Status.Phase != kubevirtv1.Running {
+			return fmt.Errorf("phase is %q", vmi.Status.Phase)
+		}
+		for uid, node := range vmi.Status.ActivePods {
+			if node == s.options.NodeName {
+				if sandbox = s.launcher.Pod(uid); sandbox != nil && sandbox.QEMUPID() != 0 {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("no launcher of it runs on %s: active pods %v", s.options.NodeName, vmi.Status.ActivePods)
+	})
+	return &vmi, sandbox, err
+}
+
+// LauncherPods lists the launcher pods of a namespace.
+func (s *Stack) LauncherPods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := s.Client().List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{kubevirtv1.AppLabel: "virt-launcher"})
+	if err != nil {
+		return nil, fmt.Errorf("launcher pods of namespace %s: %w", namespace, err)
+	}
+	return pods.Items, nil
+}

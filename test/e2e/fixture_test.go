@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster/launcher"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
+)
+
+const (
+	// vmTimeout covers a guest that boots under emulation on busy cores.
+	vmTimeout = 3 * time.Minute
+	// changeTimeout covers a change's way through manager and agent. What is
+	// tested is that it arrives, not how fast.
+	changeTimeout = 90 * time.Second
+)
+
+// fixture is one test's namespace.
+type fixture struct {
+	*testing.T
+	client    client.Client
+	namespace string
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	scheme := world.Client().Scheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, client: world.Client()}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
+	f.create(namespace)
+	f.namespace = namespace.Name
+	if world.Agent() == nil {
+		if err := world.StartAgent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// create creates an object and deletes it at the test's end.
+func (f *fixture) create(o client.Object) {
+	f.Helper()
+	if err := f.client.Create(f.Context(), o); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { f.delete(o) })
+}
+
+func (f *fixture) delete(o client.Object) {
+	f.Helper()
+	if err := client.IgnoreNotFound(f.client.Delete(context.WithoutCancel(f.Context()), o)); err != nil {
+		f.Error(err)
+	}
+}
+
+// eventually waits until a condition holds.
+func (f *fixture) eventually(what string, condition func(context.Context) error) {
+	f.Helper()
+	if err := world.WaitFor(f.Context(), changeTimeout, what, condition); err != nil {
+		f.Fatalf("%v\n--- agent\n%s", err, logTail(world.Agent()))
+	}
+}
+
+// machine is a VM that runs on this machine.
+type machine struct {
+	vm      *kubevirtv1.VirtualMachine
+	vmi     *kubevirtv1.VirtualMachineInstance
+	sandbox *launcher.Sandbox
+}
+
+// newVM describes a VM bound to this machine.
+func (f *fixture) newVM(name string, vcpus uint32) *kubevirtv1.VirtualMachine {
+	return &kubevirtv1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+		Spec: kubevirtv1.VirtualMachineSpec{
+			RunStrategy: ptr.To(kubevirtv1.RunStrategyAlways),
+			Template: &kubevirtv1.VirtualMachineInstanceTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}},
+				Spec: kubevirtv1.VirtualMachineInstanceSpec{
+					NodeSelector:                  map[string]string{corev1.LabelHostname: nodeName},
+					TerminationGracePeriodSeconds: ptr.To(int64(0)),
+					Domain: kubevirtv1.DomainSpec{
+						CPU:    &kubevirtv1.CPU{Cores: vcpus},
+						Memory: &kubevirtv1.Memory{Guest: ptr.To(resource.MustParse("128Mi"))},
+						Devices: kubevirtv1.Devices{Interfaces: []kubevirtv1.Interface{{
+							Name:                   "default",
+							InterfaceBindingMethod: kubevirtv1.InterfaceBindingMethod{Masquerade: &kubevirtv1.InterfaceMasquerade{}},
+						}}},
+					},
+					Networks: []kubevirtv1.Network{*kubevirtv1.DefaultPodNetwork()},
+				},
+			},
+		},
+	}
+}
+
+// startVM applies a VM and waits until its guest answers.
+func (f *fixture) startVM(vm *kubevirtv1.VirtualMachine) *machine {
+	f.Helper()
+	f.create(vm)
+	vmi, sandbox, err := world.WaitVMRunning(f.Context(), vm.Namespace, vm.Name, vmTimeout)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ready, cancel := context.WithTimeout(f.Context(), vmTimeout)
+	defer cancel()
+	if err := sandbox.WaitGuestReady(ready); err != nil {
+		f.Fatal(err)
+	}
+	return &machine{vm: vm, vmi: vmi, sandbox: sandbox}
+}
+
+// profile selects the VM of the same name and wants it pinned.
+func (f *fixture) profile(name string) *v1alpha1.VMNetworkProfile {
+	profile := &v1alpha1.VMNetworkProfile{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name},
+		Spec: v1alpha1.VMNetworkProfileSpec{
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Affinity: v1alpha1.AffinityPinned,
+		},
+	}
+	f.create(profile)
+	return profile
+}
+
+// enforce allows the affinity lever in the test's namespace on this machine.
+func (f *fixture) enforce() *v1alpha1.EnergyPolicy {
+	policy := &v1alpha1.EnergyPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
+		Spec: v1alpha1.EnergyPolicySpec{
+			Mode:   v1alpha1.ModeEnforce,
+			Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
+			NodeSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{corev1.LabelHostname: nodeName},
+			},
+			NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{corev1.LabelMetadataName: f.namespace},
+			},
+			Energy: v1alpha1.EnergySettings{AllowModelled: true},
+			// The machine also runs the whole control plane: what it leaves must
+			// not keep a guest that idles from being pinned.
+			Guardrails: v1alpha1.Guardrails{MaxCoreUtilizationPercent: 100},
+		},
+	}
+	f.create(policy)
+	return policy
+}
+
+// vcpuMasks are the masks of the vCPUs' threads, by index.
+func (m *machine) vcpuMasks(ctx context.Context) ([]string, error) {
+	all, err := stack.Threads(ctx, m.sandbox.QEMUPID())
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b stack.Thread) int { return strings.Compare(a.Name, b.Name) })
+	var masks []string
+	for _, t := range all {
+		if strings.HasPrefix(t.Name, "CPU ") {
+			masks = append(masks, t.CPUs)
+		}
+	}
+	return masks, nil
+}
+
+// othersUnrestricted fails when a thread that is no vCPU's has another mask.
+func (m *machine) othersUnrestricted(ctx context.Context, mask string) error {
+	all, err := stack.Threads(ctx, m.sandbox.QEMUPID())
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		if !strings.HasPrefix(t.Name, "CPU ") && t.CPUs != mask {
+			return fmt.Errorf("thread %d %q may run on %s, want %s", t.ID, t.Name, t.CPUs, mask)
+		}
+	}
+	return nil
+}
+
+// pinned is satisfied when each vCPU has one CPU and no two have the same.
+func (m *machine) pinned(ctx context.Context) error {
+	masks, err := m.vcpuMasks(ctx)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for i, mask := range masks {
+		if _, err := strconv.Atoi(mask); err != nil || seen[mask] {
+			return fmt.Errorf("vCPU %d may run on %q, of all %q", i, mask, masks)
+		}
+		seen[mask] = true
+	}
+	if len(masks) == 0 {
+		return fmt.Errorf("QEMU %d has no vCPU thread", m.sandbox.QEMUPID())
+	}
+	return nil
+}
+
+// unrestricted is satisfied when all threads may run on all of mask.
+func (m *machine) unrestricted(mask string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		masks, err := m.vcpuMasks(ctx)
+		if err != nil {
+			return err
+		}
+		for i, got := range masks {
+			if got != mask {
+				return fmt.Errorf("vCPU %d may run on %s, want %s", i, got, mask)
+			}
+		}
+		return m.othersUnrestricted(ctx, mask)
+	}
+}
+
+// plan reads this machine's plan.
+func (f *fixture) plan(ctx context.Context) (*v1alpha1.NodePlan, error) {
+	var plan v1alpha1.NodePlan
+	err := f.client.Get(ctx, types.NamespacedName{Name: nodeName}, &plan)
+	return &plan, err
+}
+
+// applied is satisfied when the agent says that the current plan is in force
+// and acts on so many VMs.
+func (f *fixture) applied(vms int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		plan, err := f.plan(ctx)
+		if err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
+		switch {
+		case condition == nil || condition.Status != metav1.ConditionTrue:
+			return fmt.Errorf("condition Applied is %+v, plan's reason %s: %s", condition, plan.Spec.Reason, plan.Spec.Message)
+		case condition.ObservedGeneration != plan.Generation:
+			return fmt.Errorf("Applied is of generation %d, the plan is %d", condition.ObservedGeneration, plan.Generation)
+		case int(plan.Status.VMsInForce) != vms:
+			return fmt.Errorf("%d VMs in force, want %d: %+v", plan.Status.VMsInForce, vms, plan.Spec.VMs)
+		}
+		return nil
+	}
+}
