@@ -31,6 +31,7 @@ spec:
   template:
     metadata: {labels: {app: %[1]s}}
     spec:
+      %[2]s
       evictionStrategy: LiveMigrate
       domain:
         cpu: {cores: 2}
@@ -45,16 +46,29 @@ spec:
 // suite is one full cluster with simulated nodes.
 type suite struct {
 	*cluster.Cluster
-	nodes []string
+	nodes   []string
+	runtime *sleeper
 }
 
 func TestFullCluster(t *testing.T) {
-	s := suite{Cluster: start(t, cluster.Full(source()))}
-	var err error
-	s.nodes, err = s.AddSimulatedNodes(t.Context(), 3, cluster.SimulatedNodes{Zones: []string{"a", "b"}})
-	if err != nil {
-		t.Fatal(err)
+	s := suite{runtime: newSleeper()}
+	options := cluster.Full(source())
+	options.Handler.RealNodes = map[string]handler.Runtime{realNode: s.runtime}
+	options.BeforeControllers = func(ctx context.Context, c *cluster.Cluster) (err error) {
+		s.nodes, err = c.AddSimulatedNodes(ctx, 3, cluster.SimulatedNodes{Zones: []string{"a", "b"}})
+		if err != nil {
+			return err
+		}
+		if err := c.AddNode(ctx, cluster.RealNode{Name: realNode, IP: "192.0.2.1", Taints: []corev1.Taint{
+			{Key: "real", Effect: corev1.TaintEffectNoSchedule},
+		}}); err != nil {
+			return err
+		}
+		_, err = c.SeedVMIs(ctx, cluster.Seed{Prefix: "seeded", Count: 6, Nodes: s.nodes})
+		return err
 	}
+	s.Cluster = start(t, options)
+	t.Run("seeded VMs are adopted", s.testAdoption)
 	t.Run("lifecycle", s.testLifecycle)
 	t.Run("delayed start", s.testDelayedStart)
 	t.Run("failing start", s.testFailingStart)
@@ -63,6 +77,9 @@ func TestFullCluster(t *testing.T) {
 	t.Run("migration never ready", s.testMigrationNeverReady)
 	t.Run("stale heartbeat", s.testStaleHeartbeat)
 	t.Run("invalid VM", s.testInvalid)
+	t.Run("real node", s.testRealNode)
+	t.Run("real node when QEMU ends", s.testQEMUEnds)
+	t.Run("real node when the launcher fails", s.testLauncherFails)
 }
 
 func key(name string) types.NamespacedName {
@@ -72,8 +89,14 @@ func key(name string) types.NamespacedName {
 // apply applies a VM and deletes it at the test's end.
 func (s suite) apply(t *testing.T, name string) {
 	t.Helper()
+	s.applyPlaced(t, name, "nodeSelector: {}")
+}
+
+// applyPlaced applies a VM with a line of YAML that says where it may run.
+func (s suite) applyPlaced(t *testing.T, name, placement string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "vm.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, virtualMachine, name), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, virtualMachine, name, placement), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.ApplyManifests(t.Context(), file); err != nil {
@@ -165,6 +188,17 @@ func (s suite) testLifecycle(t *testing.T) {
 	vmi = s.waitPhase(t, "plain", kubevirtv1.Running)
 	if vmi.Status.NodeName == source || vmi.Labels[kubevirtv1.NodeNameLabel] != vmi.Status.NodeName {
 		t.Errorf("after the migration from %s: node %q, label %q", source, vmi.Status.NodeName, vmi.Labels[kubevirtv1.NodeNameLabel])
+	}
+}
+
+// testAdoption migrates a seeded VM: that needs virt-controller to accept its
+// status, its pod and their ties.
+func (s suite) testAdoption(t *testing.T) {
+	s.waitMigration(t, s.migrate(t, "seeded-00004"), kubevirtv1.MigrationSucceeded)
+	for i := range 6 {
+		if _, err := s.WaitForVMI(t.Context(), stepTimeout, key(fmt.Sprintf("seeded-%05d", i)), cluster.Ready); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -82,6 +82,8 @@ type RealNode struct {
 	Capacity corev1.ResourceList
 	// Labels are added to those of a KubeVirt node.
 	Labels map[string]string
+	// Taints keep pods away that do not tolerate them.
+	Taints []corev1.Taint
 }
 
 // AddNode creates the Node of a real machine, ready, and renews its lease until
@@ -93,6 +95,7 @@ func (c *Cluster) AddNode(ctx context.Context, description RealNode) error {
 		ip = "127.0.0.1"
 	}
 	node := newNode(description.Name, ip, description.Capacity)
+	node.Spec.Taints = description.Taints
 	maps.Copy(node.Labels, description.Labels)
 	if err := c.client.Create(ctx, node); err != nil {
 		return fmt.Errorf("create node %s: %w", description.Name, err)

@@ -74,7 +74,7 @@ func (h *Handler) startPod(ctx context.Context, pod *corev1.Pod) error {
 			return h.patchPodStatus(ctx, pod, before)
 		}
 	}
-	run(pod, l.sandbox.IP(), h.hostIP(ctx, pod.Spec.NodeName), metav1.Now())
+	MarkRunning(pod, l.sandbox.IP(), h.hostIP(ctx, pod.Spec.NodeName), metav1.Now())
 	if err := h.patchPodStatus(ctx, pod, before); err != nil {
 		return err
 	}
@@ -120,8 +120,9 @@ func (h *Handler) wakeOwner(pod *corev1.Pod) {
 	}
 }
 
-// run marks a pod as running.
-func run(pod *corev1.Pod, ip, hostIP string, now metav1.Time) {
+// MarkRunning makes a pod's status that of a pod that runs on a node, with all
+// containers ready.
+func MarkRunning(pod *corev1.Pod, ip, hostIP string, now metav1.Time) {
 	status := func(container corev1.Container) corev1.ContainerStatus {
 		return corev1.ContainerStatus{
 			Name: container.Name, Image: container.Image, ImageID: container.Image + "@" + imageDigest,

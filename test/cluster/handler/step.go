@@ -65,6 +65,12 @@ func end(vmi *kubevirtv1.VirtualMachineInstance, phase kubevirtv1.VirtualMachine
 	}
 }
 
+// MarkVMIRunning makes a VMI's status that of a VM which runs with an address.
+func MarkVMIRunning(vmi *kubevirtv1.VirtualMachineInstance, address string, now metav1.Time) {
+	writeRunning(vmi, now)
+	setInterfaces(vmi, address)
+}
+
 // writeRunning writes what virt-handler reports of a VM that runs.
 func writeRunning(vmi *kubevirtv1.VirtualMachineInstance, now metav1.Time) {
 	setPhase(vmi, kubevirtv1.Running, now)
