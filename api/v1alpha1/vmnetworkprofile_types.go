@@ -38,13 +38,13 @@ const (
 type BandwidthLimits struct {
 	// floor is the rate in bit/s that a VM keeps whatever is planned, for
 	// example 50M.
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && sign(quantity(string(self))) >= 0",message="floor must be a whole number of bit/s, 0 or more, such as 50M (a small m would mean thousandths)"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && !string(self).matches('[num]$') && sign(quantity(string(self))) >= 0 && quantity(string(self)).compareTo(quantity('1P')) <= 0",message="floor must be from 0 to 1P bit/s, such as 50M (a small m would mean thousandths)"
 	// +optional
 	Floor *resource.Quantity `json:"floor,omitempty"`
 
 	// ceiling is the rate in bit/s above which no traffic is steered to a VM,
 	// for example 1G.
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && sign(quantity(string(self))) > 0",message="ceiling must be a whole number of bit/s above 0, such as 1G (a small m would mean thousandths): leave it out for no ceiling"
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && !string(self).matches('[num]$') && sign(quantity(string(self))) > 0 && quantity(string(self)).compareTo(quantity('1P')) <= 0",message="ceiling must be above 0 and at most 1P bit/s, such as 1G (a small m would mean thousandths): leave it out for no ceiling"
 	// +optional
 	Ceiling *resource.Quantity `json:"ceiling,omitempty"`
 }

@@ -1,0 +1,13 @@
+// Package policies embeds EnergyPolicies that are ready to apply: with kubectl
+// from this folder, or by programs from Files.
+package policies
+
+import "embed"
+
+// DescriptionAnnotation says in one sentence what a preset does.
+const DescriptionAnnotation = "joulevirt.io/description"
+
+// Files holds one preset a file, NAME.yaml.
+//
+//go:embed observe.yaml recommend-affinity.yaml enforce-affinity.yaml
+var Files embed.FS

@@ -1,0 +1,71 @@
+package api
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/joulevirt/joulevirt/test/cluster"
+)
+
+// testDefaults compares what the API server makes of the smallest objects with
+// what the documentation of the fields promises.
+func testDefaults(t *testing.T, c *cluster.Cluster) {
+	for _, test := range []struct {
+		name, kind, given, want string
+	}{{
+		name:  "a profile that only selects",
+		kind:  "VMNetworkProfile",
+		given: `selector: {matchLabels: {app: web}}`,
+		want: `
+selector: {matchLabels: {app: web}}
+trafficClass: Interactive
+latencyBudget: 0s
+affinity: Auto
+serviceLevels: {maxStealPercent: 5}`,
+	}, {
+		name:  "a group",
+		kind:  "VMNetworkProfile",
+		given: `{selector: {matchLabels: {app: web}}, group: {name: web}}`,
+		want: `
+selector: {matchLabels: {app: web}}
+trafficClass: Interactive
+latencyBudget: 0s
+group: {kind: Service, name: web, minActive: 2}
+affinity: Auto
+serviceLevels: {maxStealPercent: 5}`,
+	}, {
+		name:  "a policy that only has a mode",
+		kind:  "EnergyPolicy",
+		given: `mode: Observe`,
+		want: `
+mode: Observe
+priority: 0
+energy:
+  sources:
+  - {type: RAPL, freshness: 1m}
+  - {type: Model, freshness: 1m}
+guardrails: {maxCoreUtilizationPercent: 85}
+budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
+verification: {holdBackPercent: 10, confidencePercent: 95}
+recommendationValidity: 24h`,
+	}} {
+		t.Run(test.name, func(t *testing.T) {
+			table := tables()[test.kind]
+			object := newObject(test.kind, table.namespaced)
+			object.Object["spec"] = merge(t, test.given, "{}")
+			if err := c.Client().Create(t.Context(), object, client.DryRunAll); err != nil {
+				t.Fatal(err)
+			}
+			got, err := yaml.Marshal(object.Object["spec"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(merge(t, test.want, "{}"), merge(t, string(got), "{}")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,164 @@
+package api
+
+import "strings"
+
+func nodePlans() table {
+	return table{
+		minimal: `{policy: p, mode: Enforce, revision: r, apply: true, reason: Planned}`,
+		full: `
+policy: p
+mode: Enforce
+revision: r
+apply: true
+reason: Planned
+vms:
+- namespace: shop
+  name: web
+  podUID: a
+  affinity: {vcpus: [{vcpu: 0, cpus: 0-1}]}
+  slice: {microseconds: 3000}
+  buffering: {windowMicroseconds: 250, onPacketsPerSecond: 8000}
+  shaping: {turnOffset: 0s, turnLength: 1s, period: 10s}
+  reasons: [{lever: Affinity, reason: Pinned}]
+trial:
+  lever: Affinity
+  seed: 1
+  start: "2026-01-01T00:00:00Z"
+  blockLength: 5m
+  washOut: 30s
+  blocks: [true, false]`,
+		rows: append(planRows(), planVMRows()...),
+	}
+}
+
+func planRows() []row {
+	trial := func(lever, blocks string) string {
+		return `trial: {lever: ` + lever + `, seed: 1, start: "2026-01-01T00:00:00Z", blockLength: 5m, washOut: 30s, blocks: ` + blocks + `}`
+	}
+	return []row{{
+		field:   "spec.policy",
+		rule:    "minLength",
+		accepts: []string{`policy: p`},
+		refuses: []string{`policy: ""`},
+	}, {
+		field:   "spec.mode",
+		rule:    "enum",
+		accepts: []string{`mode: Observe`},
+		refuses: []string{`mode: Off`},
+	}, {
+		field:   "spec.revision",
+		rule:    "minLength",
+		accepts: []string{`revision: r`},
+		refuses: []string{`revision: ""`},
+	}, {
+		field:   "spec.revision",
+		rule:    "maxLength",
+		accepts: []string{`revision: ` + strings.Repeat("r", 64)},
+		refuses: []string{`revision: ` + strings.Repeat("r", 65)},
+	}, {
+		field:   "spec.reason",
+		rule:    "maxLength",
+		accepts: []string{`reason: ` + strings.Repeat("R", 64)},
+		refuses: []string{`reason: ` + strings.Repeat("R", 65)},
+	}, {
+		field:   "spec.message",
+		rule:    "maxLength",
+		accepts: []string{`message: ` + strings.Repeat("m", 1024)},
+		refuses: []string{`message: ` + strings.Repeat("m", 1025)},
+	}, {
+		field:   "spec.vms",
+		rule:    "maxItems",
+		accepts: []string{`vms: ` + repeated(1024, "{namespace: a, name: b, podUID: u%d}")},
+		refuses: []string{`vms: ` + repeated(1025, "{namespace: a, name: b, podUID: u%d}")},
+	}, {
+		field:   "spec.vms",
+		rule:    "unique",
+		accepts: []string{`vms: [{namespace: a, name: b, podUID: u1}, {namespace: a, name: b, podUID: u2}]`},
+		refuses: []string{`vms: [{namespace: a, name: b, podUID: u}, {namespace: a, name: c, podUID: u}]`},
+	}, {
+		field:   "spec.trial.lever",
+		rule:    "enum",
+		accepts: []string{trial("Buffering", "[true]")},
+		refuses: []string{trial("Sleep", "[true]")},
+	}, {
+		field:   "spec.trial.blocks",
+		rule:    "maxItems",
+		accepts: []string{trial("Affinity", boolList(1024))},
+		refuses: []string{trial("Affinity", boolList(1025))},
+	}}
+}
+
+func boolList(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("true,", n), ",") + "]" }
+
+func planVMRows() []row {
+	vm := func(fields string) string {
+		return `vms: [{namespace: a, name: b, podUID: u, ` + fields + `}]`
+	}
+	pins := func(list string) string { return vm(`affinity: {vcpus: ` + list + `}`) }
+	return []row{{
+		field:   "spec.vms[].affinity.vcpus",
+		rule:    "maxItems",
+		accepts: []string{pins(repeated(512, `{vcpu: %d, cpus: "0"}`))},
+		refuses: []string{pins(repeated(513, `{vcpu: %d, cpus: "0"}`))},
+	}, {
+		field:   "spec.vms[].affinity.vcpus",
+		rule:    "unique",
+		accepts: []string{pins(`[{vcpu: 0, cpus: "0"}, {vcpu: 1, cpus: "0"}]`)},
+		refuses: []string{pins(`[{vcpu: 0, cpus: "0"}, {vcpu: 0, cpus: "1"}]`)},
+	}, {
+		field:   "spec.vms[].affinity.vcpus[].vcpu",
+		rule:    "minimum",
+		accepts: []string{pins(`[{vcpu: 0, cpus: "0"}]`)},
+		refuses: []string{pins(`[{vcpu: -1, cpus: "0"}]`)},
+	}, {
+		field:   "spec.vms[].affinity.vcpus[].cpus",
+		rule:    "pattern",
+		accepts: []string{pins(`[{vcpu: 0, cpus: "0-1,64-65"}]`)},
+		refuses: []string{pins(`[{vcpu: 0, cpus: ""}]`), pins(`[{vcpu: 0, cpus: "0,"}]`)},
+	}, {
+		field:   "spec.vms[].affinity.vcpus[].cpus",
+		rule:    "maxLength",
+		accepts: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", 1024) + `"}]`)},
+		refuses: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", 1025) + `"}]`)},
+	}, {
+		field:   "spec.vms[].slice.microseconds",
+		rule:    "minimum",
+		accepts: []string{vm(`slice: {microseconds: 100}`)},
+		refuses: []string{vm(`slice: {microseconds: 99}`)},
+	}, {
+		field:   "spec.vms[].slice.microseconds",
+		rule:    "maximum",
+		accepts: []string{vm(`slice: {microseconds: 100000}`)},
+		refuses: []string{vm(`slice: {microseconds: 100001}`)},
+	}, {
+		field:   "spec.vms[].buffering.windowMicroseconds",
+		rule:    "enum",
+		accepts: []string{vm(`buffering: {windowMicroseconds: 125, onPacketsPerSecond: 1}`)},
+		refuses: []string{vm(`buffering: {windowMicroseconds: 300, onPacketsPerSecond: 1}`)},
+	}, {
+		field:   "spec.vms[].buffering.onPacketsPerSecond",
+		rule:    "minimum",
+		accepts: []string{vm(`buffering: {windowMicroseconds: 125, onPacketsPerSecond: 1}`)},
+		refuses: []string{vm(`buffering: {windowMicroseconds: 125, onPacketsPerSecond: 0}`)},
+	}, {
+		field:   "spec.vms[].reasons",
+		rule:    "unique",
+		accepts: []string{vm(`reasons: [{lever: Affinity, reason: A}, {lever: Slice, reason: A}]`)},
+		refuses: []string{vm(`reasons: [{lever: Affinity, reason: A}, {lever: Affinity, reason: B}]`)},
+	}, {
+		field:   "spec.vms[].reasons[].lever",
+		rule:    "enum",
+		accepts: []string{vm(`reasons: [{lever: Affinity, reason: A}]`)},
+		refuses: []string{vm(`reasons: [{lever: Pinning, reason: A}]`)},
+	}, {
+		field:   "spec.vms[].reasons[].reason",
+		rule:    "maxLength",
+		accepts: []string{vm(`reasons: [{lever: Affinity, reason: ` + strings.Repeat("A", 64) + `}]`)},
+		refuses: []string{vm(`reasons: [{lever: Affinity, reason: ` + strings.Repeat("A", 65) + `}]`)},
+	}, {
+		field:   "spec.vms[].reasons[].message",
+		rule:    "maxLength",
+		accepts: []string{vm(`reasons: [{lever: Affinity, reason: A, message: ` + strings.Repeat("a", 256) + `}]`)},
+		refuses: []string{vm(`reasons: [{lever: Affinity, reason: A, message: ` + strings.Repeat("a", 257) + `}]`)},
+	}}
+}
