@@ -19,6 +19,10 @@ import (
 
 const guestdPackage = "github.com/joulevirt/joulevirt/test/guest/guestd"
 
+// ReadyLine is what the guest prints on its console when its server accepts
+// traffic.
+const ReadyLine = "READY"
+
 //go:embed init.sh
 var initScript []byte
 

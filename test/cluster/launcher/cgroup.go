@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,13 +91,18 @@ type resources struct {
 	cpus string
 }
 
+// The kernel's bounds and unit of cpu.shares.
+const (
+	minShares    = 2
+	sharesPerCPU = 1024
+)
+
 // sharesFor is the kubelet's conversion of a CPU request.
 func sharesFor(pod *corev1.Pod) uint64 {
 	var milli int64
 	for _, c := range pod.Spec.Containers {
 		milli += c.Resources.Requests.Cpu().MilliValue()
 	}
-	const minShares, sharesPerCPU = 2, 1024
 	return max(minShares, uint64(milli)*sharesPerCPU/1000)
 }
 
@@ -123,30 +129,38 @@ func cgroupNames(driver CgroupDriver, qos corev1.PodQOSClass, podUID, containerI
 	return append(names, "pod"+podUID, containerID)
 }
 
-// createCgroup makes the cgroup of names in every hierarchy, with res on the
+// createCgroup makes the cgroup of names in every hierarchy. All pods together
+// weigh as much as the node has CPUs, as the kubelet sets it; res goes on the
 // pod's and the container's level.
 func createCgroup(hierarchies []hierarchy, names []string, res resources) error {
+	pod, last := len(names)-2, len(names)-1
 	for _, h := range hierarchies {
-		for depth := 1; depth <= len(names); depth++ {
-			dir := filepath.Join(h.mount, filepath.Join(names[:depth]...))
-			if err := h.makeLevel(dir); err != nil {
+		dir := h.mount
+		for level, name := range names {
+			dir = filepath.Join(dir, name)
+			created, err := h.makeLevel(dir)
+			if err != nil {
 				return fmt.Errorf("create cgroup %s: %w", dir, err)
 			}
-			if depth < len(names)-1 {
-				continue
+			var levelRes resources
+			switch {
+			case level == 0 && created:
+				levelRes.shares = uint64(runtime.NumCPU()) * sharesPerCPU
+			case level == pod:
+				levelRes.shares = res.shares
+			case level == last:
+				levelRes = res
 			}
-			if err := h.set(dir, resources{shares: res.shares}); err != nil {
+			if err := h.set(dir, levelRes); err != nil {
 				return err
 			}
-		}
-		if err := h.set(filepath.Join(h.mount, filepath.Join(names...)), resources{cpus: res.cpus}); err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
-func (h hierarchy) makeLevel(dir string) error {
+// makeLevel creates dir, whose parent exists, and tells whether it was missing.
+func (h hierarchy) makeLevel(dir string) (created bool, err error) {
 	parent := filepath.Dir(dir)
 	if h.unified {
 		for _, controller := range wantedControllers {
@@ -154,34 +168,34 @@ func (h hierarchy) makeLevel(dir string) error {
 				continue
 			}
 			if err := writeControl(filepath.Join(parent, "cgroup.subtree_control"), "+"+controller); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	err := os.Mkdir(dir, 0o755)
+	err = os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := unix.Setxattr(dir, createdMark, []byte("1"), 0); err != nil {
-		return fmt.Errorf("mark it as created here: %w", err)
+		return true, fmt.Errorf("mark it as created here: %w", err)
 	}
 	if h.unified || !h.has("cpuset") {
-		return nil
+		return true, nil
 	}
 	// A new cpuset of version 1 is empty and takes no process until filled.
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, name))
 		if err != nil {
-			return err
+			return true, err
 		}
 		if err := writeControl(filepath.Join(dir, name), strings.TrimSpace(string(value))); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // set writes the fields of res that are given and that h controls.

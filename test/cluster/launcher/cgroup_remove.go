@@ -49,8 +49,6 @@ func cgroupProcesses(dir string) ([]int, error) {
 // every hierarchy, then each parent that this package created and that nothing
 // uses. Cgroups without createdMark are left alone. Doing it again is harmless.
 func removeCgroup(ctx context.Context, hierarchies []hierarchy, names []string) error {
-	ctx, cancel := context.WithTimeout(ctx, removeDeadline)
-	defer cancel()
 	var problems []error
 	for _, h := range hierarchies {
 		problems = append(problems, h.remove(ctx, names))

@@ -41,6 +41,12 @@ const (
 	defaultStateDir   = "/run/joulevirt-launcher"
 	defaultCgroupRoot = "/sys/fs/cgroup"
 
+	// Links on the host have these names and random digits; the kernel takes
+	// up to 15 characters.
+	bridgePrefix = "jvlbr"
+	vethPrefix   = "jvlve"
+	linkDigits   = 10
+
 	// qemuUser is the user that Debian's QEMU runs as.
 	qemuUser = "libvirt-qemu"
 )
@@ -188,18 +194,11 @@ func (r *Runtime) prepareNetwork() error {
 	}
 	r.opts.Subnet = r.opts.Subnet.Masked()
 	r.last = r.opts.Subnet.Addr().Next()
-	r.record.Bridge = "jvl-" + r.linkSuffix()
+	r.record.Bridge = bridgePrefix + randomID()[:linkDigits]
 	if err := r.folder.save(r.record); err != nil {
 		return err
 	}
 	return createBridge(r.record.Bridge, r.opts.Subnet)
-}
-
-// linkSuffix is short enough for link names, of at most 15 characters, and
-// unique on the host as the subnet is.
-func (r *Runtime) linkSuffix() string {
-	octets := r.opts.Subnet.Addr().As4()
-	return fmt.Sprintf("%02x%02x%02x%02x", octets[0], octets[1], octets[2], octets[3])
 }
 
 // StartPod starts the pod's launcher and returns when its libvirt answers and
@@ -235,10 +234,10 @@ func (r *Runtime) newSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	if !r.opts.Subnet.Contains(address.Next()) {
 		return nil, fmt.Errorf("pod %s/%s: subnet %s has no address left", pod.Namespace, pod.Name, r.opts.Subnet)
 	}
-	id := newContainerID()
+	id := randomID()
 	names := podRecord{
 		CgroupNames: cgroupNames(r.opts.CgroupDriver, pod.Status.QOSClass, uid, id),
-		HostVeth:    "jv" + id[:12],
+		HostVeth:    vethPrefix + id[:linkDigits],
 	}
 	r.record.Pods[uid] = names
 	if err := r.folder.save(r.record); err != nil {

@@ -47,12 +47,13 @@ type Sandbox struct {
 	qemuPID int
 	vmiUID  string
 
-	stopOnce sync.Mutex
-	gone     bool
+	// stopMu lets one Stop work at a time; gone is set when it succeeded.
+	stopMu sync.Mutex
+	gone   bool
 }
 
-// newContainerID is 64 hexadecimal digits, as container runtimes give.
-func newContainerID() string {
+// randomID is 64 hexadecimal digits, the form of container runtimes' IDs.
+func randomID() string {
 	var id [32]byte
 	rand.Read(id[:]) // never fails
 	return hex.EncodeToString(id[:])
@@ -159,6 +160,7 @@ func (s *Sandbox) spec(pod *corev1.Pod) container.Spec {
 	r := s.runtime
 	spec := container.Spec{
 		Hostname: pod.Name,
+		Address:  s.IP(),
 		Root:     filepath.Join(s.dir, "root"),
 		Program:  r.program,
 		Binds: []container.Bind{
@@ -211,13 +213,17 @@ func (s *Sandbox) SetCPUSet(cpus string) error {
 }
 
 // Stop ends the VM and the launcher and removes all that StartPod made; logs in
-// Options.LogDir stay. It may be called again, also after an error.
+// Options.LogDir stay. It may be called again, also after an error. It finishes
+// its work when ctx is cancelled, because callers stop pods on their way out; a
+// time limit of its own bounds it.
 func (s *Sandbox) Stop(ctx context.Context) error {
-	s.stopOnce.Lock()
-	defer s.stopOnce.Unlock()
+	s.stopMu.Lock()
+	defer s.stopMu.Unlock()
 	if s.gone {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeDeadline)
+	defer cancel()
 	if s.cmd != nil {
 		if err := s.kill(ctx); err != nil {
 			return err

@@ -23,11 +23,10 @@ import (
 //
 // A file lock instead of the PID tells whether an owner lives: PIDs come again.
 const (
-	runPattern  = "run-*"
-	ownerFile   = "owner"
-	recordFile  = "record.json"
-	sharedLock  = "lock"
-	privateMode = 0o700
+	runPattern = "run-*"
+	ownerFile  = "owner"
+	recordFile = "record.json"
+	sharedLock = "lock"
 )
 
 // record lists what a run has made, or was about to make, on the host. It is on
@@ -146,6 +145,8 @@ func removeLeftovers(ctx context.Context, stateDir string, hierarchies []hierarc
 }
 
 func undoRun(ctx context.Context, folder *runFolder, hierarchies []hierarchy) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeDeadline)
+	defer cancel()
 	var r record
 	content, err := os.ReadFile(filepath.Join(folder.path, recordFile))
 	if err == nil {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/joulevirt/joulevirt/test/guest"
 )
 
 const guestPoll = 50 * time.Millisecond
@@ -85,11 +88,18 @@ func (s *Sandbox) ConsoleLog() string {
 
 // WaitGuestReady returns when the guest answers HTTP at the pod's address, or
 // with an error when ctx is done or the pod has ended.
+//
+// It knocks only after the guest has announced itself on the console: the pod's
+// kernel asks for the guest's hardware address once a second, so that a knock
+// that comes too early delays the next.
 func (s *Sandbox) WaitGuestReady(ctx context.Context) error {
 	tick := time.NewTicker(guestPoll)
 	defer tick.Stop()
 	for {
-		err := s.knock(ctx)
+		err := s.announced()
+		if err == nil {
+			err = s.knock(ctx)
+		}
 		if err == nil {
 			return nil
 		}
@@ -98,7 +108,7 @@ func (s *Sandbox) WaitGuestReady(ctx context.Context) error {
 		case <-s.exited:
 			return fmt.Errorf("the pod at %s ended before its guest was ready%s", s.address, s.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the guest (console: %s): %w; last answer: %w", s.ConsoleLog(), ctx.Err(), err)
+			return fmt.Errorf("wait for the guest (console: %s): %w; last seen: %w", s.ConsoleLog(), ctx.Err(), err)
 		}
 	}
 }
@@ -111,6 +121,19 @@ func (s *Sandbox) GuestBurn(ctx context.Context, workers int, seconds float64) e
 		"seconds": {strconv.FormatFloat(seconds, 'f', -1, 64)},
 	}
 	return s.guestRequest(ctx, http.MethodPost, "/burn", query)
+}
+
+// announced tells, by a nil error, that the guest said on its console that it
+// serves.
+func (s *Sandbox) announced() error {
+	content, err := os.ReadFile(s.ConsoleLog())
+	if err != nil {
+		return fmt.Errorf("read the guest's console: %w", err)
+	}
+	if !bytes.Contains(content, []byte(guest.ReadyLine)) {
+		return errors.New("the guest has not announced itself on its console")
+	}
+	return nil
 }
 
 // knock asks the guest once whether it serves.

@@ -122,6 +122,8 @@ func writeConfiguration(spec Spec) error {
 		"etc/libvirt/qemu.conf":     qemuConf,
 		"etc/libvirt/libvirtd.conf": libvirtdConf,
 		"etc/libvirt/virtlogd.conf": virtlogdConf,
+		"etc/hosts":                 "127.0.0.1 localhost\n" + spec.Address + " " + spec.Hostname + "\n",
+		"etc/resolv.conf":           "",
 	}
 	for _, name := range copied {
 		content, err := os.ReadFile("/" + name)

@@ -50,6 +50,8 @@ type Bind struct {
 // Spec is all that the container's first process needs to know.
 type Spec struct {
 	Hostname string `json:"hostname"`
+	// Address is the pod's, for /etc/hosts: libvirt looks its host name up.
+	Address string `json:"address"`
 	// Root is an empty folder of the host for the container's root.
 	Root  string `json:"root"`
 	Binds []Bind `json:"binds"`
