@@ -1,0 +1,162 @@
+package sample
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// shortest time that rates are computed over: below it, the moments at which
+// the counters were read are too uncertain.
+const shortest = 10 * time.Millisecond
+
+// Rates computes what happened between two rounds of a node. What is in one of
+// them only has rate 0, because a counter alone does not tell since when it
+// counts: a thread that is new, or was missed once, joins in the next round.
+// previous may be nil.
+func Rates(node string, previous, current *Round) *model.NodeRates {
+	if previous == nil {
+		previous = &Round{At: current.At}
+	}
+	elapsed := current.At.Sub(previous.At)
+	rates := &model.NodeRates{
+		Node:            node,
+		Time:            current.At,
+		IntervalSeconds: max(0, elapsed.Seconds()),
+		CPUs:            cpuRates(previous.CPUs, current.CPUs, elapsed),
+		VMs:             make([]model.VMRates, 0, len(current.VMs)),
+	}
+	before := make(map[host.TaskID]*VM, len(previous.VMs))
+	for i := range previous.VMs {
+		before[previous.VMs[i].Process] = &previous.VMs[i]
+	}
+	for i := range current.VMs {
+		vm := &current.VMs[i]
+		old := before[vm.Process]
+		if old == nil {
+			old = &VM{At: vm.At}
+		}
+		rates.VMs = append(rates.VMs, vmRates(old, vm))
+	}
+	return rates
+}
+
+func cpuRates(previous, current []host.CPUTimes, elapsed time.Duration) []model.CPURates {
+	before := make(map[int]host.CPUTimes, len(previous))
+	for _, cpu := range previous {
+		before[cpu.CPU] = cpu
+	}
+	rates := make([]model.CPURates, 0, len(current))
+	for _, now := range current {
+		one := model.CPURates{CPU: now.CPU}
+		if old, found := before[now.CPU]; found {
+			one.BusyCores = share(old.Busy, now.Busy, elapsed)
+			one.StealCores = share(old.Steal, now.Steal, elapsed)
+		}
+		rates = append(rates, one)
+	}
+	return rates
+}
+
+func vmRates(old, vm *VM) model.VMRates {
+	elapsed := vm.At.Sub(old.At)
+	rates := model.VMRates{
+		PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
+		Dedicated:   vm.Dedicated,
+		AllowedCPUs: vm.Cpuset,
+		VCPUs:       []model.VCPURates{},
+		Taps:        tapRates(old.Sample.Taps, vm.Sample.Taps, elapsed),
+	}
+	before := make(map[host.TaskID]*host.ThreadSample, len(old.Sample.Threads))
+	for i := range old.Sample.Threads {
+		before[old.Sample.Threads[i].ID] = &old.Sample.Threads[i]
+	}
+	for i := range vm.Sample.Threads {
+		thread := &vm.Sample.Threads[i]
+		var one model.ThreadRates
+		if was, found := before[thread.ID]; found {
+			one = threadRates(was, thread, elapsed)
+		}
+		add(&rates, thread, one)
+	}
+	slices.SortFunc(rates.VCPUs, func(a, b model.VCPURates) int { return a.Index - b.Index })
+	return rates
+}
+
+// add puts the rates of one thread where its role has them.
+func add(rates *model.VMRates, thread *host.ThreadSample, one model.ThreadRates) {
+	role := discover.RoleOf(thread.Thread)
+	sum := &rates.Other
+	switch role.Kind {
+	case discover.VCPU:
+		// Two threads with one vCPU's name: the second has a made-up name.
+		known := slices.ContainsFunc(rates.VCPUs, func(v model.VCPURates) bool { return v.Index == role.VCPU })
+		if !known {
+			rates.VCPUs = append(rates.VCPUs, model.VCPURates{Index: role.VCPU, ThreadRates: one, CPUs: thread.CPUs})
+			return
+		}
+	case discover.Emulator:
+		sum = &rates.Emulator
+	case discover.IOThread:
+		sum = &rates.IOThreads
+	case discover.Vhost:
+		sum = &rates.Vhost
+	}
+	sum.RunCores += one.RunCores
+	sum.WaitCores += one.WaitCores
+	sum.SwitchesPerSecond += one.SwitchesPerSecond
+}
+
+func threadRates(old, now *host.ThreadSample, elapsed time.Duration) model.ThreadRates {
+	return model.ThreadRates{
+		RunCores:          share(old.Run, now.Run, elapsed),
+		WaitCores:         share(old.Wait, now.Wait, elapsed),
+		SwitchesPerSecond: rate(old.Switches, now.Switches, elapsed),
+	}
+}
+
+func tapRates(previous, current []host.TapSample, elapsed time.Duration) []model.TapRates {
+	rates := make([]model.TapRates, 0, len(current))
+	for _, now := range current {
+		one := model.TapRates{Name: now.Name}
+		for _, old := range previous {
+			if old.Name == now.Name {
+				one.ToVM = trafficRates(old.ToVM, now.ToVM, elapsed)
+				one.FromVM = trafficRates(old.FromVM, now.FromVM, elapsed)
+			}
+		}
+		rates = append(rates, one)
+	}
+	return rates
+}
+
+func trafficRates(old, now host.TrafficCounters, elapsed time.Duration) model.TrafficRates {
+	const bitsPerByte = 8
+	return model.TrafficRates{
+		BitsPerSecond:    units.BitsPerSecond(bitsPerByte * rate(old.Bytes, now.Bytes, elapsed)),
+		PacketsPerSecond: units.PacketsPerSecond(rate(old.Packets, now.Packets, elapsed)),
+		DropsPerSecond:   units.PacketsPerSecond(rate(old.Drops, now.Drops, elapsed)),
+	}
+}
+
+// share of one CPU's time. A thread or CPU has no more than all of it: the
+// kernel may book a running thread's time late.
+func share(old, now, elapsed time.Duration) units.Cores {
+	if elapsed < shortest || now < old {
+		return 0
+	}
+	return min(1, units.Over(now-old, elapsed))
+}
+
+// rate of a counter. One that went down has started over: nothing is known of
+// the time between.
+func rate(old, now uint64, elapsed time.Duration) units.PerSecond {
+	if elapsed < shortest || now < old {
+		return 0
+	}
+	return units.RateOf(now-old, elapsed)
+}

@@ -1,0 +1,85 @@
+package sample
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// VM is one VM with its counters at one moment.
+type VM struct {
+	discover.VM
+	// At is when its counters were read.
+	At time.Time
+	// Cpuset is the effective cpuset of its container. Empty when it could not
+	// be read, and then CpusetErr says why.
+	Cpuset    units.CPUSet
+	CpusetErr error
+	Sample    host.ProcessSample
+}
+
+// Round is the counters of the whole node, read one after the other.
+// It is immutable.
+type Round struct {
+	At   time.Time
+	CPUs []host.CPUTimes
+	// VMs whose processes could be read.
+	VMs []VM
+	// Unknown counts the processes that run a VM which is not known, by why.
+	Unknown map[discover.Verdict]int
+}
+
+// Sampler reads counters of a node.
+type Sampler struct {
+	host  host.Host
+	clock clock.PassiveClock
+}
+
+// New returns a Sampler.
+func New(h host.Host, c clock.PassiveClock) *Sampler { return &Sampler{host: h, clock: c} }
+
+// Read makes a Round. What fails for one VM fails for it alone: the Round is
+// valid also when an error is returned, which joins the failures.
+func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
+	round := &Round{At: s.clock.Now()}
+	var failures []error
+	cpus, err := s.host.CPUTimes()
+	if err != nil {
+		failures = append(failures, err)
+	}
+	round.CPUs = cpus
+	processes, err := s.host.Processes()
+	if err != nil {
+		failures = append(failures, err)
+	}
+	vms, unknown := discover.All(processes, inventory)
+	round.Unknown = unknown
+	for _, vm := range vms {
+		one, err := s.readVM(vm)
+		if errors.Is(err, host.ErrGone) {
+			continue // it ended since it was listed
+		}
+		if err != nil {
+			failures = append(failures, fmt.Errorf("VM %s/%s: %w", vm.Namespace, vm.Name, err))
+			continue
+		}
+		round.VMs = append(round.VMs, one)
+	}
+	return round, errors.Join(failures...)
+}
+
+func (s *Sampler) readVM(vm discover.VM) (VM, error) {
+	one := VM{VM: vm, At: s.clock.Now()}
+	var err error
+	if one.Sample, err = s.host.Sample(vm.Process); err != nil {
+		return VM{}, err
+	}
+	one.Cpuset, one.CpusetErr = s.host.Cpuset(vm.Process)
+	return one, nil
+}

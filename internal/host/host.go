@@ -1,0 +1,164 @@
+// Package host is the agent's whole view of the node that it runs on, in terms
+// of values: VM processes, their threads and counters, CPUs, and the few
+// things that the agent changes. It knows nothing of Kubernetes. Package linux
+// implements it on a real node.
+package host
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// TicksPerSecond is the unit of TaskID.Start and of Host.Uptime: Linux shows
+// start times to users in hundredths of a second on every architecture.
+const TicksPerSecond = 100
+
+var (
+	// ErrGone means that the process or thread has ended. Its number may
+	// already belong to another.
+	ErrGone = errors.New("the task has ended")
+	// ErrUnsupported means that the node lacks what was asked for.
+	ErrUnsupported = errors.New("not supported on this node")
+)
+
+// TaskID identifies a thread for as long as the node is up. A process is
+// identified by its main thread, whose TID is the PID.
+type TaskID struct {
+	// PID of the thread's process and TID of the thread, as the agent's own
+	// PID namespace numbers them.
+	PID int `json:"pid"`
+	TID int `json:"tid"`
+	// Start is when the thread was created, in ticks since boot: a number that
+	// is given to a new thread does not make it the same thread.
+	Start uint64 `json:"start"`
+}
+
+// Process is a process that runs a VM, as found. Everything in it but the ID
+// is under the influence of whoever runs it and is to be distrusted.
+type Process struct {
+	ID TaskID
+	// Args is the command line. It may have been cut at its end.
+	Args []string
+	// Cgroups is the content of /proc/PID/cgroup.
+	Cgroups string
+}
+
+// Thread is one thread of a process.
+type Thread struct {
+	ID TaskID
+	// Name is the thread's comm: at most 15 arbitrary bytes.
+	Name string
+}
+
+// ThreadSample holds a thread's counters since its creation.
+type ThreadSample struct {
+	Thread
+	// Run is CPU time used; Wait is time spent runnable without a CPU.
+	Run, Wait time.Duration
+	// Switches counts how often the thread was switched in.
+	Switches uint64
+	// CPUs that the thread may run on. Empty when it could not be read.
+	CPUs units.CPUSet
+}
+
+// TrafficCounters count one direction of a network device.
+type TrafficCounters struct {
+	Bytes, Packets, Drops uint64
+}
+
+// TapSample holds the counters of one network device of a VM, from the VM's
+// point of view.
+type TapSample struct {
+	Name         string
+	ToVM, FromVM TrafficCounters
+}
+
+// ProcessSample holds the counters of one VM's process.
+type ProcessSample struct {
+	// Threads that could be read, in no order. One that ended meanwhile is
+	// missing.
+	Threads []ThreadSample
+	// Taps in the process's network namespace. Nil with TapsErr set when they
+	// could not be read.
+	Taps    []TapSample
+	TapsErr error
+}
+
+// CPUTimes are the times of one logical CPU since boot.
+type CPUTimes struct {
+	CPU int
+	// Busy is time spent running anything, guests included. Steal is time that
+	// a hypervisor took and is not part of it.
+	Busy, Steal, Idle time.Duration
+}
+
+// EnergyZone is one energy counter of the node.
+type EnergyZone struct {
+	// Name of the zone as the kernel has it, such as "package-0" or "psys".
+	Name string
+	// Microjoules used since some moment; the counter starts over after Range.
+	Microjoules, Range uint64
+}
+
+// Capability is something that a lever or a measurement needs of the node.
+type Capability struct {
+	Name      string
+	Available bool
+	// Message says what is missing, when it is.
+	Message string
+}
+
+// Facts do not change while the node is up.
+type Facts struct {
+	// BootID is new at each boot.
+	BootID string
+	// Kernel is the release, such as "6.1.0-18-amd64".
+	Kernel string
+	// Capabilities in the order of their names.
+	Capabilities []Capability
+}
+
+// Host is a node. Its methods may be called from several goroutines.
+type Host interface {
+	// Facts probes what does not change. Callers keep the result.
+	Facts() (Facts, error)
+	// Topology of the online CPUs.
+	Topology() (model.Topology, error)
+	// CPUTimes of every online logical CPU, in order.
+	CPUTimes() ([]CPUTimes, error)
+	// EnergyZones reads the node's own energy counters. A node without any
+	// returns ErrUnsupported.
+	EnergyZones() ([]EnergyZone, error)
+	// Uptime is the time since boot in ticks, comparable with TaskID.Start.
+	Uptime() (uint64, error)
+
+	// Processes lists the processes that look like VMs'. It is cheap enough to
+	// be called each second.
+	Processes() ([]Process, error)
+	// Sample reads the counters of a process that Processes returned. It
+	// returns ErrGone when the process has ended.
+	Sample(process TaskID) (ProcessSample, error)
+	// Cpuset is the effective cpuset of a process's cgroup: no thread of it can
+	// run elsewhere, whatever its affinity.
+	Cpuset(process TaskID) (units.CPUSet, error)
+
+	// Affinity of a thread. ErrGone when it has ended.
+	Affinity(thread TaskID) (units.CPUSet, error)
+	// SetAffinity binds a thread to CPUs, of which the kernel uses those in
+	// the thread's cpuset. ErrGone when the thread has ended, and then nothing
+	// was changed.
+	SetAffinity(thread TaskID, cpus units.CPUSet) error
+	// ClearAffinity lifts every binding, so that the thread runs on whatever
+	// its cpuset has, now and after the cpuset has grown.
+	ClearAffinity(thread TaskID) error
+
+	// DialUnix connects to the socket at an absolute path of the process's own
+	// file system. Symbolic links in it are followed within that file system
+	// only.
+	DialUnix(ctx context.Context, process TaskID, path string) (net.Conn, error)
+}

@@ -1,0 +1,165 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/prometheus/procfs/sysfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+)
+
+// Capabilities that Facts reports.
+const (
+	// CapabilityAffinity: threads of other users can be bound to CPUs.
+	CapabilityAffinity = "Affinity"
+	// CapabilityCgroupV2: the cgroups are of version 2.
+	CapabilityCgroupV2 = "CgroupV2"
+	// CapabilityEnergyCounters: the node has energy counters of its own.
+	CapabilityEnergyCounters = "EnergyCounters"
+	// CapabilityLibvirt: the file systems of launchers, where libvirt's socket
+	// is, can be entered.
+	CapabilityLibvirt = "Libvirt"
+	// CapabilitySchedSlice: a thread's scheduler slice can be set.
+	CapabilitySchedSlice = "SchedSlice"
+	// CapabilityVhostNet: the kernel offers vhost to QEMU.
+	CapabilityVhostNet = "VhostNet"
+	// CapabilityVhostThreads: vhost workers are threads of their QEMU.
+	CapabilityVhostThreads = "VhostThreads"
+	// CapabilityWaitTimes: the kernel counts run and wait times of threads.
+	CapabilityWaitTimes = "WaitTimes"
+)
+
+// Facts implements host.Host.
+func (h *Host) Facts() (host.Facts, error) {
+	boot, err := readFile(filepath.Join(h.procRoot, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return host.Facts{}, fmt.Errorf("boot ID of the node: %w", err)
+	}
+	release, err := readFile(filepath.Join(h.procRoot, "sys/kernel/osrelease"))
+	if err != nil {
+		return host.Facts{}, fmt.Errorf("kernel release of the node: %w", err)
+	}
+	facts := host.Facts{
+		BootID: strings.TrimSpace(string(boot)),
+		Kernel: strings.TrimSpace(string(release)),
+	}
+	_, energy := h.EnergyZones()
+	facts.Capabilities = []host.Capability{
+		capability(CapabilityAffinity, needs(unix.CAP_SYS_NICE, "CAP_SYS_NICE")),
+		capability(CapabilityCgroupV2, h.cgroupV2()),
+		capability(CapabilityEnergyCounters, energy),
+		capability(CapabilityLibvirt, needs(unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE")),
+		capability(CapabilitySchedSlice, probeSlice()),
+		capability(CapabilityVhostNet, h.exists("class/misc/vhost-net", "module vhost_net is not loaded")),
+		capability(CapabilityVhostThreads, vhostThreads(facts.Kernel)),
+		capability(CapabilityWaitTimes, h.waitTimes()),
+	}
+	return facts, nil
+}
+
+func capability(name string, missing error) host.Capability {
+	if missing != nil {
+		return host.Capability{Name: name, Message: missing.Error()}
+	}
+	return host.Capability{Name: name, Available: true}
+}
+
+// needs tells whether this process has a capability in effect.
+func needs(bit int, name string) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("own capabilities: %w", err)
+	}
+	if data[bit/32].Effective&(1<<(bit%32)) == 0 {
+		return fmt.Errorf("the agent lacks %s", name)
+	}
+	return nil
+}
+
+func (h *Host) cgroupV2() error {
+	if !h.cgroups.unified {
+		return errors.New("the cgroups are of version 1")
+	}
+	return nil
+}
+
+func (h *Host) exists(sysPath, missing string) error {
+	if _, err := os.Stat(filepath.Join(h.sysRoot, sysPath)); err != nil {
+		return errors.New(missing)
+	}
+	return nil
+}
+
+func (h *Host) waitTimes() error {
+	content, err := readFile(filepath.Join(h.procRoot, "thread-self/schedstat"))
+	if err != nil {
+		return errors.New("no schedstat in /proc: the kernel is built without SCHED_INFO")
+	}
+	_, _, _, err = parseSchedstat(content)
+	return err
+}
+
+// vhostThreads goes by the version: the change is not to be seen otherwise
+// before a VM runs.
+func vhostThreads(release string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("kernel release %.32q is not a version", release)
+	}
+	if major < 6 || (major == 6 && minor < 4) {
+		return errors.New("before Linux 6.4 vhost workers are kernel threads")
+	}
+	return nil
+}
+
+// probeSlice sets a slice on a thread of its own, which ends with the probe,
+// and reads it back: kernels that lack the feature ignore the value.
+func probeSlice() error {
+	const slice = 1_000_000 // nanoseconds; not a default of any kernel
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		result <- func() error {
+			attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Runtime: slice}
+			if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+				return fmt.Errorf("set a scheduler slice: %w", err)
+			}
+			got, err := unix.SchedGetAttr(0, 0)
+			if err != nil {
+				return fmt.Errorf("read a scheduler slice: %w", err)
+			}
+			if got.Runtime != slice {
+				return errors.New("slices of threads need Linux 6.12")
+			}
+			return nil
+		}()
+	}()
+	return <-result
+}
+
+// EnergyZones implements host.Host.
+func (h *Host) EnergyZones() ([]host.EnergyZone, error) {
+	found, err := sysfs.GetRaplZones(h.sys)
+	if err != nil || len(found) == 0 {
+		return nil, fmt.Errorf("no energy counters in /sys/class/powercap: %w", host.ErrUnsupported)
+	}
+	zones := make([]host.EnergyZone, 0, len(found))
+	for _, zone := range found {
+		used, err := zone.GetEnergyMicrojoules()
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a control type, which groups zones
+		}
+		if err != nil {
+			return nil, fmt.Errorf("energy counter %s: %w", zone.Path, err)
+		}
+		zones = append(zones, host.EnergyZone{Name: zone.Name, Microjoules: used, Range: zone.MaxMicrojoules})
+	}
+	return zones, nil
+}

@@ -1,0 +1,188 @@
+package linux
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+)
+
+const (
+	// vmComm begins the comm of every QEMU: qemu-kvm, qemu-system-x86 and so on.
+	vmComm = "qemu-"
+	// youngRounds is for how many rounds a process or thread is looked at
+	// again: it gets its name only after its creation (exec, prctl).
+	youngRounds = 10
+	// refreshRounds is after how many rounds everything is looked at again.
+	refreshRounds = 30
+)
+
+// sighting is a process that was not a VM's.
+type sighting struct {
+	since uint64 // round of the first sighting
+	round uint64 // round of the last one
+}
+
+// process is a VM's process that is kept in view. Its folders are kept open:
+// they stay bound to the process when its number goes to another one.
+type process struct {
+	host.Process
+	dir     int // /proc/PID
+	task    int // /proc/PID/task
+	round   uint64
+	links   uint64 // of task, when its threads were listed
+	stale   bool   // a thread vanished since
+	threads []thread
+}
+
+// Processes implements host.Host.
+func (h *Host) Processes() ([]host.Process, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pids, err := h.listPIDs()
+	if err != nil {
+		return nil, err
+	}
+	h.round++
+	refresh := h.round%refreshRounds == 0
+	for _, pid := range pids {
+		if p, known := h.byPID[pid]; known && (!refresh || h.refresh(p)) {
+			p.round = h.round
+			continue
+		}
+		h.look(pid, refresh)
+	}
+	found := make([]host.Process, 0, len(h.processes))
+	for _, p := range h.processes {
+		if p.round != h.round {
+			h.drop(p)
+			continue
+		}
+		found = append(found, p.Process)
+	}
+	for pid, s := range h.others {
+		if s.round != h.round {
+			delete(h.others, pid)
+		}
+	}
+	slices.SortFunc(found, func(a, b host.Process) int { return a.ID.PID - b.ID.PID })
+	return found, nil
+}
+
+func (h *Host) listPIDs() ([]int, error) {
+	dir, err := os.Open(h.procRoot)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list processes in %s: %w", h.procRoot, err)
+	}
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// look decides whether a process that is not in view is a VM's. One that
+// cannot be read has ended or is not ours to see: it is no VM now.
+func (h *Host) look(pid int, refresh bool) {
+	seen, known := h.others[pid]
+	if !known {
+		seen.since = h.round
+	}
+	seen.round = h.round
+	if known && !refresh && h.round-seen.since > youngRounds {
+		h.others[pid] = seen
+		return
+	}
+	p, err := h.open(pid)
+	if err != nil || p == nil {
+		h.others[pid] = seen
+		return
+	}
+	delete(h.others, pid)
+	p.round = h.round
+	h.processes[p.ID], h.byPID[pid] = p, p
+}
+
+// open returns nil without an error for a process that is not a VM's.
+func (h *Host) open(pid int) (*process, error) {
+	path := filepath.Join(h.procRoot, strconv.Itoa(pid))
+	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	p := &process{dir: dir, task: -1}
+	isVM, err := h.read(p, pid)
+	if err == nil && isVM {
+		p.task, err = unix.Openat(dir, "task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return p, nil
+		}
+	}
+	unix.Close(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	return nil, nil
+}
+
+// read fills in what is known of a process, and tells whether it is a VM's.
+func (h *Host) read(p *process, pid int) (isVM bool, err error) {
+	content, err := readAt(p.dir, "stat", h.scratch)
+	if err != nil {
+		return false, err
+	}
+	comm, start, err := parseStat(content)
+	if err != nil || !strings.HasPrefix(comm, vmComm) {
+		return false, err
+	}
+	if content, err = readAt(p.dir, "cmdline", h.scratch); err != nil {
+		return false, err
+	}
+	args := splitArgs(content)
+	if content, err = readAt(p.dir, "cgroup", h.scratch); err != nil {
+		return false, err
+	}
+	p.Process = host.Process{
+		ID:      host.TaskID{PID: pid, TID: pid, Start: start},
+		Args:    args,
+		Cgroups: string(content),
+	}
+	return true, nil
+}
+
+// refresh reads a known process again. It drops it, and returns false, when
+// it has ended or is a VM's no longer.
+func (h *Host) refresh(p *process) bool {
+	id := p.ID
+	if isVM, err := h.read(p, id.PID); err == nil && isVM && p.ID == id {
+		return true
+	}
+	p.ID = id
+	h.drop(p)
+	return false
+}
+
+func (h *Host) drop(p *process) {
+	unix.Close(p.dir)
+	unix.Close(p.task)
+	delete(h.processes, p.ID)
+	if h.byPID[p.ID.PID] == p {
+		delete(h.byPID, p.ID.PID)
+	}
+}

@@ -1,0 +1,164 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+)
+
+// thread is a thread of a process in view.
+type thread struct {
+	host.Thread
+	schedstat string // path below /proc/PID
+	since     uint64 // round in which it was first seen
+}
+
+// listedLinks is the link count that a folder has at least when its file
+// system counts subfolders in it, as /proc does for task.
+const listedLinks = 3
+
+// Sample implements host.Host.
+func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p, known := h.processes[id]
+	if !known {
+		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
+	}
+	if err := h.updateThreads(p); err != nil {
+		h.drop(p)
+		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
+	}
+	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(p.threads))}
+	for i := range p.threads {
+		if s, ok := h.sampleThread(p, &p.threads[i]); ok {
+			sample.Threads = append(sample.Threads, s)
+		}
+	}
+	if len(sample.Threads) == 0 {
+		h.drop(p)
+		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
+	}
+	// Opened anew each time: an open net/dev keeps the pod's network namespace
+	// alive after the pod has ended.
+	content, err := readAt(p.dir, "net/dev", h.scratch)
+	if err != nil {
+		sample.TapsErr = fmt.Errorf("network devices of process %d: %w", id.PID, err)
+		return sample, nil
+	}
+	sample.Taps = parseNetDev(content)
+	return sample, nil
+}
+
+// sampleThread returns false for a thread that has ended.
+func (h *Host) sampleThread(p *process, t *thread) (host.ThreadSample, bool) {
+	content, err := readAt(p.dir, t.schedstat, h.scratch)
+	if err != nil {
+		p.stale = true
+		return host.ThreadSample{}, false
+	}
+	s := host.ThreadSample{Thread: t.Thread}
+	if s.Run, s.Wait, s.Switches, err = parseSchedstat(content); err != nil {
+		return host.ThreadSample{}, false
+	}
+	s.CPUs = h.masks.of(t.ID.TID)
+	return s, true
+}
+
+// updateThreads lists the threads when there may be others than last time,
+// and reads the names of young ones again. The kernel shows the number of
+// threads in task's link count, which costs far less than a listing; a thread
+// that ended while another was created shows when it is read.
+func (h *Host) updateThreads(p *process) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(p.task, &stat); err != nil {
+		return err
+	}
+	links := uint64(stat.Nlink) //nolint:unconvert // its type differs between architectures
+	if links != p.links || p.stale || links < listedLinks || h.round%refreshRounds == 0 {
+		if err := h.listThreads(p); err != nil {
+			return err
+		}
+		p.links, p.stale = links, false
+		return nil
+	}
+	for i := range p.threads {
+		t := &p.threads[i]
+		if h.round-t.since > youngRounds {
+			continue
+		}
+		if name, start, err := h.readStat(p, t.ID.TID); err == nil && start == t.ID.Start {
+			t.Name = name
+		}
+	}
+	return nil
+}
+
+func (h *Host) listThreads(p *process) error {
+	tids, err := listNumbers(p.task)
+	if err != nil {
+		return err
+	}
+	known := make(map[host.TaskID]uint64, len(p.threads))
+	for _, t := range p.threads {
+		known[t.ID] = t.since
+	}
+	threads := make([]thread, 0, len(tids))
+	for _, tid := range tids {
+		name, start, err := h.readStat(p, tid)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		id := host.TaskID{PID: p.ID.PID, TID: tid, Start: start}
+		since, old := known[id]
+		if !old {
+			since = h.round
+		}
+		threads = append(threads, thread{
+			Thread:    host.Thread{ID: id, Name: name},
+			schedstat: filepath.Join("task", strconv.Itoa(tid), "schedstat"),
+			since:     since,
+		})
+	}
+	p.threads = threads
+	return nil
+}
+
+func (h *Host) readStat(p *process, tid int) (name string, start uint64, err error) {
+	content, err := readAt(p.dir, filepath.Join("task", strconv.Itoa(tid), "stat"), h.scratch)
+	if err != nil {
+		return "", 0, err
+	}
+	return parseStat(content)
+}
+
+// listNumbers returns the entries of an open folder that are numbers.
+func listNumbers(dir int) ([]int, error) {
+	// A new description, so that reading it leaves no position behind.
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "task")
+	defer file.Close()
+	names, err := file.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	numbers := make([]int, 0, len(names))
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil && n > 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers, nil
+}
