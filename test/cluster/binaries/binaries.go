@@ -25,7 +25,8 @@ type Source struct {
 	// Modules is the folder of the nested modules, hack/controlplane. Empty:
 	// found by walking up from the working directory.
 	Modules string
-	// Progress gets a line whenever a build starts, goes on, or ends.
+	// Progress gets a line whenever a build starts, goes on, or ends, from
+	// several goroutines. May be nil.
 	Progress io.Writer
 }
 
