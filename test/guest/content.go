@@ -14,10 +14,7 @@ import (
 	"github.com/cavaliergopher/cpio"
 )
 
-// drivers are the kernel modules that the guest cannot do without.
-var drivers = [...]string{"virtio_pci", "virtio_net"}
-
-// file is one regular file, folder (nil content) or the like in the initramfs.
+// file is one regular file of the initramfs.
 type file struct {
 	path    string
 	mode    cpio.FileMode
@@ -84,7 +81,7 @@ func collect(host, release, guestd string) ([]file, error) {
 		return nil, fmt.Errorf("read the guest's server: %w", err)
 	}
 	files := []file{
-		{path: "init", mode: 0o755, content: initScript},
+		{path: "init", mode: 0o755, content: []byte(initScript)},
 		{path: "bin/busybox", mode: 0o755, content: busybox},
 		{path: "bin/guestd", mode: 0o755, content: server},
 	}
@@ -93,7 +90,8 @@ func collect(host, release, guestd string) ([]file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the module list of kernel %s: %w", release, err)
 	}
-	order, err := loadOrder(bytes.NewReader(deps), drivers[:])
+	// The modules that the guest cannot do without.
+	order, err := loadOrder(bytes.NewReader(deps), []string{"virtio_pci", "virtio_net"})
 	if err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", release, err)
 	}

@@ -24,7 +24,7 @@ const guestdPackage = "github.com/joulevirt/joulevirt/test/guest/guestd"
 const ReadyLine = "READY"
 
 //go:embed init.sh
-var initScript []byte
+var initScript string
 
 // Image is a guest ready for direct kernel boot. Both files lie in the cache,
 // so that a hypervisor may change their owner without touching the host's.

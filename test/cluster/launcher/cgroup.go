@@ -39,10 +39,6 @@ type hierarchy struct {
 	controllers []string
 }
 
-// wantedControllers are those that the kubelet turns on for pods and that this
-// stand-in sets.
-var wantedControllers = [...]string{"cpuset", "cpu", "memory", "pids"}
-
 // mountedHierarchies lists the cgroup file systems mounted below root. A hybrid
 // host has version 1 controllers and a version 2 tree without any: all of them
 // are used, as container runtimes do.
@@ -163,7 +159,8 @@ func createCgroup(hierarchies []hierarchy, names []string, res resources) error 
 func (h hierarchy) makeLevel(dir string) (created bool, err error) {
 	parent := filepath.Dir(dir)
 	if h.unified {
-		for _, controller := range wantedControllers {
+		// Those that the kubelet turns on for pods.
+		for _, controller := range []string{"cpuset", "cpu", "memory", "pids"} {
 			if !h.has(controller) {
 				continue
 			}

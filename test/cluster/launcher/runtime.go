@@ -53,8 +53,7 @@ const (
 
 // Options configure a Runtime.
 type Options struct {
-	// CacheDir keeps built programs, guest images and libvirt's list of QEMU's
-	// capabilities between runs. Required.
+	// CacheDir keeps built programs and guest images between runs. Required.
 	CacheDir string
 	// LogDir keeps the launchers' logs and serial consoles, one folder for each
 	// pod; empty means they go with the pod.

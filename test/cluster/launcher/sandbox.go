@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -190,10 +191,16 @@ func (s *Sandbox) ContainerID() string { return s.containerID }
 // process.
 func (s *Sandbox) LauncherPID() int { return s.cmd.Process.Pid }
 
-// QEMUPID is the host PID of QEMU, 0 before StartDomain has returned.
+// QEMUPID is the host PID of QEMU, 0 before StartDomain has returned and after
+// QEMU has ended.
 func (s *Sandbox) QEMUPID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The PID may be another's by now, but not in the pod's cgroup.
+	pids, err := containerProcesses(s.runtime.hierarchies, s.names.CgroupNames)
+	if err != nil || !slices.Contains(pids, s.qemuPID) {
+		return 0
+	}
 	return s.qemuPID
 }
 

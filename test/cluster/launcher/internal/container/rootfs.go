@@ -46,22 +46,6 @@ log_outputs = "3:stderr"
 const virtlogdConf = `log_outputs = "3:stderr"
 `
 
-var (
-	// usrMerged are folders that are links into /usr on current systems.
-	usrMerged = [...]string{"bin", "sbin", "lib", "lib64"}
-	// folders exist in every container; the list is complete because the root
-	// starts empty.
-	folders = [...]string{
-		"usr", "etc/libvirt", "proc", "sys", "dev/pts", "dev/shm", "dev/net", "run", "tmp", "root",
-		"var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt", "opt/kubevirt/libvirt-drivers",
-	}
-	// copied are files of the host's /etc that the daemons read.
-	copied = [...]string{
-		"etc/passwd", "etc/group", "etc/nsswitch.conf", "etc/ld.so.cache", "etc/machine-id", "etc/localtime",
-	}
-	basicDevices = [...]string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/net/tun"}
-)
-
 // enterRoot builds the container's root file system at spec.Root and makes it
 // this process's root. The caller is alone in its mount and PID namespaces.
 func enterRoot(spec Spec) error {
@@ -88,7 +72,12 @@ func mount(source, target, fstype string, flags uintptr, data string) error {
 	return nil
 }
 
+// makeTree lays out all that the container has, because its root starts empty.
 func makeTree(spec Spec) error {
+	folders := []string{
+		"usr", "etc/libvirt", "proc", "sys", "dev/pts", "dev/shm", "dev/net", "run", "tmp", "root",
+		"var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt", driverDir,
+	}
 	for _, folder := range folders {
 		if err := os.MkdirAll(filepath.Join(spec.Root, folder), 0o755); err != nil {
 			return fmt.Errorf("lay out the container: %w", err)
@@ -103,7 +92,8 @@ func makeTree(spec Spec) error {
 		return fmt.Errorf("lay out the container: %w", err)
 	}
 	binds := []Bind{{Source: "/usr", Target: "/usr", ReadOnly: true}}
-	for _, name := range usrMerged {
+	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
+		// Links into /usr on current systems.
 		link, err := os.Readlink("/" + name)
 		switch {
 		case err == nil:
@@ -125,6 +115,7 @@ func writeConfiguration(spec Spec) error {
 		"etc/hosts":                 "127.0.0.1 localhost\n" + spec.Address + " " + spec.Hostname + "\n",
 		"etc/resolv.conf":           "",
 	}
+	copied := []string{"etc/passwd", "etc/group", "etc/nsswitch.conf", "etc/ld.so.cache", "etc/machine-id", "etc/localtime"}
 	for _, name := range copied {
 		content, err := os.ReadFile("/" + name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -174,8 +165,9 @@ func bindDevices(spec Spec) error {
 			return fmt.Errorf("lay out /dev: %w", err)
 		}
 	}
+	basic := []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/net/tun"}
 	var binds []Bind
-	for _, device := range append(basicDevices[:], spec.Devices...) {
+	for _, device := range append(basic, spec.Devices...) {
 		binds = append(binds, Bind{Source: device, Target: device})
 	}
 	return bindAll(spec.Root, binds)
