@@ -1,0 +1,70 @@
+package rbac
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/test/cluster"
+)
+
+// testPodSecurity asks the API server's own PodSecurity admission what the
+// shipped pods need.
+func testPodSecurity(t *testing.T, c *cluster.Cluster) {
+	var deployment appsv1.Deployment
+	if err := c.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: manager}, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	var daemonset appsv1.DaemonSet
+	if err := c.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: agent}, &daemonset); err != nil {
+		t.Fatal(err)
+	}
+	restricted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "restricted", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}
+	if err := c.Client().Create(t.Context(), restricted); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("the manager is restricted", func(t *testing.T) {
+		if err := createPod(t, c, restricted.Name, deployment.Spec.Template); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("both are admitted where they are installed", func(t *testing.T) {
+		for _, template := range []corev1.PodTemplateSpec{deployment.Spec.Template, daemonset.Spec.Template} {
+			if err := createPod(t, c, namespace, template); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("the agent asks for no more than it says", func(t *testing.T) {
+		err := createPod(t, c, restricted.Name, daemonset.Spec.Template)
+		if err == nil {
+			t.Fatal("the namespace's label privileged is not needed: remove it")
+		}
+		for _, word := range []string{"privileged=true", "hostNetwork", "hostIPC", "hostPort", "allowPrivilegeEscalation"} {
+			if strings.Contains(err.Error(), word) {
+				t.Errorf("the agent asks for %s: %v", word, err)
+			}
+		}
+		want := []corev1.Capability{"SYS_NICE", "SYS_PTRACE", "DAC_OVERRIDE"}
+		got := daemonset.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities
+		if !slices.Equal(got.Add, want) || !slices.Equal(got.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("capabilities %+v, want drop ALL, add %v", got, want)
+		}
+	})
+}
+
+func createPod(t *testing.T, c *cluster.Cluster, namespace string, template corev1.PodTemplateSpec) error {
+	t.Helper()
+	return c.Client().Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "shipped-"},
+		Spec:       template.Spec,
+	}, client.DryRunAll)
+}

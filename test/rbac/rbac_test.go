@@ -1,0 +1,133 @@
+// Package rbac tests what the shipped manifests allow and refuse, against a
+// real API server that has nothing but them.
+package rbac
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+)
+
+const (
+	namespace    = "joulevirt-system"
+	agentAccount = "joulevirt-agent"
+
+	nodeA, nodeB = "node-a", "node-b"
+
+	// policyDelay is far above the second that the API server takes to heed a
+	// new admission policy.
+	policyDelay = 30 * time.Second
+)
+
+// TestShippedManifests shares one API server between all tests of this package.
+func TestShippedManifests(t *testing.T) {
+	c, err := cluster.Start(t.Context(), cluster.Options{
+		Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	// Twice, as people upgrade.
+	for range 2 {
+		if err := c.ApplyManifests(t.Context(), "../../config/default"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, node := range []string{nodeA, nodeB} {
+		addNode(t, c, node)
+	}
+	agents := newAgents(t, c)
+
+	t.Run("Agent", func(t *testing.T) { testAgent(t, c, agents) })
+	t.Run("Certificates", func(t *testing.T) { testCertificateRequests(t, agents.boundToA) })
+	t.Run("Rights", func(t *testing.T) { testRights(t, c) })
+	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })
+}
+
+// addNode creates a Node and its NodePlan, as the manager would.
+func addNode(t *testing.T, c *cluster.Cluster, name string) {
+	t.Helper()
+	plan := &v1alpha1.NodePlan{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.NodePlanSpec{Policy: "p", Mode: v1alpha1.ModeObserve, Revision: "r1", Reason: v1alpha1.ReasonObserveOnly},
+	}
+	for _, object := range []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, plan} {
+		if err := joulevirtClient(t, c.RESTConfig()).Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// joulevirtClient knows the product's kinds and Kubernetes' own.
+func joulevirtClient(t *testing.T, config *rest.Config) client.Client {
+	t.Helper()
+	all, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(config, client.Options{Scheme: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// agents are clients with tokens of the agents' ServiceAccount.
+type agents struct {
+	boundToA, inPodOnA, unbound client.Client
+}
+
+// newAgents returns when the admission policies are in force.
+func newAgents(t *testing.T, c *cluster.Cluster) agents {
+	t.Helper()
+	bound, _, err := c.ServiceAccountConfig(t.Context(), namespace, agentAccount, nodeA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unbound, _, err := c.ServiceAccountConfig(t.Context(), namespace, agentAccount, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := agents{
+		boundToA: joulevirtClient(t, bound),
+		inPodOnA: joulevirtClient(t, podConfig(t, c, unbound)),
+		unbound:  joulevirtClient(t, unbound),
+	}
+	for what, probe := range map[string]client.Object{
+		"another node's NodeReport": report(nodeB),
+		"another signer's request":  certificateRequest(t, "example.org/other"),
+	} {
+		err = c.WaitFor(t.Context(), policyDelay, "admission policy refuses "+what, func(ctx context.Context) error {
+			err := all.boundToA.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll)
+			if apierrors.IsForbidden(err) {
+				return nil
+			}
+			return fmt.Errorf("the answer was %v", err) // nil: accepted
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func report(node string) *v1alpha1.NodeReport {
+	return &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: node}}
+}
