@@ -12,7 +12,7 @@ import (
 )
 
 // GroupVersion is the group and version of every kind in this package.
-var GroupVersion = schema.GroupVersion{Group: "joulevirt.io", Version: "v1alpha1"}
+var GroupVersion = schema.GroupVersion{Group: "joulevirt.io", Version: "v1alpha1"} //nolint:gochecknoglobals // the name that users of API packages expect
 
 // AddToScheme adds the kinds of this package to a scheme.
 func AddToScheme(s *runtime.Scheme) error {

@@ -258,6 +258,17 @@ const (
 	// ReasonNotRunning: the VM's threads were not found on the node.
 	ReasonNotRunning = "NotRunning"
 
+	// ReasonNoPolicy: no EnergyPolicy governs the VM's node.
+	ReasonNoPolicy = "NoPolicy"
+	// ReasonNoProfile: no VMNetworkProfile selects the VM.
+	ReasonNoProfile = "NoProfile"
+	// ReasonNotInThisVersion: the lever is part of the API and not built yet.
+	ReasonNotInThisVersion = "NotInThisVersion"
+	// ReasonAwaitingPlan: the node's plan does not name the VM yet.
+	ReasonAwaitingPlan = "AwaitingPlan"
+	// ReasonAwaitingAgent: the node's agent has not acted on the plan yet.
+	ReasonAwaitingAgent = "AwaitingAgent"
+
 	// ReasonApplied: applied and read back.
 	ReasonApplied = "Applied"
 	// ReasonApplyFailed: the kernel refused, or reads back another value.

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/joulevirt/joulevirt/controllers"
+)
+
+type options struct {
+	kubeconfig     string
+	namespace      string
+	leaderElect    bool
+	metricsAddress string
+	metricsCertDir string
+	healthAddress  string
+	agentAccount   string
+	qps            float32
+	burst          int
+	statusDelay    time.Duration
+	pull           controllers.PullOptions
+	agentFiles     fileClients
+	log            zap.Options
+}
+
+func defaultOptions() *options {
+	return &options{
+		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081",
+		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
+		statusDelay: time.Second, pull: controllers.DefaultPullOptions(),
+	}
+}
+
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Empty: the pod's own account.")
+	flags.StringVar(&o.namespace, "namespace", "", "Namespace that the manager runs in: of its Lease, and of the agents' trust.")
+	flags.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect,
+		"Renew the Lease joulevirt-manager. Agents undo everything when nobody renews it: turn it off for development only.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the secured metrics, or 0 for none.")
+	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory with tls.crt and tls.key of the metrics. Empty: self-signed.")
+	flags.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of /healthz and /readyz, or 0 for none.")
+	flags.StringVar(&o.agentAccount, "agent-service-account", o.agentAccount, "Name of the agents' ServiceAccount in the namespace.")
+	flags.Float32Var(&o.qps, "kube-api-qps", o.qps, "Requests a second to the API server, -1 for no limit of the manager's own.")
+	flags.IntVar(&o.burst, "kube-api-burst", o.burst, "Requests at once to the API server.")
+	flags.DurationVar(&o.statusDelay, "status-delay", o.statusDelay,
+		"How long statuses of profiles and policies wait for further changes before they are written.")
+	flags.DurationVar(&o.pull.Interval, "rates-interval", o.pull.Interval, "Time between two pulls of the agents' rates.")
+	flags.DurationVar(&o.pull.Timeout, "rates-timeout", o.pull.Timeout, "Time that an agent has to answer.")
+	flags.DurationVar(&o.pull.StaleAfter, "rates-stale-after", o.pull.StaleAfter, "Age at which rates are no longer planned with.")
+	flags.DurationVar(&o.pull.Settle, "replan-interval", o.pull.Settle, "Least time between two plans of a node for changed loads alone.")
+	flags.IntVar(&o.pull.Concurrency, "rates-concurrency", o.pull.Concurrency, "Agents that are asked at once.")
+	flags.StringVar(&o.agentFiles.caFile, "agent-ca-file", "",
+		"Authority of the agents' serving certificates, with --client-cert-file and --client-key-file. Empty: the manager's own authority.")
+	flags.StringVar(&o.agentFiles.certFile, "client-cert-file", "", "Certificate that the manager shows to agents.")
+	flags.StringVar(&o.agentFiles.keyFile, "client-key-file", "", "Key of --client-cert-file.")
+
+	// The controller runtime's zap options know the standard flag package only.
+	logFlags := flag.NewFlagSet("", flag.ContinueOnError)
+	o.log.BindFlags(logFlags)
+	flags.AddGoFlagSet(logFlags)
+}
+
+func (o *options) validate() error {
+	if o.namespace == "" {
+		return errors.New("--namespace is required: the namespace that the manager runs in")
+	}
+	for name, d := range map[string]time.Duration{
+		"--rates-interval": o.pull.Interval, "--rates-timeout": o.pull.Timeout,
+		"--rates-stale-after": o.pull.StaleAfter, "--replan-interval": o.pull.Settle,
+	} {
+		if d <= 0 {
+			return fmt.Errorf("%s must be above zero, not %s", name, d)
+		}
+	}
+	if o.pull.StaleAfter <= o.pull.Interval {
+		return fmt.Errorf("--rates-stale-after (%s) must be above --rates-interval (%s): rates would be stale before the next come",
+			o.pull.StaleAfter, o.pull.Interval)
+	}
+	if o.pull.Concurrency < 1 {
+		return fmt.Errorf("--rates-concurrency must be 1 or more, not %d", o.pull.Concurrency)
+	}
+	return o.agentFiles.validate()
+}

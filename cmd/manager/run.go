@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/observe/rates"
+	"github.com/joulevirt/joulevirt/internal/pki"
+)
+
+// leaseName is known to the agents: they undo everything when nobody renews
+// this Lease.
+const leaseName = "joulevirt-manager"
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// run wires the manager and runs it until the context ends.
+func run(ctx context.Context, o *options) error {
+	log := zap.New(zap.UseFlagOptions(&o.log))
+	ctrl.SetLogger(log)
+	config, err := restConfig(o)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(config, o, log)
+	if err != nil {
+		return err
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client of the API server: %w", err)
+	}
+	keeper := pki.NewKeeper(clients, o.namespace, clock.RealClock{}, log.WithName("pki"))
+	if err := mgr.Add(keeper); err != nil {
+		return fmt.Errorf("add the keeper of the agents' authority: %w", err)
+	}
+	signing := &controllers.CertificateSigningReconciler{
+		Client: mgr.GetClient(), Clients: clients, Authorities: keeper, Clock: clock.RealClock{},
+		AgentUser: fmt.Sprintf("system:serviceaccount:%s:%s", o.namespace, o.agentAccount),
+	}
+	if err := signing.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("add the signer of the agents' certificates: %w", err)
+	}
+	if err := addGate(mgr, o, keeper); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the manager: %w", err)
+	}
+	return nil
+}
+
+func restConfig(o *options) (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server (in a pod give no --kubeconfig): %w", err)
+	}
+	config.QPS, config.Burst = o.qps, o.burst
+	config.UserAgent = "joulevirt-manager"
+	return config, nil
+}
+
+func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manager, error) {
+	scheme, err := controllers.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme,
+		Cache:  controllers.CacheOptions(),
+		Logger: log,
+		Metrics: metricsserver.Options{
+			BindAddress: o.metricsAddress, SecureServing: true, CertDir: o.metricsCertDir,
+			FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+		HealthProbeBindAddress:  o.healthAddress,
+		LeaderElection:          o.leaderElect,
+		LeaderElectionID:        leaseName,
+		LeaderElectionNamespace: o.namespace,
+		// The process ends with the manager, so the next may lead at once.
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// addGate adds the controllers, which start once their kinds are installed, and
+// the health checks.
+func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper) error {
+	var clients rates.Clients = pki.NewAgentClients(keeper, clock.RealClock{})
+	if o.agentFiles.configured() {
+		if err := o.agentFiles.load(); err != nil {
+			return err
+		}
+		clients = &o.agentFiles
+	}
+	gate := &controllers.Gate{
+		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(),
+		Setup: func(ctx context.Context) error {
+			return controllers.Setup(ctx, mgr, controllers.Options{
+				Clients: clients, Pull: o.pull, StatusDelay: o.statusDelay,
+				Clock: clock.RealClock{}, Registry: metrics.Registry,
+			})
+		},
+		Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("gate"),
+	}
+	if err := mgr.Add(gate); err != nil {
+		return fmt.Errorf("add the gate of the controllers: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("installed", gate.Check); err != nil {
+		return fmt.Errorf("add the readiness check: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("alive", healthz.Ping); err != nil {
+		return fmt.Errorf("add the health check: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
+)
+
+// policyRecheck notices reports that stopped coming: nothing else tells.
+const policyRecheck = 5 * time.Minute
+
+// EnergyPolicyReconciler writes the status of policies. What a policy causes
+// on nodes is NodePlanReconciler's, which watches policies itself.
+type EnergyPolicyReconciler struct {
+	Client client.Client
+	Clock  clock.PassiveClock
+}
+
+// +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies/status,verbs=get;patch
+
+func (r *EnergyPolicyReconciler) setup(mgr ctrl.Manager, delay statusDelay) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("energypolicy").
+		For(&v1alpha1.EnergyPolicy{}, builder.WithPredicates(specOrGone())).
+		Watches(&v1alpha1.EnergyPolicy{}, delay.handler(r.all), builder.WithPredicates(specOrGone())).
+		Watches(&corev1.Node{}, delay.handler(r.all), builder.WithPredicates(nodeChanged())).
+		Watches(&v1alpha1.NodeReport{}, delay.handler(r.all)).
+		Watches(&v1alpha1.NodePlan{}, delay.handler(r.all)).
+		Complete(r)
+}
+
+// Reconcile writes the status of one policy when it changed.
+func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var policy v1alpha1.EnergyPolicy
+	if err := r.Client.Get(ctx, req.NamespacedName, &policy); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	view, err := r.view(ctx)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("observe EnergyPolicy %s: %w", policy.Name, err)
+	}
+	base := policy.DeepCopy()
+	policy.Status = policyStatus(&policy, view)
+	if equality.Semantic.DeepEqual(base.Status, policy.Status) {
+		return ctrl.Result{RequeueAfter: policyRecheck}, nil
+	}
+	if err := r.Client.Status().Patch(ctx, &policy, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("write status of EnergyPolicy %s: %w", policy.Name, err)
+	}
+	return ctrl.Result{RequeueAfter: policyRecheck}, nil
+}
+
+// view reads the cache's own objects, which a status does not change.
+func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
+	view := policyView{
+		now: r.Clock.Now(), reports: map[string]*v1alpha1.NodeReport{}, plans: map[string]*v1alpha1.NodePlan{},
+	}
+	var policies v1alpha1.EnergyPolicyList
+	if err := r.Client.List(ctx, &policies); err != nil {
+		return view, fmt.Errorf("list EnergyPolicies: %w", err)
+	}
+	view.policies = observe.NewPolicies(policies.Items)
+	var reports v1alpha1.NodeReportList
+	if err := r.Client.List(ctx, &reports, client.UnsafeDisableDeepCopy); err != nil {
+		return view, fmt.Errorf("list NodeReports: %w", err)
+	}
+	for i := range reports.Items {
+		view.reports[reports.Items[i].Name] = &reports.Items[i]
+	}
+	var plans v1alpha1.NodePlanList
+	if err := r.Client.List(ctx, &plans, client.UnsafeDisableDeepCopy); err != nil {
+		return view, fmt.Errorf("list NodePlans: %w", err)
+	}
+	for i := range plans.Items {
+		view.plans[plans.Items[i].Name] = &plans.Items[i]
+	}
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return view, fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		if observe.RunsVMs(&nodes.Items[i], view.reports[nodes.Items[i].Name] != nil) {
+			view.nodes = append(view.nodes, &nodes.Items[i])
+		}
+	}
+	return view, nil
+}
+
+// all gives all policies: there are few, and each may win or lose a node.
+func (r *EnergyPolicyReconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	var policies v1alpha1.EnergyPolicyList
+	if err := r.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list EnergyPolicies from the cache")
+		return nil
+	}
+	names := make([]string, 0, len(policies.Items))
+	for i := range policies.Items {
+		names = append(names, policies.Items[i].Name)
+	}
+	return requests(names)
+}

@@ -1,0 +1,223 @@
+package controllers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
+)
+
+// reportFreshness is the age at which a report counts as lost: an agent writes
+// every five minutes at least, so this is two that failed.
+const reportFreshness = 15 * time.Minute
+
+// policyView is what a policy's status is made of.
+type policyView struct {
+	policies observe.Policies
+	// nodes that run VMs.
+	nodes   []*corev1.Node
+	reports map[string]*v1alpha1.NodeReport
+	plans   map[string]*v1alpha1.NodePlan
+	now     time.Time
+}
+
+// policyTally is what was counted over a policy's nodes.
+type policyTally struct {
+	nodes   v1alpha1.NodeCounts
+	watts   *int64
+	vms     int32
+	reached int32
+	reasons map[string]int32
+	// contested counts the nodes that another policy wins.
+	contested       int
+	winner, example string
+}
+
+// policyStatus returns the status of one policy. Conditions that say the same
+// as before keep their times. Savings are not estimated yet: their fields stay
+// absent.
+func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.EnergyPolicyStatus {
+	status := v1alpha1.EnergyPolicyStatus{
+		ObservedGeneration: policy.Generation,
+		Conditions:         slices.Clone(policy.Status.Conditions),
+	}
+	entry := view.find(policy)
+	tally := view.tally(entry)
+	status.Nodes = tally.nodes
+	status.Watts = tally.watts
+	status.Coverage = coverage(policy, tally)
+	conditions := []metav1.Condition{policyReady(policy, entry.Err, tally), contested(tally), meterAvailable(tally)}
+	setConditions(&status.Conditions, conditions, policy.Generation, view.now)
+	return status
+}
+
+func (v policyView) find(policy *v1alpha1.EnergyPolicy) observe.PolicyEntry {
+	at := slices.IndexFunc(v.policies, func(p observe.PolicyEntry) bool { return p.UID == policy.UID })
+	if at < 0 {
+		return observe.PolicyEntry{EnergyPolicy: policy, Err: errors.New("the policy is being deleted")}
+	}
+	return v.policies[at]
+}
+
+func (v policyView) tally(entry observe.PolicyEntry) policyTally {
+	out := policyTally{reasons: map[string]int32{}}
+	if entry.Err != nil {
+		return out
+	}
+	for _, node := range v.nodes {
+		if !entry.SelectsNode(node) {
+			continue
+		}
+		out.nodes.Selected++
+		if winner, _ := v.policies.Governing(node); winner.UID != entry.UID {
+			out.contested++
+			if out.example == "" || node.Name < out.example {
+				out.winner, out.example = winner.Name, node.Name
+			}
+			continue
+		}
+		out.nodes.Governed++
+		out.addReport(v.reports[node.Name], v.now)
+		out.addPlan(v.plans[node.Name], v.reports[node.Name])
+	}
+	return out
+}
+
+func (t *policyTally) addReport(report *v1alpha1.NodeReport, now time.Time) {
+	if report == nil || report.Status.ReportedAt == nil || now.Sub(report.Status.ReportedAt.Time) > reportFreshness {
+		return
+	}
+	t.nodes.Reporting++
+	if !observe.IsMetered(report) {
+		return
+	}
+	t.nodes.Metered++
+	if watts := report.Status.Power.Watts; watts != nil {
+		if t.watts == nil {
+			t.watts = new(int64)
+		}
+		*t.watts += *watts
+	}
+}
+
+func (t *policyTally) addPlan(plan *v1alpha1.NodePlan, report *v1alpha1.NodeReport) {
+	var planned int32
+	if plan != nil {
+		for i := range plan.Spec.VMs {
+			planned++
+			state := affinityState(plan, plan.Spec.VMs[i].PodUID)
+			if state.State == v1alpha1.LeverInForce {
+				t.reached++
+			} else {
+				t.reasons[state.Reason]++
+			}
+		}
+	}
+	t.vms += planned
+	if report == nil {
+		return
+	}
+	// The agent sees VMs without a profile too.
+	if others := report.Status.VMs.Running - planned; others > 0 {
+		t.vms += others
+		t.reasons[v1alpha1.ReasonNoProfile] += others
+	}
+}
+
+func coverage(policy *v1alpha1.EnergyPolicy, tally policyTally) []v1alpha1.LeverCoverage {
+	var out []v1alpha1.LeverCoverage
+	for _, lever := range policy.Spec.Levers {
+		entry := v1alpha1.LeverCoverage{Lever: lever, VMs: tally.vms}
+		reasons := tally.reasons
+		if lever == v1alpha1.LeverAffinity {
+			entry.ReachedVMs = tally.reached
+		} else if tally.vms > 0 {
+			reasons = map[string]int32{v1alpha1.ReasonNotInThisVersion: tally.vms}
+		}
+		for reason, count := range reasons {
+			entry.Reasons = append(entry.Reasons, v1alpha1.ReasonCount{Reason: reason, Count: count})
+		}
+		slices.SortFunc(entry.Reasons, func(x, y v1alpha1.ReasonCount) int {
+			return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Reason, y.Reason))
+		})
+		out = append(out, entry)
+	}
+	slices.SortFunc(out, func(x, y v1alpha1.LeverCoverage) int { return cmp.Compare(x.Lever, y.Lever) })
+	return out
+}
+
+func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally) metav1.Condition {
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case invalid != nil:
+		ready.Reason = v1alpha1.ReasonInvalidSelector
+		ready.Message = fmt.Sprintf("the policy governs no node: %v: correct the field", invalid)
+	case tally.nodes.Selected == 0:
+		ready.Reason = v1alpha1.ReasonNoNodesSelected
+		ready.Message = fmt.Sprintf("no node that runs VMs has the labels of spec.nodeSelector (%s): correct it, or label a node: "+
+			"only nodes with the label kubevirt.io/schedulable or a NodeReport count", nodeSelectorText(policy))
+	case tally.nodes.Governed == 0:
+		ready.Reason = v1alpha1.ReasonOtherPolicyWins
+		ready.Message = fmt.Sprintf("other policies win all %d selected nodes, such as EnergyPolicy %s node %s: raise spec.priority or narrow a nodeSelector",
+			tally.nodes.Selected, tally.winner, tally.example)
+	default:
+		ready.Status = metav1.ConditionTrue
+		ready.Reason = v1alpha1.ReasonGoverningNodes
+		ready.Message = fmt.Sprintf("governs %d of %d selected nodes. This version does not act on: %s",
+			tally.nodes.Governed, tally.nodes.Selected, strings.Join(withoutEffect(policy), ", "))
+	}
+	return ready
+}
+
+// withoutEffect lists what the policy says in vain, so that nobody relies on a
+// budget that is not kept.
+func withoutEffect(policy *v1alpha1.EnergyPolicy) []string {
+	out := []string{"spec.energy.sources", "spec.budgets", "spec.verification"}
+	for _, lever := range policy.Spec.Levers {
+		if lever != v1alpha1.LeverAffinity {
+			out = append(out, "lever "+string(lever))
+		}
+	}
+	return out
+}
+
+func nodeSelectorText(policy *v1alpha1.EnergyPolicy) string {
+	if policy.Spec.NodeSelector == nil {
+		return "absent: all nodes"
+	}
+	return metav1.FormatLabelSelector(policy.Spec.NodeSelector)
+}
+
+func contested(tally policyTally) metav1.Condition {
+	if tally.contested == 0 {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionNodesContested, Status: metav1.ConditionFalse,
+			Reason: v1alpha1.ReasonNotContested, Message: "no other policy wins any selected node",
+		}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionNodesContested, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOtherPolicyWins,
+		Message: fmt.Sprintf("%d nodes, such as %s, belong to a policy of higher priority or greater age, such as EnergyPolicy %s: "+
+			"change spec.priority, or narrow a nodeSelector", tally.contested, tally.example, tally.winner),
+	}
+}
+
+func meterAvailable(tally policyTally) metav1.Condition {
+	meter := metav1.Condition{
+		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMeterFound,
+		Message: fmt.Sprintf("the power of %d of %d governed nodes is measured", tally.nodes.Metered, tally.nodes.Governed),
+	}
+	if tally.nodes.Metered < tally.nodes.Governed || tally.nodes.Governed == 0 {
+		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
+		meter.Message += ": on the others mode Enforce acts only with spec.energy.allowModelled"
+	}
+	return meter
+}

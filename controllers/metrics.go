@@ -1,0 +1,96 @@
+package controllers
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
+)
+
+// Metrics are the manager's own figures. None has a label per node or VM: their
+// number must not grow with the cluster.
+type Metrics struct {
+	PlansWritten prometheus.Counter
+	pulls        *prometheus.CounterVec
+	pullSeconds  prometheus.Histogram
+}
+
+// NewMetrics registers the manager's figures.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		PlansWritten: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "joulevirt_nodeplans_written_total", Help: "NodePlans that were written because they changed.",
+		}),
+		pulls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "joulevirt_rates_pulls_total", Help: "Pulls of agents' rates, by result: success or failure.",
+		}, []string{"result"}),
+		pullSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "joulevirt_rates_pull_seconds", Help: "Time that a pull of an agent's rates took.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 13),
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.PlansWritten, m.pulls, m.pullSeconds} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// ObservePull counts one pull of an agent's rates.
+func (m *Metrics) ObservePull(err error, took time.Duration) {
+	result := "success"
+	if err != nil {
+		result = "failure"
+	}
+	m.pulls.WithLabelValues(result).Inc()
+	m.pullSeconds.Observe(took.Seconds())
+}
+
+// reportCollector counts the nodes by what their reports say, from the cache,
+// when it is asked: nothing is kept that could go stale.
+type reportCollector struct {
+	reader client.Reader
+	rates  observe.Rates
+	nodes  *prometheus.Desc
+}
+
+func newReportCollector(reader client.Reader, rates observe.Rates) *reportCollector {
+	return &reportCollector{reader: reader, rates: rates, nodes: prometheus.NewDesc(
+		"joulevirt_nodes", "Nodes with a report, by what is known of them: reported, metered, rates_fresh.", []string{"state"}, nil,
+	)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *reportCollector) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- c.nodes }
+
+// Collect implements prometheus.Collector.
+func (c *reportCollector) Collect(metrics chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	var reports v1alpha1.NodeReportList
+	if err := c.reader.List(ctx, &reports, client.UnsafeDisableDeepCopy); err != nil {
+		metrics <- prometheus.NewInvalidMetric(c.nodes, err)
+		return
+	}
+	var metered, fresh float64
+	for i := range reports.Items {
+		if observe.IsMetered(&reports.Items[i]) {
+			metered++
+		}
+		if c.rates.Fresh(reports.Items[i].Name) != nil {
+			fresh++
+		}
+	}
+	for state, count := range map[string]float64{
+		"reported": float64(len(reports.Items)), "metered": metered, "rates_fresh": fresh,
+	} {
+		metrics <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, count, state)
+	}
+}
+
+const collectTimeout = 5 * time.Second

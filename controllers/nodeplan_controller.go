@@ -1,0 +1,142 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/planner"
+)
+
+// FieldOwner is the name under which the manager applies NodePlans.
+const FieldOwner = "joulevirt-manager"
+
+// NodePlanReconciler writes the plan of each node that a policy governs. It
+// writes the spec only: the status is the agent's.
+//
+// A node that no policy governs has no plan: the plan is deleted rather than
+// emptied, so that what exists is what is governed, and the agent undoes what
+// no plan names.
+type NodePlanReconciler struct {
+	Client   client.Client
+	Observer *observe.Observer
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	Metrics  *Metrics
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch
+// +kubebuilder:rbac:groups=joulevirt.io,resources=nodeplans,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=joulevirt.io,resources=nodereports;energypolicies;vmnetworkprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile makes the plan of one node and writes it when it differs.
+func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var node corev1.Node
+	if err := r.Client.Get(ctx, req.NamespacedName, &node); apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.remove(ctx, req.Name)
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("get node %s: %w", req.Name, err)
+	}
+	seen, err := r.Observer.Node(ctx, &node)
+	if errors.Is(err, observe.ErrUnreadable) {
+		// Only a change of the object helps, and brings its own event.
+		return ctrl.Result{}, reconcile.TerminalError(err)
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("observe node %s: %w", node.Name, err)
+	}
+	if !seen.Governed {
+		if seen.Plan == nil {
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, r.remove(ctx, node.Name)
+	}
+	now := r.Clock.Now()
+	plan := planner.Plan(seen.Node, now)
+	if err := r.write(ctx, &node, seen.Plan, plan); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: untilExpiry(plan, seen.Node.Policy, now)}, nil
+}
+
+// untilExpiry is the time until a recommendation may be replaced, or 0.
+func untilExpiry(plan model.Plan, policy model.Policy, now time.Time) time.Duration {
+	if plan.RecommendedAt.IsZero() {
+		return 0
+	}
+	return max(time.Second, plan.RecommendedAt.Add(policy.RecommendationValidity).Sub(now))
+}
+
+// remove deletes the plan of a node. The garbage collector does it too when the
+// node went; whoever comes first.
+func (r *NodePlanReconciler) remove(ctx context.Context, name string) error {
+	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := r.Client.Delete(ctx, plan); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete NodePlan %s, which no policy governs: %w", name, err)
+	}
+	return nil
+}
+
+// write applies the plan when it says something else than the one there is.
+func (r *NodePlanReconciler) write(ctx context.Context, node *corev1.Node, was *v1alpha1.NodePlan, plan model.Plan) error {
+	spec := observe.NodePlanSpec(plan)
+	if was != nil && equality.Semantic.DeepEqual(was.Spec, spec) && ownedBy(was, node) {
+		return nil
+	}
+	desired, err := nodePlanFor(node, &spec)
+	if err != nil {
+		return fmt.Errorf("encode NodePlan %s: %w", node.Name, err)
+	}
+	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), client.FieldOwner(FieldOwner), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
+	}
+	r.Metrics.PlansWritten.Inc()
+	if was == nil || was.Spec.Revision != spec.Revision || was.Spec.Apply != spec.Apply {
+		r.Recorder.Eventf(desired, nil, corev1.EventTypeNormal, spec.Reason, "Plan",
+			"revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)
+	}
+	return nil
+}
+
+func ownedBy(plan *v1alpha1.NodePlan, node *corev1.Node) bool {
+	for _, owner := range plan.OwnerReferences {
+		if owner.UID == node.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// nodePlanFor is what the manager applies: exactly the fields that it owns.
+func nodePlanFor(node *corev1.Node, spec *v1alpha1.NodePlanSpec) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return nil, err
+	}
+	plan := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
+	plan.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodePlan"))
+	plan.SetName(node.Name)
+	plan.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+	})
+	return plan, nil
+}

@@ -1,0 +1,188 @@
+package controllers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
+)
+
+// maxExamples is the API's bound.
+const maxExamples = 50
+
+// profileView is what a profile's status is made of.
+type profileView struct {
+	// profiles of the namespace.
+	profiles observe.Profiles
+	// vmis of the namespace.
+	vmis []virtv1.VirtualMachineInstance
+	// plans by node.
+	plans map[string]*v1alpha1.NodePlan
+	now   time.Time
+}
+
+// profileStatus returns the status of one profile. Conditions that say the same
+// as before keep their times.
+func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha1.VMNetworkProfileStatus {
+	status := v1alpha1.VMNetworkProfileStatus{
+		ObservedGeneration: profile.Generation,
+		Conditions:         slices.Clone(profile.Status.Conditions),
+	}
+	var lost overlap
+	var examples []v1alpha1.VMExample
+	self := view.find(profile)
+	for i := range view.vmis {
+		vmi := &view.vmis[i]
+		if !observe.IsRunning(vmi) || !self.Selects(vmi) {
+			continue
+		}
+		status.MatchedVMs++
+		if winner, _ := view.profiles.Governing(vmi); winner.UID != profile.UID {
+			lost.add(winner.Name, vmi.Name)
+			continue
+		}
+		status.GovernedVMs++
+		example := exampleOf(vmi, view.plans)
+		if example.State == v1alpha1.LeverInForce {
+			status.VMsInForce++
+		}
+		examples = append(examples, example)
+	}
+	status.Levers = countLevers(examples)
+	status.Examples = troubleFirst(examples)
+	conditions := []metav1.Condition{profileReady(profile, self.Err, &status, lost), overlapping(lost)}
+	setConditions(&status.Conditions, conditions, profile.Generation, view.now)
+	return status
+}
+
+func (v profileView) find(profile *v1alpha1.VMNetworkProfile) observe.Profile {
+	at := slices.IndexFunc(v.profiles, func(p observe.Profile) bool { return p.UID == profile.UID })
+	if at >= 0 {
+		return v.profiles[at]
+	}
+	alone := observe.NewProfiles([]v1alpha1.VMNetworkProfile{*profile})
+	if len(alone) == 0 {
+		return observe.Profile{}
+	}
+	return alone[0]
+}
+
+// overlap counts the VMs that older profiles have.
+type overlap struct {
+	vms             int
+	winner, example string
+}
+
+func (o *overlap) add(winner, vm string) {
+	o.vms++
+	if o.example == "" || vm < o.example {
+		o.winner, o.example = winner, vm
+	}
+}
+
+func exampleOf(vmi *virtv1.VirtualMachineInstance, plans map[string]*v1alpha1.NodePlan) v1alpha1.VMExample {
+	pod, node := launcherOf(vmi)
+	state := affinityState(plans[node], pod)
+	return v1alpha1.VMExample{
+		Name: vmi.Name, Node: node, Lever: v1alpha1.LeverAffinity,
+		State: state.State, Reason: state.Reason, Message: state.Message,
+	}
+}
+
+// launcherOf returns the pod that runs the VM now: during a migration that is
+// the source's.
+func launcherOf(vmi *virtv1.VirtualMachineInstance) (types.UID, string) {
+	var pods []types.UID
+	for pod := range vmi.Status.ActivePods {
+		pods = append(pods, pod)
+	}
+	slices.Sort(pods)
+	for _, pod := range pods {
+		if vmi.Status.ActivePods[pod] == vmi.Status.NodeName {
+			return pod, vmi.Status.NodeName
+		}
+	}
+	return "", vmi.Status.NodeName
+}
+
+func countLevers(examples []v1alpha1.VMExample) []v1alpha1.LeverCount {
+	counts := map[v1alpha1.LeverCount]int32{}
+	for _, e := range examples {
+		counts[v1alpha1.LeverCount{Lever: e.Lever, State: e.State, Reason: e.Reason}]++
+	}
+	var out []v1alpha1.LeverCount
+	for count, n := range counts {
+		count.Count = n
+		out = append(out, count)
+	}
+	slices.SortFunc(out, func(x, y v1alpha1.LeverCount) int {
+		return cmp.Or(cmp.Compare(x.Lever, y.Lever), cmp.Compare(x.State, y.State), cmp.Compare(x.Reason, y.Reason))
+	})
+	return out
+}
+
+// troubleFirst keeps the examples that the owner should look at.
+func troubleFirst(examples []v1alpha1.VMExample) []v1alpha1.VMExample {
+	order := []v1alpha1.LeverState{
+		v1alpha1.LeverFailed, v1alpha1.LeverBlocked, v1alpha1.LeverPending,
+		v1alpha1.LeverRecommended, v1alpha1.LeverIdle, v1alpha1.LeverInForce,
+	}
+	slices.SortFunc(examples, func(x, y v1alpha1.VMExample) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, x.State), slices.Index(order, y.State)), cmp.Compare(x.Name, y.Name))
+	})
+	return examples[:min(len(examples), maxExamples)]
+}
+
+func profileReady(profile *v1alpha1.VMNetworkProfile, invalid error, status *v1alpha1.VMNetworkProfileStatus, lost overlap) metav1.Condition {
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case invalid != nil:
+		ready.Reason = v1alpha1.ReasonInvalidSelector
+		ready.Message = fmt.Sprintf("spec.selector cannot be evaluated: %v: correct it", invalid)
+	case status.MatchedVMs == 0:
+		ready.Reason = v1alpha1.ReasonNoVMsMatched
+		ready.Message = fmt.Sprintf("no running VM of namespace %s has the labels of spec.selector (%s): compare them with "+
+			"spec.template.metadata.labels of the VirtualMachine, where VMs get their labels from",
+			profile.Namespace, metav1.FormatLabelSelector(&profile.Spec.Selector))
+	case status.GovernedVMs == 0:
+		ready.Reason = v1alpha1.ReasonOlderProfileWins
+		ready.Message = fmt.Sprintf("all %d VMs belong to older profiles, such as VM %s to VMNetworkProfile %s: narrow one of the selectors",
+			status.MatchedVMs, lost.example, lost.winner)
+	default:
+		ready.Status = metav1.ConditionTrue
+		ready.Reason = v1alpha1.ReasonGoverning
+		ready.Message = fmt.Sprintf("governs %d of %d matched VMs", status.GovernedVMs, status.MatchedVMs)
+	}
+	return ready
+}
+
+func overlapping(lost overlap) metav1.Condition {
+	if lost.vms == 0 {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionFalse,
+			Reason: v1alpha1.ReasonNoOverlap, Message: "no older profile has any of the VMs",
+		}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOlderProfileWins,
+		Message: fmt.Sprintf("%d VMs, such as %s, belong to an older profile, such as VMNetworkProfile %s: narrow the selector of one of the two",
+			lost.vms, lost.example, lost.winner),
+	}
+}
+
+// setConditions sets conditions with the injected time.
+func setConditions(conditions *[]metav1.Condition, values []metav1.Condition, generation int64, now time.Time) {
+	for _, condition := range values {
+		condition.ObservedGeneration = generation
+		condition.LastTransitionTime = metav1.NewTime(now)
+		meta.SetStatusCondition(conditions, condition)
+	}
+}

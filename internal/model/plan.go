@@ -1,0 +1,109 @@
+package model
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Reason is a CamelCase word that says why a lever acts or not. The words are
+// those of the API.
+type Reason string
+
+// Reasons of a plan and of what it does for a VM.
+const (
+	ReasonPlanned              Reason = "Planned"
+	ReasonNothingToDo          Reason = "NothingToDo"
+	ReasonNodeFrozen           Reason = "NodeFrozen"
+	ReasonNoReport             Reason = "NoReport"
+	ReasonNoRates              Reason = "NoRates"
+	ReasonNoMeter              Reason = "NoMeter"
+	ReasonObserveOnly          Reason = "ObserveOnly"
+	ReasonLeverNotAllowed      Reason = "LeverNotAllowed"
+	ReasonNamespaceNotSelected Reason = "NamespaceNotSelected"
+	ReasonPinned               Reason = "Pinned"
+	ReasonSharedPreferred      Reason = "SharedPreferred"
+	ReasonDedicatedCPUs        Reason = "DedicatedCPUs"
+	ReasonCoreWouldBeHot       Reason = "CoreWouldBeHot"
+	ReasonNoAllowedCore        Reason = "NoAllowedCore"
+	ReasonNotRunning           Reason = "NotRunning"
+	ReasonAwaitingApproval     Reason = "AwaitingApproval"
+)
+
+// Pin binds one vCPU to CPUs.
+type Pin struct {
+	VCPU int
+	CPUs units.CPUSet
+}
+
+// VMPlan is what is to be done for one VM.
+type VMPlan struct {
+	PodUID, Namespace, Name string
+	Profile                 string
+	// Pins of the VM's vCPUs, in the order of the vCPUs. None: unrestricted.
+	Pins []Pin
+	// Reason and Message say why there are pins, or why not.
+	Reason  Reason
+	Message string
+}
+
+// Plan is the complete desired state of one node.
+type Plan struct {
+	Policy   string
+	Mode     Mode
+	Revision string
+	// Apply is true when the agent is to act on the plan.
+	Apply bool
+	// RecommendedAt is when a plan of mode Recommend was made: zero in the
+	// other modes, and when nothing is recommended.
+	RecommendedAt time.Time
+	Reason        Reason
+	Message       string
+	// VMs in the order of their PodUID.
+	VMs []VMPlan
+}
+
+// HasActions tells whether the plan does anything for any VM.
+func (p *Plan) HasActions() bool {
+	return slices.ContainsFunc(p.VMs, func(vm VMPlan) bool { return len(vm.Pins) > 0 })
+}
+
+// VM returns the plan of one VM.
+func (p *Plan) VM(podUID string) (VMPlan, bool) {
+	at, found := slices.BinarySearchFunc(p.VMs, podUID, func(vm VMPlan, uid string) int {
+		return strings.Compare(vm.PodUID, uid)
+	})
+	if !found {
+		return VMPlan{}, false
+	}
+	return p.VMs[at], true
+}
+
+// Revision returns a hash of what is done for the VMs, given in the order of
+// their PodUID. Reasons, and VMs for which nothing is done, do not count: an
+// approval stands for what is done, however it is explained.
+func Revision(vms []VMPlan) string {
+	sum := sha256.New()
+	for _, vm := range vms {
+		if len(vm.Pins) == 0 {
+			continue
+		}
+		// The PodUID is quoted so that no two different plans read the same.
+		_, _ = fmt.Fprintf(sum, "vm %q\n", vm.PodUID)
+		for _, pin := range vm.Pins {
+			_, _ = fmt.Fprintf(sum, "vcpu %d cpus %s\n", pin.VCPU, pin.CPUs)
+		}
+	}
+	_, _ = io.WriteString(sum, "end\n")
+	return hex.EncodeToString(sum.Sum(nil))[:revisionLength]
+}
+
+// revisionLength is 64 bits: short enough to type, long enough that two plans
+// of one cluster never share it by chance.
+const revisionLength = 16

@@ -1,0 +1,91 @@
+package model
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Mode says how far the product may go on a node.
+type Mode string
+
+// The modes of a policy.
+const (
+	ModeObserve   Mode = "Observe"
+	ModeRecommend Mode = "Recommend"
+	ModeEnforce   Mode = "Enforce"
+)
+
+// Lever is a means by which a VM's cost is changed.
+type Lever string
+
+// LeverAffinity restricts the CPUs that a VM's threads may run on.
+const LeverAffinity Lever = "Affinity"
+
+// AffinityPreference is what a VM's owner wants of its vCPUs' affinity.
+type AffinityPreference string
+
+// The preferences of a profile.
+const (
+	AffinityAuto      AffinityPreference = "Auto"
+	AffinityShared    AffinityPreference = "Shared"
+	AffinitySeparated AffinityPreference = "Separated"
+	AffinityPinned    AffinityPreference = "Pinned"
+)
+
+// Policy is what an admin allows on a node.
+type Policy struct {
+	Name          string
+	Mode          Mode
+	Levers        []Lever
+	AllowModelled bool
+	// MaxCoreUtilization is the predicted use of a physical core, per sibling
+	// CPU, above which no vCPU is placed on it: from 0 to 1.
+	MaxCoreUtilization units.Cores
+	// Reserved CPUs take no pins.
+	Reserved units.CPUSet
+	// RecommendationValidity is how long a recommendation stays as it is.
+	RecommendationValidity time.Duration
+	// Approvals are the revisions that may be applied in mode Recommend.
+	Approvals []string
+}
+
+// Allows tells whether the policy allows a lever.
+func (p *Policy) Allows(lever Lever) bool { return slices.Contains(p.Levers, lever) }
+
+// VM is one launcher pod on the node whose VM a profile governs. During a live
+// migration a VM has two, on two nodes.
+type VM struct {
+	PodUID, Namespace, Name string
+	// Profile that governs the VM: a name in the VM's namespace.
+	Profile string
+	// Affinity is the profile's wish.
+	Affinity AffinityPreference
+	// Dedicated is true when KubeVirt pins the VM itself.
+	Dedicated bool
+	// NamespaceSelected is true when the policy covers the VM's namespace.
+	NamespaceSelected bool
+}
+
+// Node is everything that the plan of one node depends on. It is never changed
+// once made.
+type Node struct {
+	Name string
+	// Frozen is true when the node is cordoned or draining: pins may go, none
+	// may come or change.
+	Frozen bool
+	// Policy that governs the node.
+	Policy Policy
+	// Reported is true when the node's agent reported its topology.
+	Reported bool
+	Topology Topology
+	// Metered is true when the node's power is measured, not modelled.
+	Metered bool
+	// Rates are the agent's newest. Nil: none, or too old to plan with.
+	Rates *NodeRates
+	// VMs in the order of their PodUID.
+	VMs []VM
+	// Current is the plan that the node has. Nil: none.
+	Current *Plan
+}

@@ -1,0 +1,193 @@
+// Package observe turns API objects and agents' rates into what the planner
+// sees. It is the only place where the two meet.
+package observe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// VMIsByNode is the index of VMIs by the nodes of their launcher pods. Without
+// a cache that has it, Observer.Node cannot list a node's VMs.
+const VMIsByNode = "status.activePods.node"
+
+// ErrUnreadable is wrapped by errors about what an object says: they last until
+// the object changes.
+var ErrUnreadable = errors.New("unreadable")
+
+// Rates gives a node's rates while they are fresh.
+type Rates interface {
+	Fresh(node string) *model.NodeRates
+}
+
+// Observer reads the state of nodes.
+//
+// Launcher pods are not read: a VMI's status.activePods has the UID and the
+// node of each, which is all that a plan needs. Pods of a large cluster would
+// cost the manager more memory than everything else.
+type Observer struct {
+	Reader client.Reader
+	Rates  Rates
+}
+
+// Observation is what was read about one node.
+type Observation struct {
+	// Governed is false when no policy governs the node: Node is then empty.
+	Governed bool
+	Node     model.Node
+	// Plan that the node has now. Nil: none.
+	Plan *v1alpha1.NodePlan
+}
+
+// Node reads everything that the plan of a node depends on. Errors are those
+// of the reader, and a topology that cannot be read.
+func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, error) {
+	var seen Observation
+	plan, err := get(ctx, o.Reader, node.Name, &v1alpha1.NodePlan{})
+	if err != nil {
+		return seen, err
+	}
+	seen.Plan = plan
+	report, err := get(ctx, o.Reader, node.Name, &v1alpha1.NodeReport{})
+	if err != nil {
+		return seen, err
+	}
+	if !RunsVMs(node, report != nil) {
+		return seen, nil
+	}
+	var policies v1alpha1.EnergyPolicyList
+	if err := o.Reader.List(ctx, &policies); err != nil {
+		return seen, fmt.Errorf("list EnergyPolicies: %w", err)
+	}
+	policy, found := NewPolicies(policies.Items).Governing(node)
+	if !found {
+		return seen, nil
+	}
+	seen.Governed = true
+	seen.Node, err = o.node(ctx, node, policy, report)
+	if seen.Plan != nil {
+		seen.Node.Current = Plan(seen.Plan)
+	}
+	return seen, err
+}
+
+func (o *Observer) node(ctx context.Context, node *corev1.Node, policy PolicyEntry, report *v1alpha1.NodeReport) (model.Node, error) {
+	out := model.Node{Name: node.Name, Frozen: Frozen(node)}
+	var err error
+	if out.Policy, err = Policy(policy.EnergyPolicy); err != nil {
+		return out, fmt.Errorf("%w EnergyPolicy %s: %w", ErrUnreadable, policy.Name, err)
+	}
+	if report != nil && len(report.Status.Topology.CoreGroups) > 0 {
+		if out.Topology, err = Topology(report.Status.Topology); err != nil {
+			return out, fmt.Errorf("%w NodeReport %s: %w", ErrUnreadable, report.Name, err)
+		}
+		out.Reported = true
+		out.Metered = IsMetered(report)
+		out.Rates = o.Rates.Fresh(node.Name)
+	}
+	out.VMs, err = o.vms(ctx, node.Name, policy)
+	return out, err
+}
+
+// IsMetered tells whether a node's power is measured.
+func IsMetered(report *v1alpha1.NodeReport) bool {
+	source := report.Status.Power.Source
+	return source == v1alpha1.PowerRAPL || source == v1alpha1.PowerPrometheus
+}
+
+func (o *Observer) vms(ctx context.Context, node string, policy PolicyEntry) ([]model.VM, error) {
+	var vmis virtv1.VirtualMachineInstanceList
+	// The list is only read, so the cache's own objects serve.
+	if err := o.Reader.List(ctx, &vmis, client.MatchingFields{VMIsByNode: node}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list VMIs of node %s: %w", node, err)
+	}
+	namespaces := map[string]namespaceFacts{}
+	var vms []model.VM
+	for i := range vmis.Items {
+		vmi := &vmis.Items[i]
+		if !IsRunning(vmi) {
+			continue
+		}
+		facts, known := namespaces[vmi.Namespace]
+		if !known {
+			var err error
+			if facts, err = o.namespace(ctx, vmi.Namespace, policy); err != nil {
+				return nil, err
+			}
+			namespaces[vmi.Namespace] = facts
+		}
+		profile, governed := facts.profiles.Governing(vmi)
+		if !governed {
+			continue
+		}
+		vms = append(vms, launchers(vmi, node, profile, facts.selected)...)
+	}
+	slices.SortFunc(vms, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
+	return vms, nil
+}
+
+func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile, selected bool) []model.VM {
+	var vms []model.VM
+	for podUID, on := range vmi.Status.ActivePods {
+		if on != node {
+			continue
+		}
+		vms = append(vms, model.VM{
+			PodUID: string(podUID), Namespace: vmi.Namespace, Name: vmi.Name,
+			Profile: profile.Name, Affinity: model.AffinityPreference(profile.Spec.Affinity),
+			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected,
+		})
+	}
+	return vms
+}
+
+type namespaceFacts struct {
+	profiles Profiles
+	selected bool
+}
+
+func (o *Observer) namespace(ctx context.Context, name string, policy PolicyEntry) (namespaceFacts, error) {
+	var facts namespaceFacts
+	var profiles v1alpha1.VMNetworkProfileList
+	if err := o.Reader.List(ctx, &profiles, client.InNamespace(name)); err != nil {
+		return facts, fmt.Errorf("list VMNetworkProfiles of namespace %s: %w", name, err)
+	}
+	facts.profiles = NewProfiles(profiles.Items)
+	if policy.Spec.NamespaceSelector == nil {
+		facts.selected = true
+		return facts, nil
+	}
+	namespace, err := get(ctx, o.Reader, name, &corev1.Namespace{})
+	if err != nil || namespace == nil {
+		return facts, err
+	}
+	facts.selected = policy.SelectsNamespace(namespace.Labels)
+	return facts, nil
+}
+
+// get reads a cluster-scoped object, or nil when there is none.
+func get[T client.Object](ctx context.Context, reader client.Reader, name string, into T) (T, error) {
+	var none T
+	err := reader.Get(ctx, types.NamespacedName{Name: name}, into)
+	if apierrors.IsNotFound(err) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("get %T %s: %w", into, name, err)
+	}
+	return into, nil
+}
+
+func fieldError(field string, err error) error { return fmt.Errorf("%s: %w", field, err) }

@@ -1,0 +1,210 @@
+package rates
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// maxBody of an answer: 1024 VMs with 8 vCPUs each are about 2 MiB.
+const maxBody = 8 << 20
+
+// Target is an agent to ask.
+type Target struct {
+	Node string
+	// Address is the host:port that the agent reported.
+	Address string
+}
+
+// Clients gives the HTTP client for each node's agent, which must accept no
+// other node's. Package pki has one.
+type Clients interface {
+	For(node string) *http.Client
+	Forget(node string)
+}
+
+// Options of a Puller. All are required.
+type Options struct {
+	Store   *Store
+	Clients Clients
+	// Targets lists the agents there are now.
+	Targets func(context.Context) ([]Target, error)
+	// Changed is told that a node's plan should be made anew. It may block
+	// until the context ends.
+	Changed func(ctx context.Context, node string)
+	// Observe is told how each pull ended.
+	Observe func(err error, took time.Duration)
+	// Interval between rounds, Timeout of one pull, Concurrency of a round.
+	Interval, Timeout time.Duration
+	Concurrency       int
+	Clock             clock.WithTicker
+	Log               logr.Logger
+}
+
+// Puller asks all agents for their rates, again and again. It is a Runnable of
+// the controller runtime.
+type Puller struct {
+	Options
+	known map[string]bool
+	wake  chan struct{}
+	// failing remembers whose failure was logged: once, not each round.
+	mu      sync.Mutex
+	failing map[string]bool
+}
+
+// NewPuller returns a Puller; nothing is asked before Start.
+func NewPuller(options Options) *Puller {
+	return &Puller{Options: options, known: map[string]bool{}, wake: make(chan struct{}, 1), failing: map[string]bool{}}
+}
+
+// Wake asks the agents that have no fresh rates at once, such as that of a new
+// node. It never blocks.
+func (p *Puller) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // A wake-up is pending already.
+	}
+}
+
+// NeedLeaderElection makes only the leader ask: nobody else plans.
+func (p *Puller) NeedLeaderElection() bool { return true }
+
+// Start asks until the context ends.
+func (p *Puller) Start(ctx context.Context) error {
+	ticker := p.Clock.NewTicker(p.Interval)
+	defer ticker.Stop()
+	everyone := func(Target) bool { return true }
+	missing := func(t Target) bool { return p.Store.Fresh(t.Node) == nil }
+	for wanted := everyone; ; {
+		if err := p.round(ctx, wanted); err != nil && ctx.Err() == nil {
+			p.Log.Error(err, "no agent was asked for its rates in this round")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			wanted = everyone
+		case <-p.wake:
+			wanted = missing
+		}
+	}
+}
+
+// round asks the wanted agents once. An agent that does not answer affects no
+// other: the error is about the list of agents only.
+func (p *Puller) round(ctx context.Context, wanted func(Target) bool) error {
+	targets, err := p.Targets(ctx)
+	if err != nil {
+		return fmt.Errorf("list agents: %w", err)
+	}
+	p.forgetOthers(targets)
+	var round errgroup.Group
+	round.SetLimit(p.Concurrency)
+	for _, target := range targets {
+		if !wanted(target) {
+			continue
+		}
+		round.Go(func() error {
+			p.one(ctx, target)
+			return nil
+		})
+	}
+	return round.Wait()
+}
+
+func (p *Puller) forgetOthers(targets []Target) {
+	nodes := make(map[string]bool, len(targets))
+	for _, target := range targets {
+		nodes[target.Node] = true
+	}
+	for node := range p.known {
+		if !nodes[node] {
+			p.Clients.Forget(node)
+			delete(p.failing, node)
+		}
+	}
+	p.known = nodes
+	p.Store.Retain(nodes)
+}
+
+func (p *Puller) one(ctx context.Context, target Target) {
+	start := p.Clock.Now()
+	rates, err := p.pull(ctx, target)
+	if ctx.Err() != nil {
+		return
+	}
+	p.Observe(err, p.Clock.Since(start))
+	p.logChange(target, err)
+	if err == nil {
+		p.Store.Put(rates)
+	}
+	if p.Store.TakeNotice(target.Node) {
+		p.Changed(ctx, target.Node)
+	}
+}
+
+func (p *Puller) logChange(target Target, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch failed := p.failing[target.Node]; {
+	case err != nil && !failed:
+		p.failing[target.Node] = true
+		p.Log.Error(err, "rates not read: will retry each round", "node", target.Node)
+	case err == nil && failed:
+		delete(p.failing, target.Node)
+		p.Log.Info("rates are read again", "node", target.Node)
+	}
+}
+
+func (p *Puller) pull(ctx context.Context, target Target) (*model.NodeRates, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	where := url.URL{Scheme: "https", Host: target.Address, Path: "/v1/rates"}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, where.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("status.ratesAddress %.256q of NodeReport %s: %w", target.Address, target.Node, err)
+	}
+	answer, err := p.Clients.For(target.Node).Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent of node %s: %w", target.Node, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("ask the agent of node %s: %s", target.Node, answer.Status)
+	}
+	rates, err := decode(answer.Body, target.Node)
+	if err != nil {
+		return nil, fmt.Errorf("answer of the agent of node %s: %w", target.Node, err)
+	}
+	return rates, nil
+}
+
+// decode reads one answer, at most maxBody long, and validates it. Fields that
+// it does not know are ignored: agents may be newer than the manager.
+func decode(body io.Reader, node string) (*model.NodeRates, error) {
+	limited := &io.LimitedReader{R: body, N: maxBody + 1}
+	rates := &model.NodeRates{}
+	err := json.NewDecoder(limited).Decode(rates)
+	if limited.N <= 0 {
+		return nil, errors.Join(ErrInvalid, fmt.Errorf("longer than %d bytes", maxBody))
+	}
+	if err != nil {
+		return nil, errors.Join(ErrInvalid, err)
+	}
+	if err := Validate(rates, node); err != nil {
+		return nil, err
+	}
+	return rates, nil
+}

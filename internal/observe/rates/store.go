@@ -1,0 +1,172 @@
+// Package rates keeps the newest rates of every node's agent: what the fast
+// loops on the nodes tell the slow loop in the manager.
+package rates
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// significantChange in the use of a CPU or a vCPU, in cores, is worth a new
+// plan. It is the relief for which the planner moves a vCPU.
+const significantChange = 0.1
+
+// Store holds the last good rates of each node. It is safe for concurrent use;
+// what it returns is never changed.
+type Store struct {
+	clock clock.PassiveClock
+	// staleAfter is the age at which rates are no longer planned with.
+	staleAfter time.Duration
+	// settle is the least time between two notices that only loads changed.
+	settle time.Duration
+
+	mu    sync.RWMutex
+	nodes map[string]*entry
+}
+
+type entry struct {
+	rates    *model.NodeRates
+	received time.Time
+	// told is what the planner was last told of, and when. Nil: that there is
+	// nothing fresh.
+	told   *model.NodeRates
+	toldAt time.Time
+}
+
+// NewStore returns an empty store. Rates older than staleAfter are not given
+// out; changes of load alone are worth a notice at most once per settle.
+func NewStore(clk clock.PassiveClock, staleAfter, settle time.Duration) *Store {
+	return &Store{clock: clk, staleAfter: staleAfter, settle: settle, nodes: map[string]*entry{}}
+}
+
+// Fresh returns a node's rates, or nil when there are none or they are too old.
+func (s *Store) Fresh(node string) *model.NodeRates {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.nodes[node]
+	if e == nil || !s.fresh(e) {
+		return nil
+	}
+	return e.rates
+}
+
+// Age returns how long ago a node's newest rates came, and false when none
+// ever did.
+func (s *Store) Age(node string) (time.Duration, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.nodes[node]
+	if e == nil || e.rates == nil {
+		return 0, false
+	}
+	return s.clock.Since(e.received), true
+}
+
+func (s *Store) fresh(e *entry) bool {
+	return e.rates != nil && s.clock.Since(e.received) <= s.staleAfter
+}
+
+// Put keeps validated rates. An answer of the same round as the last does not
+// make it any younger, so that an agent whose sampling hangs goes stale. The
+// age is by the manager's clock: nodes' clocks differ.
+func (s *Store) Put(rates *model.NodeRates) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.nodes[rates.Node]
+	if e == nil {
+		e = &entry{}
+		s.nodes[rates.Node] = e
+	}
+	if e.rates != nil && e.rates.Time.Equal(rates.Time) {
+		return
+	}
+	e.rates, e.received = rates, s.clock.Now()
+}
+
+// Retain forgets all nodes but those given.
+func (s *Store) Retain(nodes map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for node := range s.nodes {
+		if !nodes[node] {
+			delete(s.nodes, node)
+		}
+	}
+}
+
+// TakeNotice tells whether a node's plan should be made anew: its rates came,
+// went stale, or changed by enough. It remembers that it said so.
+func (s *Store) TakeNotice(node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.nodes[node]
+	if e == nil {
+		return false
+	}
+	if !s.fresh(e) {
+		gone := e.told != nil
+		e.told = nil
+		return gone
+	}
+	structural := e.told == nil || structureChanged(e.told, e.rates)
+	if !structural && (s.clock.Since(e.toldAt) < s.settle || !loadChanged(e.told, e.rates)) {
+		return false
+	}
+	e.told, e.toldAt = e.rates, s.clock.Now()
+	return true
+}
+
+// structureChanged tells whether VMs, vCPUs or cpusets differ.
+func structureChanged(was, is *model.NodeRates) bool {
+	if len(was.VMs) != len(is.VMs) || len(was.CPUs) != len(is.CPUs) {
+		return true
+	}
+	before := make(map[string]*model.VMRates, len(was.VMs))
+	for i := range was.VMs {
+		before[was.VMs[i].PodUID] = &was.VMs[i]
+	}
+	for i := range is.VMs {
+		vm := &is.VMs[i]
+		old := before[vm.PodUID]
+		if old == nil || len(old.VCPUs) != len(vm.VCPUs) || old.Dedicated != vm.Dedicated || !old.AllowedCPUs.Equal(vm.AllowedCPUs) {
+			return true
+		}
+	}
+	return false
+}
+
+// loadChanged compares rounds of equal structure.
+func loadChanged(was, is *model.NodeRates) bool {
+	busy := make(map[int]float64, len(was.CPUs))
+	for _, cpu := range was.CPUs {
+		busy[cpu.CPU] = float64(cpu.BusyCores)
+	}
+	for _, cpu := range is.CPUs {
+		if math.Abs(float64(cpu.BusyCores)-busy[cpu.CPU]) > significantChange {
+			return true
+		}
+	}
+	type thread struct {
+		pod  string
+		vcpu int
+	}
+	run := map[thread]float64{}
+	for i := range was.VMs {
+		for _, vcpu := range was.VMs[i].VCPUs {
+			run[thread{was.VMs[i].PodUID, vcpu.Index}] = float64(vcpu.RunCores)
+		}
+	}
+	for i := range is.VMs {
+		for _, vcpu := range is.VMs[i].VCPUs {
+			if math.Abs(float64(vcpu.RunCores)-run[thread{is.VMs[i].PodUID, vcpu.Index}]) > significantChange {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,53 @@
+package planner
+
+import "github.com/joulevirt/joulevirt/internal/model"
+
+// explain says why a VM has its pins, or none. No message holds a measured
+// figure: a plan is constant while what it does is constant.
+func explain(vm *model.VMPlan, reason model.Reason) {
+	vm.Reason, vm.Message = reason, vmMessage(reason)
+}
+
+func vmMessage(reason model.Reason) string {
+	switch reason {
+	case model.ReasonPinned:
+		return "each vCPU runs on one physical core"
+	case model.ReasonNamespaceNotSelected:
+		return "the policy's namespaceSelector does not pick the VM's namespace"
+	case model.ReasonDedicatedCPUs:
+		return "KubeVirt gave the VM dedicated CPUs: it is left alone"
+	case model.ReasonSharedPreferred:
+		return "the profile's affinity is Shared"
+	case model.ReasonCoreWouldBeHot:
+		return "a pin would load a physical core above the policy's maxCoreUtilizationPercent"
+	case model.ReasonNoAllowedCore:
+		return "no whole physical core is inside the container's cpuset and outside reserved and isolated CPUs"
+	case model.ReasonNotRunning:
+		return "the node's agent found no vCPU threads of the VM"
+	case model.ReasonAwaitingApproval:
+		return "the VM is not part of the recommendation that stands: it waits for the next"
+	default:
+		return planMessage(reason)
+	}
+}
+
+func planMessage(reason model.Reason) string {
+	switch reason {
+	case model.ReasonObserveOnly:
+		return "the policy's mode is Observe: nothing is changed"
+	case model.ReasonLeverNotAllowed:
+		return "the policy's levers do not name Affinity, the only lever planned for now"
+	case model.ReasonNoMeter:
+		return "mode Enforce needs measured power: give the node a meter, or set spec.energy.allowModelled of the policy"
+	case model.ReasonNodeFrozen:
+		return "the node is cordoned or draining: nothing new is done"
+	case model.ReasonNoReport:
+		return "the node's agent has not reported the node's cores: check that it runs there"
+	case model.ReasonNoRates:
+		return "the rates of the node's agent are missing or old: nothing new is done until they can be read"
+	case model.ReasonNothingToDo:
+		return "no VM of the node is to be changed"
+	default:
+		return ""
+	}
+}
