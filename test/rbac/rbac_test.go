@@ -4,6 +4,7 @@ package rbac
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -116,10 +117,14 @@ func newAgents(t *testing.T, c *cluster.Cluster) agents {
 	} {
 		err = c.WaitFor(t.Context(), policyDelay, "admission policy refuses "+what, func(ctx context.Context) error {
 			err := all.boundToA.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll)
-			if apierrors.IsForbidden(err) {
+			switch {
+			case apierrors.IsForbidden(err):
 				return nil
+			case err != nil:
+				return fmt.Errorf("the answer is not Forbidden: %w", err)
+			default:
+				return errors.New("it was accepted")
 			}
-			return fmt.Errorf("the answer was %v", err) // nil: accepted
 		})
 		if err != nil {
 			t.Fatal(err)
