@@ -22,7 +22,8 @@ func TestAPIOnlyClusterLeavesNothingBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "gitVersion: v1.36.1"; strings.Count(version, want) != 2 {
+	// Without link-time variables they would say v0.0.0-master.
+	if want := "gitVersion: v1."; strings.Count(version, want) != 2 {
 		t.Errorf("client and server do not both say %q:\n%s", want, version)
 	}
 

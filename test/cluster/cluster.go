@@ -46,6 +46,7 @@ type Cluster struct {
 	background context.Context // ends at Stop
 	cancel     context.CancelFunc
 	tasks      sync.WaitGroup
+	handlerEnd error // read only after tasks.Wait
 }
 
 // Start brings up a cluster. ctx bounds the start only; call Stop to end the
@@ -78,16 +79,21 @@ func newCluster(options Options, paths binaries.Paths) (*Cluster, error) {
 	}
 	ca, err := pki.NewAuthority("joulevirt-test-cluster", time.Now())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	ports, err := port.NewLease(filepath.Join(os.TempDir(), "joulevirt-ports"))
+	// One folder a user: another user could not write our lock files.
+	ports, err := port.NewLease(filepath.Join(os.TempDir(), fmt.Sprintf("joulevirt-ports-%d", os.Getuid())))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	logs := options.LogDir
+	if logs == "" {
+		logs = dir
 	}
 	background, cancel := context.WithCancel(context.Background())
 	return &Cluster{
 		options: options, dir: dir, paths: paths, ca: ca, ports: ports,
-		group:      proc.NewGroup(dir),
+		group:      proc.NewGroup(dir, logs),
 		background: background, cancel: cancel,
 	}, nil
 }
@@ -130,29 +136,34 @@ func (c *Cluster) startHandler(ctx context.Context) error {
 		return err
 	}
 	c.handler = h
-	failed := make(chan error, 1)
-	c.tasks.Go(func() { failed <- h.Run(c.background) })
+	ended := make(chan struct{})
+	c.tasks.Go(func() {
+		defer close(ended)
+		c.handlerEnd = h.Run(c.background)
+	})
 	select {
 	case <-h.Ready():
 		return nil
-	case err := <-failed:
-		return fmt.Errorf("it ended: %w", err)
+	case <-ended:
+		return errors.New("it ended before it was ready") // Stop says why
 	case <-ctx.Done():
 		return fmt.Errorf("wait until it is ready: %w", context.Cause(ctx))
 	}
 }
 
-// Stop ends all programs and background work and removes the cluster's data.
-// It is idempotent.
+// Stop ends all programs, pods of real nodes and background work and removes
+// the cluster's data. It is idempotent. The error says what was left behind, or
+// why the handler ended by itself.
 func (c *Cluster) Stop() error {
 	c.cancel()
 	c.tasks.Wait()
 	c.group.Stop()
 	c.ports.Close()
-	if err := os.RemoveAll(c.dir); err != nil {
-		return fmt.Errorf("remove the test cluster's data: %w", err)
+	err := c.handlerEnd
+	if gone := os.RemoveAll(c.dir); gone != nil {
+		err = errors.Join(err, fmt.Errorf("remove the test cluster's data: %w", gone))
 	}
-	return nil
+	return err
 }
 
 // RESTConfig returns a copy of the administrator's client configuration,
@@ -176,7 +187,8 @@ func (c *Cluster) Client() client.Client { return c.client }
 // Handler returns the stand-in for virt-handler; nil when not asked for.
 func (c *Cluster) Handler() *handler.Handler { return c.handler }
 
-// Dir is the folder of the cluster's data and logs (NAME.log).
+// Dir is the folder of the cluster's data and, without Options.LogDir, of its
+// logs (NAME.log).
 func (c *Cluster) Dir() string { return c.dir }
 
 // PIDs returns the process ids of all programs of the cluster.

@@ -78,6 +78,7 @@ func TestFullCluster(t *testing.T) {
 	t.Run("stale heartbeat", s.testStaleHeartbeat)
 	t.Run("invalid VM", s.testInvalid)
 	t.Run("real node", s.testRealNode)
+	t.Run("migration to and from the real node", s.testRealMigration)
 	t.Run("real node when QEMU ends", s.testQEMUEnds)
 	t.Run("real node when the launcher fails", s.testLauncherFails)
 }
@@ -139,11 +140,18 @@ func (s suite) waitPhase(t *testing.T, name string, phase kubevirtv1.VirtualMach
 	return vmi
 }
 
+// migrate asks for a migration to some other node.
 func (s suite) migrate(t *testing.T, name string) *kubevirtv1.VirtualMachineInstanceMigration {
+	t.Helper()
+	return s.migrateTo(t, name, nil)
+}
+
+// migrateTo asks for a migration to a node with all of the labels.
+func (s suite) migrateTo(t *testing.T, name string, node map[string]string) *kubevirtv1.VirtualMachineInstanceMigration {
 	t.Helper()
 	migration := &kubevirtv1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: name + "-"},
-		Spec:       kubevirtv1.VirtualMachineInstanceMigrationSpec{VMIName: name},
+		Spec:       kubevirtv1.VirtualMachineInstanceMigrationSpec{VMIName: name, AddedNodeSelector: node},
 	}
 	if err := s.Client().Create(t.Context(), migration); err != nil {
 		t.Fatal(err)

@@ -87,8 +87,8 @@ type RealNode struct {
 }
 
 // AddNode creates the Node of a real machine, ready, and renews its lease until
-// the cluster stops. Its pods are the handler's to run, see
-// handler.Options.RealNodes.
+// the cluster stops. Its launcher pods are the handler's to run, see
+// handler.Options.RealNodes; other pods stay Pending.
 func (c *Cluster) AddNode(ctx context.Context, description RealNode) error {
 	ip := description.IP
 	if ip == "" {

@@ -45,6 +45,9 @@ type Options struct {
 	// Handler, when set, starts the stand-in for virt-handler. It needs
 	// KubeVirt's API.
 	Handler *handler.Options
+	// LogDir is where the programs' logs (NAME.log) go and stay. Empty: they go
+	// with the cluster.
+	LogDir string
 	// APIServerFlags are added to the API server's.
 	APIServerFlags []string
 	// Log gets what the cluster itself does in the background (not the

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/joulevirt/joulevirt/test/cluster"
 )
 
@@ -30,6 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	ctrllog.SetLogger(logr.New(ctrllog.NullLogSink{}))
 	os.Exit(m.Run())
 }
 

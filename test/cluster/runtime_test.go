@@ -128,6 +128,32 @@ func (s suite) testRealNode(t *testing.T) {
 	}
 }
 
+func (s suite) testRealMigration(t *testing.T) {
+	s.applyPlaced(t, "moving", "tolerations: [{key: real}]")
+	vmi := s.waitPhase(t, "moving", kubevirtv1.Running)
+	// It moves among simulated nodes, to the real one and back, wherever the
+	// scheduler put it first.
+	for _, node := range []string{s.nodes[0], s.nodes[1], realNode, s.nodes[0]} {
+		if vmi.Status.NodeName == node {
+			continue
+		}
+		s.waitMigration(t, s.migrateTo(t, "moving", map[string]string{corev1.LabelHostname: node}), kubevirtv1.MigrationSucceeded)
+		vmi = s.waitPhase(t, "moving", kubevirtv1.Running)
+		if vmi.Status.NodeName != node {
+			t.Fatalf("the VM is on node %s, want %s", vmi.Status.NodeName, node)
+		}
+		if node != realNode {
+			continue
+		}
+		if err := syscall.Kill(s.runtime.box("moving").QEMUPID(), 0); err != nil {
+			t.Errorf("the VM on the real node: %v, want it to run", err)
+		}
+	}
+	if !s.runtime.box("moving").isStopped() {
+		t.Error("the VM left the real node, but its sandbox was not stopped")
+	}
+}
+
 func (s suite) testQEMUEnds(t *testing.T) {
 	s.applyReal(t, "crashing")
 	s.waitPhase(t, "crashing", kubevirtv1.Running)

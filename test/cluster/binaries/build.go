@@ -118,7 +118,7 @@ func (b *build) one(ctx context.Context, component Component) error {
 	stop := b.beat(component, start)
 	defer stop()
 
-	temporary := fmt.Sprintf("%s.%d.tmp", b.path(component), os.Getpid())
+	temporary := b.path(component) + ".tmp" // ours alone: we hold the lock
 	defer os.Remove(temporary)
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-mod=readonly",

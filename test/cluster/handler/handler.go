@@ -40,7 +40,8 @@ type Options struct {
 	// RealNodes are the nodes that are machines, by name; all other nodes are
 	// simulated.
 	RealNodes map[string]Runtime
-	// Log may be zero: nothing is logged.
+	// Log may be zero: nothing is logged, but for what controller-runtime's
+	// cache says to its global logger, which is the process's to set.
 	Log logr.Logger
 }
 

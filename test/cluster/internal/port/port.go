@@ -29,8 +29,7 @@ type Lease struct {
 
 // NewLease returns a Lease that agrees with others through lock files in dir.
 func NewLease(dir string) (*Lease, error) {
-	// World-writable as /tmp is: the users of one machine share its ports.
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder of port locks: %w", err)
 	}
 	return &Lease{dir: dir}, nil
@@ -67,7 +66,7 @@ func (l *Lease) Close() {
 
 // reserve locks a port's file; nil when another holds it.
 func (l *Lease) reserve(port int) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(l.dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o666)
+	file, err := os.OpenFile(filepath.Join(l.dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("reserve port %d: %w", port, err)
 	}

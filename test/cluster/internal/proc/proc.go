@@ -28,6 +28,7 @@ const pollInterval = 25 * time.Millisecond
 // threads as it likes; so one goroutine, locked to a thread that stays for the
 // Group's whole life, forks all of them.
 type Group struct {
+	home  string
 	logs  string
 	forks chan func()
 
@@ -45,10 +46,10 @@ type Process struct {
 	err  error // why it ended; read only after done is closed
 }
 
-// NewGroup returns a Group whose programs log to files in the folder logs.
-// Call Stop to end it.
-func NewGroup(logs string) *Group {
-	g := &Group{logs: logs, forks: make(chan func())}
+// NewGroup returns a Group whose programs run in the folder home and log to the
+// files NAME.log in the folder logs. Call Stop to end it.
+func NewGroup(home, logs string) *Group {
+	g := &Group{home: home, logs: logs, forks: make(chan func())}
 	go func() {
 		// Never unlocked: when this goroutine returns, its thread ends too.
 		runtime.LockOSThread()
@@ -59,8 +60,8 @@ func NewGroup(logs string) *Group {
 	return g
 }
 
-// Start runs a program with HOME in the log folder and nothing else of this
-// process's environment but a plain PATH.
+// Start runs a program with a HOME and a plain PATH and nothing else of this
+// process's environment.
 func (g *Group) Start(name, path string, args ...string) (*Process, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,8 +76,8 @@ func (g *Group) Start(name, path string, args ...string) (*Process, error) {
 	defer log.Close()
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Dir = g.logs
-	cmd.Env = []string{"HOME=" + g.logs, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Dir = g.home
+	cmd.Env = []string{"HOME=" + g.home, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	// A process group of its own keeps a terminal's Ctrl-C from ending the
 	// programs in random order: they go with us.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
