@@ -208,15 +208,31 @@ func inNetworkOf(pid int, fn func() error) error {
 	}
 	defer namespace.Close()
 	result := make(chan error, 1)
-	go func() {
-		// Never unlocked: Go ends a thread whose goroutine ends locked, so that
-		// nobody else runs in the pod's namespace.
-		runtime.LockOSThread()
-		if err := netns.Set(namespace); err != nil {
-			result <- fmt.Errorf("enter the network namespace of process %d: %w", pid, err)
-			return
-		}
-		result <- fn()
-	}()
-	return <-result
+	go func() { result <- inNetwork(namespace, fn) }()
+	if err := <-result; err != nil {
+		return fmt.Errorf("in the network of process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// inNetwork runs fn on a thread that is in namespace meanwhile. A thread that
+// cannot return stays locked, so that Go ends it with the calling goroutine.
+func inNetwork(namespace netns.NsHandle, fn func() error) error {
+	runtime.LockOSThread()
+	host, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open the host's network namespace: %w", err)
+	}
+	defer host.Close()
+	if err := netns.Set(namespace); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter the network namespace: %w", err)
+	}
+	err = fn()
+	if back := netns.Set(host); back != nil {
+		return errors.Join(err, fmt.Errorf("return to the host's network namespace: %w", back))
+	}
+	runtime.UnlockOSThread()
+	return err
 }

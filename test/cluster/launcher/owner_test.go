@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // ownerEnvironment makes this test program the owner of one VM, with the cache
@@ -152,6 +153,27 @@ func TestCancelledStartLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkGone(t, nil, names, r.hierarchies)
+}
+
+func TestSilentLibvirt(t *testing.T) {
+	r := newRuntime(t, Options{})
+	pod, vmi := launcherPod("silent", "5d3f6bd0-7a1c-4c0e-9f3b-2f1f6f1f0a09", 1)
+	s, err := r.StartPod(testContext(t), pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signalLibvirt(t, s, unix.SIGSTOP)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := s.StartDomain(ctx, vmi); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a VM was started by a libvirt that sleeps: %v", err)
+	}
+	if pid := s.QEMUPID(); pid != 0 {
+		t.Errorf("QEMU's PID is %d without a VM", pid)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // Four VMs on two runtimes, whose pods a systemd node would name.

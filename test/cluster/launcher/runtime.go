@@ -21,7 +21,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -221,7 +220,7 @@ func (r *Runtime) newSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	uid := string(pod.UID)
-	if uid == "" || uid != filepath.Base(uid) || strings.HasPrefix(uid, ".") {
+	if !isFileName(uid) {
 		return nil, fmt.Errorf("pod %s/%s: UID %q cannot name a cgroup", pod.Namespace, pod.Name, uid)
 	}
 	if _, ok := r.pods[uid]; ok {
@@ -252,6 +251,11 @@ func (r *Runtime) newSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	}
 	r.pods[uid] = s
 	return s, nil
+}
+
+// isFileName tells whether name is one path element that is not hidden.
+func isFileName(name string) bool {
+	return name != "" && name == filepath.Base(name) && name[0] != '.' && name[0] != '/'
 }
 
 // forget drops a pod whose parts are all removed.

@@ -44,9 +44,10 @@ type Sandbox struct {
 	// exited is closed when the container has no process left.
 	exited chan struct{}
 
-	mu      sync.Mutex
-	qemuPID int
+	mu sync.Mutex
+	// vmiUID is set by the first StartDomain, qemuPID when it has succeeded.
 	vmiUID  string
+	qemuPID int
 
 	// stopMu lets one Stop work at a time; gone is set when it succeeded.
 	stopMu sync.Mutex
@@ -263,9 +264,6 @@ func (s *Sandbox) kill(ctx context.Context) error {
 		return fmt.Errorf("wait for the launcher of pod %s to end: %w", s.podUID, ctx.Err())
 	}
 	s.lifeline.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.qemuPID = 0
 	return nil
 }
 

@@ -160,3 +160,13 @@ func TestGuestMemory(t *testing.T) {
 		})
 	}
 }
+
+func TestIsFileName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"5d3f6bd0-7a1c": true, "": false, ".": false, "..": false, "/": false, "../x": false, "a/b": false, ".hidden": false,
+	} {
+		if got := isFileName(name); got != want {
+			t.Errorf("isFileName(%q) is %t", name, got)
+		}
+	}
+}

@@ -22,7 +22,8 @@ import (
 const guestPoll = 50 * time.Millisecond
 
 // StartDomain starts the VMI's VM in the pod and returns when QEMU runs it. The
-// guest then boots; WaitGuestReady tells when it serves.
+// guest then boots; WaitGuestReady tells when it serves. A pod takes one call:
+// as with KubeVirt, a failed start is tried again in a new pod.
 func (s *Sandbox) StartDomain(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) error {
 	if err := s.startDomain(ctx, vmi); err != nil {
 		return fmt.Errorf("start the VM of VMI %s/%s: %w%s", vmi.Namespace, vmi.Name, err, s.logTail())
@@ -31,16 +32,21 @@ func (s *Sandbox) StartDomain(ctx context.Context, vmi *kubevirtv1.VirtualMachin
 }
 
 func (s *Sandbox) startDomain(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) error {
+	if !isFileName(string(vmi.UID)) {
+		return fmt.Errorf("UID %q cannot name the console's folder", vmi.UID)
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.qemuPID != 0 {
-		return errors.New("this pod already runs a VM")
+	used := s.vmiUID != ""
+	s.vmiUID = string(vmi.UID)
+	s.mu.Unlock()
+	if used {
+		return errors.New("this pod was already told to start a VM")
 	}
 	domain, err := domainFor(vmi, s.runtime.opts.KVM, s.runtime.opts.MaxGuestMemory)
 	if err != nil {
 		return err
 	}
-	// libvirt opens the console's files as root and QEMU's user.
+	// QEMU's user opens the console's socket there.
 	consoles := filepath.Join(s.logDir, consolesFolder, string(vmi.UID))
 	if err := os.MkdirAll(consoles, 0o755); err != nil {
 		return fmt.Errorf("create the console's folder: %w", err)
@@ -48,14 +54,16 @@ func (s *Sandbox) startDomain(ctx context.Context, vmi *kubevirtv1.VirtualMachin
 	if err := os.Chown(consoles, int(s.runtime.tapOwner), -1); err != nil {
 		return fmt.Errorf("give QEMU the console's folder: %w", err)
 	}
-	s.vmiUID = string(vmi.UID)
 	if err := masquerade(s.LauncherPID(), s.runtime.tapOwner); err != nil {
 		return err
 	}
 	if err := startDomain(ctx, s.LauncherPID(), domain); err != nil {
-		return err
+		return errors.Join(err, ctx.Err())
 	}
-	s.qemuPID, err = s.findQEMU(domainName(vmi))
+	pid, err := s.findQEMU(domainName(vmi))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.qemuPID = pid
 	return err
 }
 

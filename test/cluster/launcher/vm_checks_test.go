@@ -78,6 +78,24 @@ func checkNamespaces(t *testing.T, s *Sandbox) {
 	}
 }
 
+// checkThreads wants no thread of this process left in a pod's network: Go
+// never ends the first one, and it would keep the namespace alive.
+func checkThreads(t *testing.T, s *Sandbox) {
+	pod, err := os.Readlink(procPath(s.LauncherPID(), "ns/net"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	threads, err := filepath.Glob("/proc/self/task/*/ns/net")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("this process has the threads %v, %v", threads, err)
+	}
+	for _, thread := range threads {
+		if namespace, err := os.Readlink(thread); err == nil && namespace == pod {
+			t.Errorf("%s is in the pod's network", thread)
+		}
+	}
+}
+
 func checkShares(t *testing.T, s *Sandbox) {
 	for _, h := range s.runtime.hierarchies {
 		if !h.has("cpu") {
@@ -95,18 +113,27 @@ func checkShares(t *testing.T, s *Sandbox) {
 	t.Error("no hierarchy has the cpu controller")
 }
 
-func checkLibvirtRestart(t *testing.T, s *Sandbox) {
+// signalLibvirt sends a signal to the pod's libvirtd.
+func signalLibvirt(t *testing.T, s *Sandbox, signal unix.Signal) {
+	t.Helper()
 	pids, err := containerProcesses(s.runtime.hierarchies, s.names.CgroupNames)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
-		if read(t, procPath(pid, "comm")) == "libvirtd\n" {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+		if read(t, procPath(pid, "comm")) != "libvirtd\n" {
+			continue
 		}
+		if err := unix.Kill(pid, signal); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
+	t.Fatalf("no libvirtd among the pod's processes %v", pids)
+}
+
+func checkLibvirtRestart(t *testing.T, s *Sandbox) {
+	signalLibvirt(t, s, unix.SIGKILL)
 	eventually(t, 20*time.Second, func() error {
 		conn := libvirt.NewWithDialer(contextDialer{ctx: testContext(t), path: hostSocketPath(s.LauncherPID())})
 		if err := conn.ConnectToURI(libvirt.QEMUSystem); err != nil {

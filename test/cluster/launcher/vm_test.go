@@ -129,6 +129,7 @@ func TestVM(t *testing.T) {
 
 	t.Run("processes look like KubeVirt's", func(t *testing.T) { checkProcesses(t, s, podUID) })
 	t.Run("namespaces are the pod's", func(t *testing.T) { checkNamespaces(t, s) })
+	t.Run("no thread stays in the pod's network", func(t *testing.T) { checkThreads(t, s) })
 	t.Run("CPU weight follows the request", func(t *testing.T) { checkShares(t, s) })
 	t.Run("libvirt answers the host", func(t *testing.T) { checkLibvirt(t, s) })
 	t.Run("libvirt comes back after a crash", func(t *testing.T) { checkLibvirtRestart(t, s) })
