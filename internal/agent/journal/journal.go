@@ -1,0 +1,200 @@
+// Package journal keeps on disk what the agent changed on its node and what
+// was there before, so that an agent that was killed can put it back.
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const (
+	fileName    = "journal.json"
+	corruptName = "journal.corrupt.json"
+	version     = 1
+	// maxSize is far above what a node's threads need; a larger file is not ours.
+	maxSize = 64 << 20
+)
+
+// ErrCorrupt means that the journal could not be understood. It was set aside
+// under the name that the error tells.
+var ErrCorrupt = errors.New("journal is corrupt")
+
+// unrestricted is how an Original of that kind is written.
+const unrestricted = "unrestricted"
+
+// Original is the affinity that a thread had before the agent's first write.
+// The zero value is an unrestricted thread: one that ran on all CPUs of its
+// cpuset, and follows the cpuset when that changes.
+type Original struct {
+	// CPUs of a thread that was restricted. Empty: unrestricted.
+	CPUs units.CPUSet
+}
+
+// Unrestricted tells whether the thread ran on all CPUs of its cpuset.
+func (o Original) Unrestricted() bool { return o.CPUs.IsEmpty() }
+
+// MarshalText writes "unrestricted" or a CPU list.
+func (o Original) MarshalText() ([]byte, error) {
+	if o.Unrestricted() {
+		return []byte(unrestricted), nil
+	}
+	return o.CPUs.MarshalText()
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (o *Original) UnmarshalText(text []byte) error {
+	if string(text) == unrestricted {
+		*o = Original{}
+		return nil
+	}
+	if err := o.CPUs.UnmarshalText(text); err != nil {
+		return err
+	}
+	if o.CPUs.IsEmpty() {
+		return errors.New("a thread cannot have had no CPU")
+	}
+	return nil
+}
+
+// Entry is one thread that the agent bound to CPUs, or is about to.
+type Entry struct {
+	PodUID string `json:"podUID"`
+	// Process of the thread, by its main thread.
+	Process host.TaskID `json:"process"`
+	Thread  host.TaskID `json:"thread"`
+	// Original affinity, from before the agent's first write.
+	Original Original `json:"original"`
+	// Ours is what the agent wrote, and Previous what it wrote before that.
+	Ours     units.CPUSet `json:"ours"`
+	Previous units.CPUSet `json:"previous,omitzero"`
+	// Since is when the agent first wrote, in ticks since boot. A thread that
+	// was created later may have inherited what was written.
+	Since uint64 `json:"since"`
+	// Undone is true when the original is back. The entry stays for one more
+	// round, for threads that were created in the meantime.
+	Undone bool `json:"undone,omitempty"`
+}
+
+// Equal tells whether two entries say the same.
+func (e Entry) Equal(o Entry) bool {
+	return e.PodUID == o.PodUID && e.Process == o.Process && e.Thread == o.Thread &&
+		e.Original.CPUs.Equal(o.Original.CPUs) && e.Ours.Equal(o.Ours) && e.Previous.Equal(o.Previous) &&
+		e.Since == o.Since && e.Undone == o.Undone
+}
+
+type document struct {
+	Version int     `json:"version"`
+	BootID  string  `json:"bootID"`
+	Entries []Entry `json:"entries"`
+}
+
+// Journal is a journal on disk. One process at a time uses it.
+type Journal struct {
+	dir    string
+	bootID string
+}
+
+// Open creates the folder when it is missing. bootID is that of the node now.
+func Open(dir, bootID string) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return &Journal{dir: dir, bootID: bootID}, nil
+}
+
+// Load returns the entries. A journal of an earlier boot is empty: its threads
+// are gone. A journal that cannot be understood is set aside, with ErrCorrupt.
+func (j *Journal) Load() ([]Entry, error) {
+	path := filepath.Join(j.dir, fileName)
+	content, err := readBounded(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read journal %s: %w", path, err)
+	}
+	doc, err := parse(content)
+	if err != nil {
+		aside := filepath.Join(j.dir, corruptName)
+		if renameErr := os.Rename(path, aside); renameErr != nil {
+			return nil, fmt.Errorf("set corrupt journal aside: %w", renameErr)
+		}
+		return nil, fmt.Errorf("%w, kept as %s: %w", ErrCorrupt, aside, err)
+	}
+	if doc.BootID != j.bootID {
+		return nil, nil
+	}
+	return doc.Entries, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxSize {
+		return nil, nil // which does not parse
+	}
+	return os.ReadFile(path)
+}
+
+func parse(content []byte) (document, error) {
+	var doc document
+	if err := json.Unmarshal(content, &doc); err != nil {
+		return document{}, err
+	}
+	if doc.Version != version {
+		return document{}, fmt.Errorf("version %d is not %d", doc.Version, version)
+	}
+	for _, e := range doc.Entries {
+		if e.Thread.PID <= 1 || e.Thread.TID <= 1 || e.Process.PID != e.Thread.PID || e.Ours.IsEmpty() {
+			return document{}, fmt.Errorf("entry of thread %d of process %d makes no sense", e.Thread.TID, e.Thread.PID)
+		}
+	}
+	return doc, nil
+}
+
+// Save replaces the journal. When it returns nil the entries are on disk; on
+// an error the old ones are.
+func (j *Journal) Save(entries []Entry) error {
+	content, err := json.Marshal(document{Version: version, BootID: j.bootID, Entries: entries})
+	if err != nil {
+		return fmt.Errorf("encode journal: %w", err)
+	}
+	path := filepath.Join(j.dir, fileName)
+	if err := replace(path, content); err != nil {
+		return fmt.Errorf("write journal %s: %w", path, err)
+	}
+	return nil
+}
+
+// replace writes a file such that a crash leaves the old or the new content.
+func replace(path string, content []byte) error {
+	next := path + ".next"
+	file, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

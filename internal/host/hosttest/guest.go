@@ -1,0 +1,113 @@
+package hosttest
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// guestVariable makes the test binary behave as a VM's process. Its value is
+// the process's comm.
+const guestVariable = "JOULEVIRT_TEST_GUEST"
+
+// init keeps the main goroutine of a VM's process on the main thread, which no
+// other goroutine is to rename.
+func init() {
+	if os.Getenv(guestVariable) != "" {
+		runtime.LockOSThread()
+	}
+}
+
+// Main runs the tests of a package, or a VM's process when it was started as
+// one.
+func Main(m *testing.M) {
+	if comm := os.Getenv(guestVariable); comm != "" {
+		runGuest(comm)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// guest is the inside of a VM's process. It obeys the lines of its standard
+// input and ends with it, so that it never outlives its test.
+type guest struct {
+	mu   sync.Mutex
+	ends map[string]chan struct{}
+}
+
+func runGuest(comm string) {
+	runtime.GOMAXPROCS(1)
+	if err := os.WriteFile(fmt.Sprintf("/proc/self/task/%d/comm", os.Getpid()), []byte(comm), 0); err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	fmt.Println("ok 0")
+	g := &guest{ends: map[string]chan struct{}{}}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		verb, rest, _ := strings.Cut(lines.Text(), "\t")
+		if err := g.obey(verb, strings.Split(rest, "\t")); err != nil {
+			fmt.Println("failed:", err)
+		}
+	}
+}
+
+func (g *guest) obey(verb string, args []string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch verb {
+	case "thread", "spin":
+		cpus, err := units.ParseCPUSet(args[1])
+		if err != nil {
+			return err
+		}
+		end := make(chan struct{})
+		g.ends[args[0]] = end
+		go runThread(args[0], cpus, verb == "spin", end)
+		return nil
+	case "end":
+		close(g.ends[args[0]])
+		return nil
+	default:
+		return fmt.Errorf("verb %q is not known", verb)
+	}
+}
+
+// runThread is a thread of its own: locked and never unlocked, it ends with
+// the goroutine.
+func runThread(name string, cpus units.CPUSet, spin bool, end chan struct{}) {
+	runtime.LockOSThread()
+	buf := append([]byte(name), 0)
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&buf[0])), 0, 0, 0); err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	if !cpus.IsEmpty() {
+		mask := unix.NewCPUSet(units.MaxCPUs)
+		for _, cpu := range cpus.CPUs() {
+			mask.Set(cpu)
+		}
+		if err := unix.SchedSetaffinityDynamic(0, mask); err != nil {
+			fmt.Println("failed:", err)
+			return
+		}
+	}
+	fmt.Println("ok", unix.Gettid())
+	for spin {
+		select {
+		case <-end:
+			return
+		default:
+		}
+	}
+	<-end
+}

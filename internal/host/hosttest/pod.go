@@ -1,0 +1,125 @@
+package hosttest
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// Pod is the cgroup of a launcher pod's container, with a cpuset, under a
+// unique folder of the host's root cgroup.
+type Pod struct {
+	t testing.TB
+	// UID of the pod.
+	UID string
+	dir string
+}
+
+// NewPod creates a pod's cgroups as the cgroupfs driver names them. They are
+// removed with the test, after the VMs that were started later than the pod.
+func NewPod(t testing.TB, cpus string) *Pod {
+	t.Helper()
+	uid := newUID()
+	base := filepath.Join(hierarchy(), "joulevirt-test-"+rand.Text())
+	names := []string{base, "kubepods", "burstable", "pod" + uid, strings.Repeat("c0", 32)}
+	pod := &Pod{t: t, UID: uid, dir: filepath.Join(names...)}
+	var made []string
+	t.Cleanup(func() {
+		for i := len(made) - 1; i >= 0; i-- {
+			if err := os.Remove(made[i]); err != nil {
+				t.Errorf("cgroup left behind: %v", err)
+			}
+		}
+	})
+	for i := range names {
+		dir := filepath.Join(names[:i+1]...)
+		if err := makeCgroup(dir); err != nil {
+			t.Fatalf("create cgroup %s: %v (these tests need root)", dir, err)
+		}
+		made = append(made, dir)
+	}
+	pod.SetCPUs(cpus)
+	return pod
+}
+
+func newUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// hierarchy is where cpusets are: version 1, or the root of version 2.
+func hierarchy() string {
+	v1 := filepath.Join(cgroupRoot, "cpuset")
+	if _, err := os.Stat(v1); err == nil {
+		return v1
+	}
+	return cgroupRoot
+}
+
+func makeCgroup(dir string) error {
+	parent := filepath.Dir(dir)
+	err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpuset"), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	// A new cpuset of version 1 is empty and takes no process.
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(parent, name))
+		if err != nil || len(strings.TrimSpace(string(value))) == 0 {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), value, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetCPUs sets the container's cpuset.
+func (p *Pod) SetCPUs(cpus string) { p.write("cpuset.cpus", cpus) }
+
+// Add moves a VM's process into the container.
+func (p *Pod) Add(vm *VM) {
+	p.t.Helper()
+	p.write("cgroup.procs", strconv.Itoa(vm.PID()))
+}
+
+func (p *Pod) write(name, value string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(value), 0); err != nil {
+		p.t.Fatalf("set %s of pod %s: %v", name, p.UID, err)
+	}
+}
+
+// TwoCPUs returns two CPUs of this machine, which the tests on real threads
+// need.
+func TwoCPUs(t testing.TB) (one, other units.CPUSet) {
+	t.Helper()
+	content, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	online, err := units.ParseCPUSet(string(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if online.Len() < 2 {
+		t.Fatal("these tests need two CPUs")
+	}
+	cpus := online.CPUs()
+	return units.NewCPUSet(cpus[0]), units.NewCPUSet(cpus[1])
+}

@@ -1,0 +1,167 @@
+package linux
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func TestMain(m *testing.M) { hosttest.Main(m) }
+
+func realHost(t testing.TB) *Host {
+	t.Helper()
+	h, err := New(Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func mustProcesses(t testing.TB, h *Host) []host.Process {
+	t.Helper()
+	processes, err := h.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return processes
+}
+
+func TestRealProcessIsFoundAndSampled(t *testing.T) {
+	one, _ := hosttest.TwoCPUs(t)
+	pod := hosttest.NewPod(t, one.String())
+	vm := hosttest.StartVM(t, "shop", "web", "CPU 0/TCG", "IO iothread1")
+	pod.Add(vm)
+	h := realHost(t)
+	processes := mustProcesses(t, h)
+	index := slices.IndexFunc(processes, func(p host.Process) bool { return p.ID == vm.ID() })
+	if index < 0 {
+		t.Fatalf("process %v not found in %v", vm.ID(), processes)
+	}
+	if diff := cmp.Diff([]string{"/usr/bin/qemu-system-x86_64", "-name", "guest=shop_web,debug-threads=on", "-S"},
+		processes[index].Args); diff != "" {
+		t.Errorf("args (-want +got):\n%s", diff)
+	}
+	cpus, err := h.Cpuset(vm.ID())
+	if err != nil || !cpus.Equal(one) {
+		t.Errorf("cpuset = %v, %v; want %v", cpus, err, one)
+	}
+	sample, err := h.Sample(vm.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{hosttest.Comm, "CPU 0/TCG", "IO iothread1"} {
+		if !slices.ContainsFunc(sample.Threads, func(s host.ThreadSample) bool { return s.Name == name && s.CPUs.Equal(one) }) {
+			t.Errorf("no thread %q on CPU %v in %+v", name, one, sample.Threads)
+		}
+	}
+}
+
+func TestRealThreadsComeAndGo(t *testing.T) {
+	vm := hosttest.StartVM(t, "shop", "web", "CPU 0/TCG")
+	h := realHost(t)
+	has := func(name string) bool {
+		t.Helper()
+		mustProcesses(t, h)
+		sample, err := h.Sample(vm.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(sample.Threads, func(s host.ThreadSample) bool { return s.Name == name })
+	}
+	if !has("CPU 0/TCG") || has("CPU 1/TCG") {
+		t.Fatal("the threads at the start are not those that were started")
+	}
+	vm.Thread("CPU 1/TCG")
+	if !has("CPU 1/TCG") {
+		t.Error("a new thread is not seen in the next round")
+	}
+	ended := vm.Thread("CPU 2/TCG")
+	vm.EndThread("CPU 2/TCG")
+	hosttest.Eventually(t, "the thread to end", func() bool {
+		_, err := h.Affinity(ended)
+		return err != nil
+	})
+	if has("CPU 2/TCG") {
+		t.Error("an ended thread is still sampled")
+	}
+	vm.End()
+	mustProcesses(t, h)
+	if _, err := h.Sample(vm.ID()); !isGone(err) {
+		t.Errorf("sampling an ended process: %v, want ErrGone", err)
+	}
+}
+
+func TestRealAffinity(t *testing.T) {
+	one, other := hosttest.TwoCPUs(t)
+	vm := hosttest.StartVM(t, "shop", "web")
+	thread := vm.Thread("CPU 0/TCG")
+	h := realHost(t)
+	want := func(cpus units.CPUSet) {
+		t.Helper()
+		got, err := h.Affinity(thread)
+		if err != nil || !got.Equal(cpus) {
+			t.Errorf("affinity = %v, %v; want %v", got, err, cpus)
+		}
+	}
+	before, err := h.Affinity(thread)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.SetAffinity(thread, other); err != nil {
+		t.Fatal(err)
+	}
+	want(other)
+	if err := h.SetAffinity(thread, one); err != nil {
+		t.Fatal(err)
+	}
+	want(one)
+	if err := h.ClearAffinity(thread); err != nil {
+		t.Fatal(err)
+	}
+	want(before)
+
+	imposter := thread
+	imposter.Start++
+	if err := h.SetAffinity(imposter, other); !isGone(err) {
+		t.Errorf("binding a thread by a reused number: %v, want ErrGone", err)
+	}
+	want(before)
+	vm.End()
+	if err := h.SetAffinity(thread, other); !isGone(err) {
+		t.Errorf("binding a thread that ended: %v, want ErrGone", err)
+	}
+}
+
+func BenchmarkRound(b *testing.B) {
+	h := realHost(b)
+	for range 50 {
+		hosttest.StartVM(b, "shop", "web", "CPU 0/TCG", "CPU 1/TCG")
+	}
+	for b.Loop() {
+		threads := 0
+		for _, p := range mustProcesses(b, h) {
+			s, err := h.Sample(p.ID)
+			if err != nil {
+				b.Fatal(err)
+			}
+			threads += len(s.Threads)
+			if _, err := h.Cpuset(p.ID); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(threads), "threads")
+	}
+}
+
+func isGone(err error) bool { return errors.Is(err, host.ErrGone) }
