@@ -57,6 +57,26 @@ func freeSubnet() (netip.Prefix, error) {
 	return netip.Prefix{}, errors.New("every /24 of 10.254.0.0/16 is in use: set Options.Subnet")
 }
 
+// nextAddress returns the first address after last that is not taken, going
+// round the subnet, so that an address is used again as late as possible: a
+// delayed packet of a pod that is gone should not reach another. The subnet's
+// own address, the gateway's and the broadcast address are never given.
+func nextAddress(subnet netip.Prefix, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, error) {
+	gateway := subnet.Masked().Addr().Next()
+	hosts := 1<<(subnet.Addr().BitLen()-subnet.Bits()) - 3
+	candidate := last
+	for range hosts {
+		candidate = candidate.Next()
+		if !subnet.Contains(candidate.Next()) {
+			candidate = gateway.Next()
+		}
+		if !taken[candidate] {
+			return candidate, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("subnet %s has no address left", subnet)
+}
+
 // toIPNet gives a host address with its subnet's mask, as netlink wants it.
 func toIPNet(address netip.Addr, bits int) *net.IPNet {
 	return &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(bits, address.BitLen())}

@@ -127,6 +127,9 @@ func (o *Options) complete() error {
 	if os.Geteuid() != 0 {
 		return errors.New("launcher: namespaces, cgroups and links need root: run as root")
 	}
+	if o.Subnet.IsValid() && !o.Subnet.Addr().Is4() {
+		return fmt.Errorf("launcher: Options.Subnet %s is not an IPv4 subnet", o.Subnet)
+	}
 	if o.StateDir == "" {
 		o.StateDir = defaultStateDir
 	}
@@ -226,11 +229,13 @@ func (r *Runtime) newSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	if _, ok := r.pods[uid]; ok {
 		return nil, fmt.Errorf("pod %s/%s: already started", pod.Namespace, pod.Name)
 	}
-	// Addresses are not used twice: a delayed packet of a pod that is gone must
-	// not reach another.
-	address := r.last.Next()
-	if !r.opts.Subnet.Contains(address.Next()) {
-		return nil, fmt.Errorf("pod %s/%s: subnet %s has no address left", pod.Namespace, pod.Name, r.opts.Subnet)
+	taken := map[netip.Addr]bool{}
+	for _, other := range r.pods {
+		taken[other.address] = true
+	}
+	address, err := nextAddress(r.opts.Subnet, r.last, taken)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	id := randomID()
 	names := podRecord{

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,5 +169,39 @@ func TestIsFileName(t *testing.T) {
 		if got := isFileName(name); got != want {
 			t.Errorf("isFileName(%q) is %t", name, got)
 		}
+	}
+}
+
+func TestNextAddress(t *testing.T) {
+	subnet := netip.MustParsePrefix("10.254.7.0/29")
+	tests := map[string]struct {
+		last  string
+		taken []string
+		want  string
+	}{
+		"first":                     {"10.254.7.1", nil, "10.254.7.2"},
+		"the next, not the lowest":  {"10.254.7.3", nil, "10.254.7.4"},
+		"round, without broadcast":  {"10.254.7.6", nil, "10.254.7.2"},
+		"taken ones are passed":     {"10.254.7.5", []string{"10.254.7.6", "10.254.7.2"}, "10.254.7.3"},
+		"the last one, if the only": {"10.254.7.4", []string{"10.254.7.2", "10.254.7.3", "10.254.7.5", "10.254.7.6"}, "10.254.7.4"},
+		"none left":                 {"10.254.7.4", []string{"10.254.7.2", "10.254.7.3", "10.254.7.4", "10.254.7.5", "10.254.7.6"}, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			taken := map[netip.Addr]bool{}
+			for _, address := range test.taken {
+				taken[netip.MustParseAddr(address)] = true
+			}
+			got, err := nextAddress(subnet, netip.MustParseAddr(test.last), taken)
+			if test.want == "" {
+				if err == nil {
+					t.Errorf("a full subnet gave %s", got)
+				}
+				return
+			}
+			if err != nil || got.String() != test.want {
+				t.Errorf("got %s, %v, want %s", got, err, test.want)
+			}
+		})
 	}
 }
