@@ -1,0 +1,136 @@
+SHELL := /usr/bin/env bash -o pipefail
+.SHELLFLAGS := -ec
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+# The steps of make test build on each other, also under make -j.
+.NOTPARALLEL:
+
+# Version that the programs report, and the images' names.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+IMG_MANAGER ?= joulevirt/manager:latest
+IMG_AGENT ?= joulevirt/agent:latest
+CONTAINER_TOOL ?= docker
+KUBECTL ?= kubectl
+
+# Tools are built once for all clones of a user, one file a version.
+TOOLS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/joulevirt/tools
+CONTROLLER_GEN_VERSION ?= v0.21.0
+GOLANGCI_LINT_VERSION ?= v2.15.0
+GOTESTSUM_VERSION ?= v1.13.0
+CONTROLLER_GEN = $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
+GOLANGCI_LINT = $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GOTESTSUM = $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
+
+LDFLAGS = -s -w -X main.version=$(VERSION)
+
+##@ General
+
+.PHONY: help
+help: ## Show what can be made.
+	@awk 'BEGIN {FS = ":.*##"; print "Usage: make TARGET"} \
+	  /^[a-zA-Z_0-9-]+:.*?##/ {printf "  %-15s %s\n", $$1, $$2} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## See the product at work on this machine: real API server, KubeVirt and VMs.
+	go run ./hack/demo
+
+##@ Development
+
+.PHONY: generate
+generate: $(CONTROLLER_GEN) ## Write the DeepCopy methods of the API.
+	"$(CONTROLLER_GEN)" object paths=./api/...
+
+.PHONY: manifests
+manifests: $(CONTROLLER_GEN) ## Write the CRDs and the manager's ClusterRole from the markers.
+	"$(CONTROLLER_GEN)" crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	"$(CONTROLLER_GEN)" rbac:roleName=joulevirt-manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
+
+.PHONY: fmt
+fmt: $(GOLANGCI_LINT) ## Format the Go code.
+	"$(GOLANGCI_LINT)" fmt
+
+.PHONY: vet
+vet: ## Run go vet.
+	go vet ./...
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Run the linters, import directions included.
+	"$(GOLANGCI_LINT)" run
+
+.PHONY: generate-check
+generate-check: $(CONTROLLER_GEN) ## Fail when generated files are not up to date.
+	hack/generate-check.sh "$(CONTROLLER_GEN)"
+
+.PHONY: setup
+setup: ## Install and build all that the tests need.
+	go run ./hack/setup
+
+.PHONY: controlplane
+controlplane: ## Build the programs of the test cluster into the cache.
+	go run ./hack/controlplane/build
+
+.PHONY: test
+test: setup generate-check vet lint test-only ## Set up, check, and run all tests.
+
+# One run of the test runner: first the packages without a cluster, side by
+# side; then those with one, one after the other.
+.PHONY: test-only
+test-only: $(GOTESTSUM) ## Run all tests, or those below ONLY=./folder.
+	ONLY="$(ONLY)" "$(GOTESTSUM)" --format pkgname-and-test-fails --format-hide-empty-pkg --raw-command -- hack/test.sh
+
+.PHONY: bench
+bench: ## Print the figures of docs/benchmarks.md, or those that start with ONLY=prefix.
+	go run ./hack/bench -only=$(ONLY)
+
+##@ Build
+
+.PHONY: build
+build: bin/manager bin/agent ## Build static binaries into bin/.
+
+.PHONY: bin/manager bin/agent
+bin/manager bin/agent: bin/%:
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
+
+.PHONY: docker-build
+docker-build: ## Build the images of manager and agent.
+	$(CONTAINER_TOOL) build --target manager --build-arg VERSION=$(VERSION) -t $(IMG_MANAGER) .
+	$(CONTAINER_TOOL) build --target agent --build-arg VERSION=$(VERSION) -t $(IMG_AGENT) .
+
+.PHONY: docker-push
+docker-push: ## Push the images of manager and agent.
+	$(CONTAINER_TOOL) push $(IMG_MANAGER)
+	$(CONTAINER_TOOL) push $(IMG_AGENT)
+
+##@ Deployment: into the cluster of the current kubeconfig
+
+# Manifests with the images asked for.
+MANIFESTS = $(KUBECTL) kustomize config/default | \
+	sed -e 's|image: joulevirt/manager:latest$$|image: $(IMG_MANAGER)|' -e 's|image: joulevirt/agent:latest$$|image: $(IMG_AGENT)|'
+
+.PHONY: install
+install: ## Install the CRDs.
+	$(KUBECTL) apply --server-side -k config/crd
+
+.PHONY: uninstall
+uninstall: ## Remove the CRDs and with them all objects of their kinds.
+	$(KUBECTL) delete --ignore-not-found -k config/crd
+
+.PHONY: deploy
+deploy: ## Install CRDs, manager and agents.
+	$(MANIFESTS) | $(KUBECTL) apply --server-side -f -
+
+.PHONY: undeploy
+undeploy: ## Remove everything. Agents put their nodes back when they end.
+	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
+
+# Tools.
+
+$(CONTROLLER_GEN):
+	hack/tool.sh $@ sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION)
+
+$(GOLANGCI_LINT):
+	hack/tool.sh $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+$(GOTESTSUM):
+	hack/tool.sh $@ gotest.tools/gotestsum@$(GOTESTSUM_VERSION)

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Fails when generated files differ from what the sources say now, and shows
+# how: hack/generate-check.sh CONTROLLER_GEN
+set -euo pipefail
+
+controller_gen=$1
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+
+"$controller_gen" object crd paths=./api/... \
+  output:object:dir="$fresh/object" output:crd:dir="$fresh/crd"
+"$controller_gen" rbac:roleName=joulevirt-manager paths=./controllers/... output:rbac:dir="$fresh/rbac"
+
+stale=0
+diff -u api/v1alpha1/zz_generated.deepcopy.go "$fresh/object/zz_generated.deepcopy.go" || stale=1
+diff -ur config/crd/bases "$fresh/crd" || stale=1
+diff -u config/rbac/role.yaml "$fresh/rbac/role.yaml" || stale=1
+if ((stale)); then
+  echo "generated files are not up to date: run make generate manifests, and commit what changes" >&2
+  exit 1
+fi
+echo "generated files are up to date"

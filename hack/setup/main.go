@@ -1,0 +1,39 @@
+// Command setup installs and builds all that the tests and the demo need:
+// Debian packages (as root), and the programs of the test cluster. What is
+// there already costs a moment. Tests do the same for themselves; done before,
+// it shows its progress.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/debian"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	source := binaries.FromEnvironment(os.Getenv, os.Stderr)
+	if err := run(ctx, debian.Host(), source, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "setup:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, system debian.System, source binaries.Source, progress io.Writer) error {
+	fmt.Fprintln(progress, "setup: Debian packages")
+	// buildah builds the images in test/image.
+	packages := append(debian.NodePackages(), "buildah")
+	if err := system.Ensure(ctx, progress, packages...); err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "setup: programs of the test cluster")
+	_, err := source.Ensure(ctx, binaries.All()...)
+	return err
+}

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Runs the tests below ONLY (default: all) and prints test2json: the input of
+# gotestsum. Packages that start clusters or VMs run one after the other, for
+# each of them is a load for a whole small machine.
+set -euo pipefail
+
+only=${ONLY:-.}
+timeout=${TEST_TIMEOUT:-20m}
+
+# A package is heavy when it, or its tests, use the test cluster or the guest.
+list='{{.ImportPath}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}'
+light=() heavy=()
+while read -r package imports; do
+  if [[ "$package $imports" =~ joulevirt/test/ ]]; then
+    heavy+=("$package")
+  else
+    light+=("$package")
+  fi
+done < <(go list -f "$list" "${only%/}/...")
+
+failed=0
+if ((${#light[@]})); then
+  go test -json -timeout "$timeout" "${light[@]}" || failed=1
+fi
+if ((${#heavy[@]})); then
+  go test -json -timeout "$timeout" -p 1 "${heavy[@]}" || failed=1
+fi
+exit "$failed"
