@@ -67,9 +67,13 @@ func TestNodeBoundTokenCarriesTheNodeName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ node, want string }{{"here", "here"}, {"", ""}} {
-		config, _, err := c.ServiceAccountConfig(ctx, "default", "agent", test.node)
+		config, kubeconfig, err := c.ServiceAccountConfig(ctx, "default", "agent", test.node)
 		if err != nil {
 			t.Fatal(err)
+		}
+		who, err := c.RunKubectl(ctx, "auth", "whoami", "--kubeconfig="+kubeconfig, "--output=jsonpath={.status.userInfo.username}")
+		if want := "system:serviceaccount:default:agent"; err != nil || who != want {
+			t.Errorf("bound to %q: kubectl auth whoami: %q, %v, want %q", test.node, who, err, want)
 		}
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {

@@ -130,7 +130,9 @@ func (c *Cluster) seed(ctx context.Context) error {
 
 func (c *Cluster) startHandler(ctx context.Context) error {
 	options := *c.options.Handler
-	options.Log = c.options.Log
+	if options.Log.GetSink() == nil {
+		options.Log = c.options.Log
+	}
 	h, err := handler.New(c.RESTConfig(), options)
 	if err != nil {
 		return err

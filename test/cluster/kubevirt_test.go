@@ -204,8 +204,17 @@ func (s suite) testLifecycle(t *testing.T) {
 func (s suite) testAdoption(t *testing.T) {
 	s.waitMigration(t, s.migrate(t, "seeded-00004"), kubevirtv1.MigrationSucceeded)
 	for i := range 6 {
-		if _, err := s.WaitForVMI(t.Context(), stepTimeout, key(fmt.Sprintf("seeded-%05d", i)), cluster.Ready); err != nil {
+		name := fmt.Sprintf("seeded-%05d", i)
+		vmi, err := s.WaitForVMI(t.Context(), stepTimeout, key(name), cluster.Ready)
+		if err != nil {
 			t.Error(err)
+			continue
+		}
+		var pod corev1.Pod
+		if err := s.Client().Get(t.Context(), key("virt-launcher-"+name), &pod); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		} else if err == nil && i != 4 && pod.Status.PodIP != vmi.Status.Interfaces[0].IP {
+			t.Errorf("VMI %s has address %s, its pod %s", name, vmi.Status.Interfaces[0].IP, pod.Status.PodIP)
 		}
 	}
 }

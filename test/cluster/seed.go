@@ -19,6 +19,10 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster/handler"
 )
 
+// seededAnnotation keeps kwok from writing the status of seeded pods, see
+// stages.yaml.
+const seededAnnotation = "test.joulevirt.io/seeded"
+
 // Seed describes VMIs that run already, each with its launcher pod.
 type Seed struct {
 	// Namespace is created when missing; empty: "default".
@@ -107,11 +111,12 @@ func (c *Cluster) seedOne(ctx context.Context, seed Seed, i int, name types.Name
 	if err := c.client.Create(ctx, pod); err != nil {
 		return fmt.Errorf("launcher pod: %w", err)
 	}
+	created := pod.DeepCopy()
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: kubevirtv1.VirtualMachineUnpaused, Status: corev1.ConditionTrue, LastTransitionTime: now,
 	})
 	handler.MarkRunning(pod, address, "127.0.0.1", now)
-	if err := c.client.Status().Update(ctx, pod); err != nil {
+	if err := c.client.Status().Patch(ctx, pod, client.MergeFrom(created)); err != nil {
 		return fmt.Errorf("status of the launcher pod: %w", err)
 	}
 	before := vmi.DeepCopy()
@@ -188,6 +193,7 @@ func launcherPod(vmi *kubevirtv1.VirtualMachineInstance, node string) *corev1.Po
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vmi.Namespace, Name: "virt-launcher-" + vmi.Name, Labels: labels,
 			Annotations: map[string]string{
+				seededAnnotation:                            "true",
 				kubevirtv1.DomainAnnotation:                 vmi.Name,
 				kubevirtv1.MigrationTransportUnixAnnotation: "true",
 			},
