@@ -26,9 +26,6 @@ import (
 // this Lease.
 const leaseName = "joulevirt-manager"
 
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
-// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
-
 // run wires the manager and runs it until the context ends.
 func run(ctx context.Context, o *options) error {
 	log := zap.New(zap.UseFlagOptions(&o.log))

@@ -1,0 +1,247 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/fleet"
+)
+
+const (
+	// startTimeout includes a cold build of the control planes.
+	startTimeout = 20 * time.Minute
+	// soon is how long the manager may take for anything: a hundred times what
+	// it takes on an idle machine.
+	soon = 30 * time.Second
+)
+
+// suite is the API server, the manager and the agents that all tests of the
+// package share. Each test has its own nodes, namespace and policies.
+var suite struct {
+	cluster *cluster.Cluster
+	agents  *fleet.Agents
+	client  client.Client
+}
+
+func TestMain(m *testing.M) { os.Exit(runSuite(m)) }
+
+func runSuite(m *testing.M) (code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	fail := func(what string, err error) int {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
+		return 1
+	}
+	log := funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{})
+	ctrl.SetLogger(log)
+	var err error
+	suite.cluster, err = cluster.Start(ctx, cluster.Options{
+		Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI,
+	})
+	if err != nil {
+		return fail("start the cluster", err)
+	}
+	defer func() {
+		if err := suite.cluster.Stop(); err != nil {
+			code = fail("stop the cluster", err)
+		}
+	}()
+	if suite.agents, err = fleet.NewAgents(); err != nil {
+		return fail("start the agents", err)
+	}
+	defer func() { _ = suite.agents.Close() }()
+	manager, err := startManager(ctx, log)
+	if err != nil {
+		return fail("start the manager", err)
+	}
+	code = m.Run()
+	if err := manager.Stop(); err != nil {
+		return fail("stop the manager", err)
+	}
+	return code
+}
+
+// startManager runs the manager under its own account with the shipped rights,
+// so that a missing right fails a test.
+func startManager(ctx context.Context, log logr.Logger) (*fleet.Manager, error) {
+	for _, path := range []string{"../config/default/namespace.yaml", "../config/crd", "../config/rbac"} {
+		if err := suite.cluster.ApplyManifests(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	scheme, err := controllers.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	if suite.client, err = client.New(suite.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
+		return nil, err
+	}
+	config, _, err := suite.cluster.ServiceAccountConfig(ctx, "joulevirt-system", "joulevirt-manager", "")
+	if err != nil {
+		return nil, err
+	}
+	return fleet.StartManager(ctx, config, suite.agents.Clients(), fleet.Pull(), log)
+}
+
+// scene is a namespace and nodes of one test, with a label that only they have.
+type scene struct {
+	*testing.T
+	name  string
+	nodes []string
+}
+
+func newScene(t *testing.T, name string, nodes int) *scene {
+	t.Helper()
+	s := &scene{T: t, name: name}
+	s.must(suite.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	names, err := suite.cluster.AddSimulatedNodes(t.Context(), nodes, cluster.SimulatedNodes{Prefix: name, Labels: map[string]string{"scene": name}})
+	s.must(err)
+	s.nodes = names
+	return s
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// vms starts VMs with a label app and lets their node's agent see them.
+func (s *scene) vms(app string, count int, node string) []*virtv1.VirtualMachineInstance {
+	s.Helper()
+	names, err := suite.cluster.SeedVMIs(s.Context(), cluster.Seed{
+		Namespace: s.name, Prefix: app, Count: count, Nodes: []string{node},
+		Labels: func(int) map[string]string { return map[string]string{"app": app} },
+	})
+	s.must(err)
+	var out []*virtv1.VirtualMachineInstance
+	for _, name := range names {
+		vmi := &virtv1.VirtualMachineInstance{}
+		s.must(suite.client.Get(s.Context(), name, vmi))
+		out = append(out, vmi)
+	}
+	return out
+}
+
+// podOf returns the UID of a VM's launcher pod.
+func podOf(vmi *virtv1.VirtualMachineInstance) types.UID {
+	for pod := range vmi.Status.ActivePods {
+		return pod
+	}
+	return ""
+}
+
+// agent lets a node report four cores of two CPUs, and rates of the VMs with
+// two half-busy vCPUs each.
+func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.VirtualMachineInstance) {
+	s.Helper()
+	var r model.NodeRates
+	all := units.NewCPUSet(0, 1, 2, 3, 4, 5, 6, 7)
+	for cpu := range 8 {
+		r.CPUs = append(r.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.1})
+	}
+	for _, vmi := range vmis {
+		vm := model.VMRates{PodUID: string(podOf(vmi)), Namespace: vmi.Namespace, Name: vmi.Name, AllowedCPUs: all}
+		for i := range 2 {
+			vm.VCPUs = append(vm.VCPUs, model.VCPURates{Index: i, CPUs: all, ThreadRates: model.ThreadRates{RunCores: 0.25}})
+		}
+		r.VMs = append(r.VMs, vm)
+	}
+	s.must(suite.agents.SetRates(node, r))
+	object := &corev1.Node{}
+	s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: node}, object))
+	s.must(suite.agents.Report(s.Context(), suite.client, object, v1alpha1.Topology{
+		Packages: 1, NUMANodes: 1, PhysicalCores: 4, LogicalCPUs: 8, OnlineCPUs: "0-7",
+		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,4", "1,5", "2,6", "3,7"}}},
+	}, source))
+}
+
+func (s *scene) profile(name, app string) *v1alpha1.VMNetworkProfile {
+	s.Helper()
+	profile := &v1alpha1.VMNetworkProfile{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+	}
+	s.must(suite.client.Create(s.Context(), profile))
+	return profile
+}
+
+// policy governs the scene's nodes. change may be nil.
+func (s *scene) policy(name string, mode v1alpha1.PolicyMode, change func(*v1alpha1.EnergyPolicySpec)) *v1alpha1.EnergyPolicy {
+	s.Helper()
+	policy := &v1alpha1.EnergyPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name + "-" + name},
+		Spec: v1alpha1.EnergyPolicySpec{
+			Mode: mode, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
+			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"scene": s.name}},
+		},
+	}
+	if change != nil {
+		change(&policy.Spec)
+	}
+	s.must(suite.client.Create(s.Context(), policy))
+	s.Cleanup(func() {
+		if err := suite.client.Delete(context.Background(), policy); client.IgnoreNotFound(err) != nil {
+			s.Error(err)
+		}
+	})
+	return policy
+}
+
+func (s *scene) eventually(what string, condition func(context.Context) error) {
+	s.Helper()
+	s.must(suite.cluster.WaitFor(s.Context(), soon, what, condition))
+}
+
+// plan waits until the plan of a node is as wanted, and returns it.
+func (s *scene) plan(node, what string, wanted func(*v1alpha1.NodePlan) bool) *v1alpha1.NodePlan {
+	s.Helper()
+	plan := &v1alpha1.NodePlan{}
+	s.eventually("plan of node "+node+": "+what, func(ctx context.Context) error {
+		if err := suite.client.Get(ctx, types.NamespacedName{Name: node}, plan); err != nil {
+			return err
+		}
+		if !wanted(plan) {
+			return fmt.Errorf("it is %+v", plan.Spec)
+		}
+		return nil
+	})
+	return plan
+}
+
+// pinned tells whether exactly these VMs have pins.
+func pinned(plan *v1alpha1.NodePlan, vmis ...*virtv1.VirtualMachineInstance) bool {
+	want := map[types.UID]bool{}
+	for _, vmi := range vmis {
+		want[podOf(vmi)] = true
+	}
+	count := 0
+	for _, vm := range plan.Spec.VMs {
+		if vm.Affinity != nil {
+			count++
+			if !want[vm.PodUID] {
+				return false
+			}
+		}
+	}
+	return count == len(want)
+}

@@ -1,0 +1,205 @@
+// Package fleet plays the parts of the product that a test of one of them does
+// not run: agents that report and serve rates for nodes that do not exist, and
+// a manager inside the test's own process.
+package fleet
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/rates"
+	"github.com/joulevirt/joulevirt/internal/pki"
+)
+
+// certificateLifetime is more than any test lasts.
+const certificateLifetime = 24 * time.Hour
+
+// Agents plays the agents of any number of nodes behind one port: the name in
+// the TLS handshake tells which node's agent is asked.
+type Agents struct {
+	authority *pki.Authority
+	server    *http.Server
+	address   string
+
+	mu    sync.Mutex
+	nodes map[string]*agent
+}
+
+type agent struct {
+	certificate *tls.Certificate
+	rates       model.NodeRates
+	// silent agents answer with an error.
+	silent bool
+}
+
+// NewAgents starts to listen. Close ends it.
+func NewAgents() (*Agents, error) {
+	authority, err := pki.NewAuthority(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	a := &Agents{authority: authority, nodes: map[string]*agent{}}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.BundlePEM())
+	listener, err := tls.Listen("tcp", net.JoinHostPort("127.0.0.1", "0"), &tls.Config{
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
+		GetCertificate: a.certificateFor,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen for the agents: %w", err)
+	}
+	a.address = listener.Addr().String()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/rates", a.serveRates)
+	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() { _ = a.server.Serve(listener) }()
+	return a, nil
+}
+
+// Close ends all agents.
+func (a *Agents) Close() error { return a.server.Close() }
+
+// Clients returns clients that trust the agents, as the manager uses them.
+func (a *Agents) Clients() rates.Clients {
+	return pki.NewAgentClients(fixedAuthority{a.authority}, clock.RealClock{})
+}
+
+type fixedAuthority struct{ authority *pki.Authority }
+
+// Authority implements pki.Authorities.
+func (f fixedAuthority) Authority() (*pki.Authority, error) { return f.authority, nil }
+
+// SetRates changes what a node's agent answers; the time of the round is set
+// at each answer.
+func (a *Agents) SetRates(node string, r model.NodeRates) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.nodes[node] == nil {
+		certificate, err := a.issue(node)
+		if err != nil {
+			return err
+		}
+		a.nodes[node] = &agent{certificate: certificate}
+	}
+	r.Node, r.IntervalSeconds = node, 1
+	a.nodes[node].rates = r
+	return nil
+}
+
+// Silence makes a node's agent answer with an error, or no longer.
+func (a *Agents) Silence(node string, silent bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known := a.nodes[node]; known != nil {
+		known.silent = silent
+	}
+}
+
+// Report writes the NodeReport of a node as its agent would.
+func (a *Agents) Report(ctx context.Context, c client.Client, node *corev1.Node, topology v1alpha1.Topology, source v1alpha1.PowerSource) error {
+	report := &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{
+		Name:            node.Name,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+	}}
+	if err := client.IgnoreAlreadyExists(c.Create(ctx, report)); err != nil {
+		return fmt.Errorf("create NodeReport %s: %w", node.Name, err)
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(report), report); err != nil {
+		return fmt.Errorf("get NodeReport %s: %w", node.Name, err)
+	}
+	now := metav1.Now()
+	report.Status = v1alpha1.NodeReportStatus{
+		ReportedAt: &now, RatesAddress: a.address, Topology: topology, Power: v1alpha1.Power{Source: source},
+	}
+	if source == v1alpha1.PowerRAPL {
+		watts := int64(100)
+		report.Status.Power.Watts = &watts
+	}
+	if err := c.Status().Update(ctx, report); err != nil {
+		return fmt.Errorf("write status of NodeReport %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+func (a *Agents) certificateFor(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for node, known := range a.nodes {
+		if pki.ServerName(node) == hello.ServerName {
+			return known.certificate, nil
+		}
+	}
+	return nil, fmt.Errorf("no agent is named %s", hello.ServerName)
+}
+
+func (a *Agents) serveRates(w http.ResponseWriter, r *http.Request) {
+	answer, err := a.answer(r.TLS.ServerName)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // a client that went needs no answer
+}
+
+func (a *Agents) answer(serverName string) (model.NodeRates, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for node, known := range a.nodes {
+		if pki.ServerName(node) != serverName {
+			continue
+		}
+		if known.silent {
+			return model.NodeRates{}, errors.New("silent")
+		}
+		answer := known.rates
+		answer.Time = time.Now()
+		return answer, nil
+	}
+	return model.NodeRates{}, fmt.Errorf("no agent is named %s", serverName)
+}
+
+func (a *Agents) issue(node string) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("key of the agent of node %s: %w", node, err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: node}}, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request of node %s: %w", node, err)
+	}
+	requestPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request})
+	certPEM, err := a.authority.SignServing(requestPEM, node, time.Now(), certificateLifetime)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode the key of node %s: %w", node, err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	if err != nil {
+		return nil, fmt.Errorf("certificate of node %s: %w", node, err)
+	}
+	return &pair, nil
+}

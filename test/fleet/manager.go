@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/observe/rates"
+)
+
+// Manager runs the product's controllers in this process, without leader
+// election and servers.
+type Manager struct {
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// Pull are options that let tests see changed rates soon.
+func Pull() controllers.PullOptions {
+	return controllers.PullOptions{
+		Interval: 200 * time.Millisecond, Timeout: 5 * time.Second,
+		StaleAfter: 2 * time.Second, Settle: 200 * time.Millisecond, Concurrency: 8,
+	}
+}
+
+// StartManager starts the controllers and returns when their caches are filled.
+// The configuration says as whom they act.
+func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, pull controllers.PullOptions, log logr.Logger) (*Manager, error) {
+	scheme, err := controllers.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme, Cache: controllers.CacheOptions(), Logger: log,
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		// One process may run several managers, one after the other.
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	started := make(chan struct{})
+	gate := &controllers.Gate{
+		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(), Clock: clock.RealClock{}, Log: log,
+		Setup: func(ctx context.Context) error {
+			err := controllers.Setup(ctx, mgr, controllers.Options{
+				Clients: clients, Pull: pull, StatusDelay: 100 * time.Millisecond,
+				Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
+			})
+			close(started)
+			return err
+		},
+	}
+	if err := mgr.Add(gate); err != nil {
+		return nil, fmt.Errorf("add the gate: %w", err)
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	m := &Manager{cancel: cancel, done: make(chan error, 1)}
+	go func() { m.done <- mgr.Start(running) }()
+	select {
+	case <-started:
+	case err := <-m.done:
+		cancel()
+		return nil, fmt.Errorf("the manager ended at its start: %w", err)
+	case <-ctx.Done():
+		return nil, errors.Join(ctx.Err(), m.Stop())
+	}
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		return nil, errors.Join(errors.New("the manager's caches were not filled"), m.Stop())
+	}
+	return m, nil
+}
+
+// Stop ends the manager and returns how it ended.
+func (m *Manager) Stop() error {
+	m.cancel()
+	return <-m.done
+}
