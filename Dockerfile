@@ -1,0 +1,30 @@
+# Images of the manager and the agent: docker build --target manager|agent .
+#
+# Base images are arguments, for registries of your own and for tests.
+ARG GO_IMAGE=docker.io/library/golang:1.26
+ARG MANAGER_BASE=gcr.io/distroless/static:nonroot
+ARG AGENT_BASE=gcr.io/distroless/static:latest
+
+FROM ${GO_IMAGE} AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY api api
+COPY cmd cmd
+COPY controllers controllers
+COPY internal internal
+COPY policies policies
+ARG VERSION=unknown
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agent
+
+FROM ${MANAGER_BASE} AS manager
+COPY --from=build /out/manager /manager
+USER 65532:65532
+ENTRYPOINT ["/manager"]
+
+# The agent is root without root's powers: its DaemonSet drops all capabilities
+# but three, which a process keeps over exec only as user 0.
+FROM ${AGENT_BASE} AS agent
+COPY --from=build /out/agent /agent
+USER 0:0
+ENTRYPOINT ["/agent"]

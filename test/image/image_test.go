@@ -1,0 +1,106 @@
+// Package image builds the images of the shipped Dockerfile and looks into
+// them. Where no container engine runs, Debian's buildah builds them too.
+package image
+
+import (
+	"debug/elf"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// maxProgram is far below what a node's registry cache would notice, and above
+// what the Kubernetes client libraries make of any program.
+const maxProgram = 80 << 20
+
+func TestImages(t *testing.T) {
+	b := newBuilder(t)
+	for _, test := range []struct {
+		target string
+		config config
+		uid    uint32
+	}{{
+		target: "manager",
+		config: config{User: "65532:65532", Entrypoint: []string{"/manager"}},
+		uid:    65532,
+	}, {
+		target: "agent",
+		config: config{User: "0:0", Entrypoint: []string{"/agent"}},
+	}} {
+		t.Run(test.target, func(t *testing.T) {
+			image := b.build(t, test.target)
+			if diff := cmp.Diff(test.config, b.config(t, image)); diff != "" {
+				t.Errorf("configuration, -want +got:\n%s", diff)
+			}
+			files := b.mount(t, image)
+			checkOnlyFile(t, files, test.target)
+			checkStatic(t, filepath.Join(files, test.target))
+			checkRuns(t, files, "/"+test.target, test.uid)
+		})
+	}
+}
+
+// checkOnlyFile fails when the image adds to its base more than the program.
+func checkOnlyFile(t *testing.T, files, program string) {
+	t.Helper()
+	err := filepath.WalkDir(files, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if name, _ := filepath.Rel(files, path); name != program {
+			t.Errorf("the image holds %s, want only %s", name, program)
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		t.Logf("%s: %d bytes", program, info.Size())
+		if info.Size() > maxProgram {
+			t.Errorf("%s has %d bytes, want at most %d", program, info.Size(), maxProgram)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// checkStatic fails when a program needs a dynamic linker or libraries, which
+// the base image does not have.
+func checkStatic(t *testing.T, path string) {
+	t.Helper()
+	program, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	for _, segment := range program.Progs {
+		if segment.Type == elf.PT_INTERP {
+			t.Errorf("%s needs a dynamic linker", path)
+		}
+	}
+	libraries, err := program.ImportedLibraries()
+	if err != nil || len(libraries) > 0 {
+		t.Errorf("%s needs libraries %v (%v)", path, libraries, err)
+	}
+}
+
+// checkRuns starts the program with nothing around it but the image, as the
+// image's user.
+func checkRuns(t *testing.T, files, program string, uid uint32) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, "--help")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Chroot:     files,
+		Credential: &syscall.Credential{Uid: uid, Gid: uid},
+	}
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s --help: %v\n%s", program, err, text)
+	}
+}
