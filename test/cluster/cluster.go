@@ -93,7 +93,7 @@ func newCluster(options Options, paths binaries.Paths) (*Cluster, error) {
 	background, cancel := context.WithCancel(context.Background())
 	return &Cluster{
 		options: options, dir: dir, paths: paths, ca: ca, ports: ports,
-		group:      proc.NewGroup(dir, logs),
+		group:      proc.NewGroupLogging(dir, logs),
 		background: background, cancel: cancel,
 	}, nil
 }
@@ -192,6 +192,10 @@ func (c *Cluster) Handler() *handler.Handler { return c.handler }
 // Dir is the folder of the cluster's data and, without Options.LogDir, of its
 // logs (NAME.log).
 func (c *Cluster) Dir() string { return c.dir }
+
+// TakePort returns a free TCP port of the loopback address, which no cluster of
+// this user hands out again before Stop.
+func (c *Cluster) TakePort() (int, error) { return c.ports.Take() }
 
 // PIDs returns the process ids of all programs of the cluster.
 func (c *Cluster) PIDs() []int { return c.group.PIDs() }

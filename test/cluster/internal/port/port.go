@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +24,9 @@ const attempts = 1000
 
 // Lease holds ports until it is closed or this process dies.
 type Lease struct {
-	dir   string
+	dir string
+
+	mu    sync.Mutex
 	files []*os.File
 }
 
@@ -50,14 +53,22 @@ func (l *Lease) Take() (int, error) {
 			_ = file.Close()
 			continue
 		}
-		l.files = append(l.files, file)
+		l.keep(file)
 		return candidate, nil
 	}
 	return 0, fmt.Errorf("no free port between %d and %d after %d attempts", first, last, attempts)
 }
 
+func (l *Lease) keep(file *os.File) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.files = append(l.files, file)
+}
+
 // Close gives all ports back.
 func (l *Lease) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, file := range l.files {
 		_ = file.Close()
 	}

@@ -46,9 +46,13 @@ type Process struct {
 	err  error // why it ended; read only after done is closed
 }
 
-// NewGroup returns a Group whose programs run in the folder home and log to the
-// files NAME.log in the folder logs. Call Stop to end it.
-func NewGroup(home, logs string) *Group {
+// NewGroup returns a Group whose programs run in the folder dir and log there,
+// to files NAME.log. Call Stop to end it.
+func NewGroup(dir string) *Group { return NewGroupLogging(dir, dir) }
+
+// NewGroupLogging returns a Group whose programs run in the folder home and log
+// to another folder.
+func NewGroupLogging(home, logs string) *Group {
 	g := &Group{home: home, logs: logs, forks: make(chan func())}
 	go func() {
 		// Never unlocked: when this goroutine returns, its thread ends too.

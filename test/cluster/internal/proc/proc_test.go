@@ -10,7 +10,7 @@ import (
 )
 
 func TestStopEndsAll(t *testing.T) {
-	g := NewGroup(t.TempDir(), t.TempDir())
+	g := NewGroup(t.TempDir())
 	var all []*Process
 	for _, name := range []string{"a", "b"} {
 		p, err := g.Start(name, "sleep", "3600")
@@ -32,7 +32,7 @@ func TestStopEndsAll(t *testing.T) {
 }
 
 func TestStartUnknownProgram(t *testing.T) {
-	g := NewGroup(t.TempDir(), t.TempDir())
+	g := NewGroup(t.TempDir())
 	defer g.Stop()
 	if _, err := g.Start("x", "/no/such/program"); err == nil {
 		t.Error("Start: want an error")
@@ -40,7 +40,7 @@ func TestStartUnknownProgram(t *testing.T) {
 }
 
 func TestWaitReadyQuotesTheLogOfAProgramThatEnds(t *testing.T) {
-	g := NewGroup(t.TempDir(), t.TempDir())
+	g := NewGroup(t.TempDir())
 	defer g.Stop()
 	p, err := g.Start("brief", "sh", "-c", "echo no such luck >&2; exit 3")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestWaitReadyQuotesTheLogOfAProgramThatEnds(t *testing.T) {
 }
 
 func TestWaitReadyInTime(t *testing.T) {
-	g := NewGroup(t.TempDir(), t.TempDir())
+	g := NewGroup(t.TempDir())
 	defer g.Stop()
 	p, err := g.Start("slow", "sleep", "3600")
 	if err != nil {
