@@ -126,6 +126,11 @@ undeploy: ## Remove everything. Agents put their nodes back when they end.
 
 # Tools.
 
+# Prints where the linter is, for the test of its rules.
+.PHONY: golangci-lint
+golangci-lint: $(GOLANGCI_LINT)
+	@echo "$(GOLANGCI_LINT)"
+
 $(CONTROLLER_GEN):
 	hack/tool.sh $@ sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION)
 
