@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,12 +48,17 @@ func TestAPIOnlyClusterLeavesNothingBehind(t *testing.T) {
 }
 
 func TestStartQuotesTheLogOfWhatFailed(t *testing.T) {
+	logs := t.TempDir()
 	_, err := cluster.Start(t.Context(), cluster.Options{
 		Binaries:       source(),
+		LogDir:         logs,
 		APIServerFlags: []string{"--no-such-flag"},
 	})
 	if err == nil || !strings.Contains(err.Error(), "kube-apiserver") || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
 		t.Errorf("Start = %v, want an error that quotes the API server's log", err)
+	}
+	if _, err := os.Stat(filepath.Join(logs, "kube-apiserver.log")); err != nil {
+		t.Errorf("the log did not stay: %v", err)
 	}
 }
 
