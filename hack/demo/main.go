@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/debian"
 	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
 
@@ -51,7 +52,7 @@ func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err erro
 
 	d.title("A cluster: real control planes as processes, this machine as a node, %d simulated nodes", simulated)
 	source := binaries.FromEnvironment(os.Getenv, out)
-	if err := binaries.EnsurePackages(ctx, out); err != nil {
+	if err := debian.Host().Ensure(ctx, out, debian.NodePackages()...); err != nil {
 		return err
 	}
 	d.stack, err = stack.Start(ctx, stack.Options{

@@ -121,7 +121,7 @@ func (s *Stack) TerminateAgent() (int, error) {
 func (s *Stack) twoAddresses() (first, second string, err error) {
 	var ports [2]int
 	for i := range ports {
-		if ports[i], err = s.ports.Take(); err != nil {
+		if ports[i], err = s.TakePort(); err != nil {
 			return "", "", err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -22,7 +21,6 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/handler"
-	"github.com/joulevirt/joulevirt/test/cluster/internal/port"
 	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
 	"github.com/joulevirt/joulevirt/test/cluster/launcher"
 	"github.com/joulevirt/joulevirt/test/guest/gobuild"
@@ -55,7 +53,6 @@ type Stack struct {
 	launcher *launcher.Runtime
 	programs string
 	group    *proc.Group
-	ports    *port.Lease
 	// SimulatedNodes are the names of the nodes that kwok plays.
 	SimulatedNodes []string
 	// StateDir is the agent's, empty at the start.
@@ -106,7 +103,7 @@ func (s *Stack) prepareNode(ctx context.Context) error {
 
 func (s *Stack) startCluster(ctx context.Context) error {
 	options := cluster.Full(s.options.Binaries)
-	options.Handler = &handler.Options{RealNodes: map[string]handler.Runtime{s.options.NodeName: podRuntime{s.launcher}}}
+	options.Handler = &handler.Options{RealNodes: map[string]handler.Runtime{s.options.NodeName: s.launcher.ForHandler()}}
 	var err error
 	if s.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return err
@@ -127,10 +124,6 @@ func (s *Stack) build(ctx context.Context) error {
 	s.programs = filepath.Join(s.Dir(), "programs")
 	s.StateDir = filepath.Join(s.Dir(), "agent-state")
 	s.group = proc.NewGroup(s.Dir())
-	var err error
-	if s.ports, err = port.NewLease(filepath.Join(os.TempDir(), "joulevirt-ports")); err != nil {
-		return err
-	}
 	for _, name := range []string{"manager", "agent"} {
 		if err := gobuild.Static(ctx, modulePath+"/cmd/"+name, filepath.Join(s.programs, name)); err != nil {
 			return err
@@ -148,7 +141,6 @@ func (s *Stack) Stop(ctx context.Context) error {
 	var problems []error
 	if s.group != nil {
 		s.group.Stop()
-		s.ports.Close()
 	}
 	if s.Cluster != nil {
 		problems = append(problems, s.Cluster.Stop())
@@ -172,17 +164,3 @@ func moduleRoot(ctx context.Context) (string, error) {
 	}
 	return strings.TrimSpace(string(out)), nil
 }
-
-// podRuntime gives launcher's concrete sandboxes as the handler's interface.
-type podRuntime struct{ *launcher.Runtime }
-
-// StartPod implements handler.Runtime.
-func (r podRuntime) StartPod(ctx context.Context, pod *corev1.Pod) (handler.Sandbox, error) {
-	sandbox, err := r.Runtime.StartPod(ctx, pod)
-	if err != nil {
-		return nil, err
-	}
-	return sandbox, nil
-}
-
-var _ handler.Sandbox = (*launcher.Sandbox)(nil)
