@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -17,14 +19,20 @@ import (
 const (
 	fileName    = "journal.json"
 	corruptName = "journal.corrupt.json"
+	lockName    = "lock"
 	version     = 1
 	// maxSize is far above what a node's threads need; a larger file is not ours.
 	maxSize = 64 << 20
 )
 
-// ErrCorrupt means that the journal could not be understood. It was set aside
-// under the name that the error tells.
-var ErrCorrupt = errors.New("journal is corrupt")
+var (
+	// ErrCorrupt means that the journal could not be understood. It was set
+	// aside under the name that the error tells. The error comes again until a
+	// new journal was saved: a start that did not get that far changes nothing.
+	ErrCorrupt = errors.New("journal is corrupt")
+	// ErrInUse means that another agent uses the journal.
+	ErrInUse = errors.New("another agent is running on the node: stop it first")
+)
 
 // unrestricted is how an Original of that kind is written.
 const unrestricted = "unrestricted"
@@ -95,26 +103,46 @@ type document struct {
 	Entries []Entry `json:"entries"`
 }
 
-// Journal is a journal on disk. One process at a time uses it.
+// Journal is a journal on disk.
 type Journal struct {
 	dir    string
 	bootID string
+	lock   *os.File
 }
 
-// Open creates the folder when it is missing. bootID is that of the node now.
+// Open creates the folder when it is missing, and locks it against other
+// processes until Close or the end of this one: ErrInUse. bootID is that of the
+// node now.
 func Open(dir, bootID string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return &Journal{dir: dir, bootID: bootID}, nil
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrInUse
+		}
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return &Journal{dir: dir, bootID: bootID, lock: lock}, nil
 }
+
+// Close lets other processes open the journal.
+func (j *Journal) Close() error { return j.lock.Close() }
 
 // Load returns the entries. A journal of an earlier boot is empty: its threads
 // are gone. A journal that cannot be understood is set aside, with ErrCorrupt.
 func (j *Journal) Load() ([]Entry, error) {
-	path := filepath.Join(j.dir, fileName)
+	path, aside := filepath.Join(j.dir, fileName), filepath.Join(j.dir, corruptName)
 	content, err := readBounded(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(aside); err == nil {
+			return nil, fmt.Errorf("%w, kept as %s since an earlier start", ErrCorrupt, aside)
+		}
 		return nil, nil
 	}
 	if err != nil {
@@ -122,7 +150,6 @@ func (j *Journal) Load() ([]Entry, error) {
 	}
 	doc, err := parse(content)
 	if err != nil {
-		aside := filepath.Join(j.dir, corruptName)
 		if renameErr := os.Rename(path, aside); renameErr != nil {
 			return nil, fmt.Errorf("set corrupt journal aside: %w", renameErr)
 		}

@@ -1,0 +1,53 @@
+// Command agent runs on each node: it reports what the VMs there do, and binds
+// their threads to CPUs as the node's plan says.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() {
+	if err := newCommand().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	o := defaultOptions()
+	command := &cobra.Command{
+		Use:           "agent",
+		Short:         "Report what a node's VMs do, and apply the node's plan",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			o.complete(os.Getenv)
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return run(command.Context(), o)
+		},
+	}
+	o.addFlags(command.Flags())
+	o.node.addFlags(command.PersistentFlags())
+	command.AddCommand(newRestoreCommand(&o.node))
+	return command
+}
+
+func newRestoreCommand(o *nodeOptions) *cobra.Command {
+	return &cobra.Command{
+		Use:   "restore",
+		Short: "Put back every affinity that an agent which is gone had changed",
+		Long: "Put back every affinity that an agent which is gone had changed, from its journal. " +
+			"No cluster is needed. Running it again does nothing.",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return restore(o, command.OutOrStdout())
+		},
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/joulevirt/joulevirt/internal/host/linux"
+)
+
+// nodeOptions say where the node is.
+type nodeOptions struct {
+	roots    linux.Options
+	stateDir string
+	log      zap.Options
+}
+
+type options struct {
+	node nodeOptions
+
+	nodeName         string
+	namespace        string
+	kubeconfig       string
+	ratesAddress     string
+	advertiseAddress string
+	metricsAddress   string
+	healthAddress    string
+	tlsFiles         tlsFiles
+	interval         time.Duration
+	staleAfter       time.Duration
+	perVMMetrics     bool
+}
+
+func defaultOptions() *options {
+	return &options{
+		node: nodeOptions{
+			roots:    linux.Options{ProcRoot: "/proc", SysRoot: "/sys"},
+			stateDir: "/var/lib/joulevirt",
+		},
+		namespace: "joulevirt-system", ratesAddress: ":8443", healthAddress: ":8081",
+		interval: time.Second, staleAfter: 15 * time.Minute, perVMMetrics: true,
+	}
+}
+
+func (o *nodeOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.roots.ProcRoot, "proc-root", o.roots.ProcRoot, "Where the node's /proc is mounted.")
+	flags.StringVar(&o.roots.SysRoot, "sys-root", o.roots.SysRoot, "Where the node's /sys is mounted.")
+	flags.StringVar(&o.roots.CgroupRoot, "cgroup-root", "", "Where the node's cgroup file systems are mounted. Empty: fs/cgroup of --sys-root.")
+	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Folder of the node where the journal of changes is kept.")
+
+	// The controller runtime's zap options know the standard flag package only.
+	logFlags := flag.NewFlagSet("", flag.ContinueOnError)
+	o.log.BindFlags(logFlags)
+	flags.AddGoFlagSet(logFlags)
+}
+
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.nodeName, "node-name", "", "Name of the Node. Empty: the environment's NODE_NAME.")
+	flags.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the manager: of its Lease, and of the agents' trust.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Empty: the pod's own account.")
+	flags.StringVar(&o.ratesAddress, "rates-bind-address", o.ratesAddress, "Address of /v1/rates and /metrics, which need a client certificate.")
+	flags.StringVar(&o.advertiseAddress, "advertise-address", "",
+		"host:port where the manager reaches --rates-bind-address. Empty: the environment's POD_IP with its port.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address of /metrics without TLS. Empty: none.")
+	flags.StringVar(&o.healthAddress, "health-bind-address", o.healthAddress, "Address of /healthz and /readyz. Empty: none.")
+	flags.StringVar(&o.tlsFiles.cert, "tls-cert-file", "",
+		"Certificate that the agent shows, with --tls-key-file and --client-ca-file. Empty: one that the manager signs.")
+	flags.StringVar(&o.tlsFiles.key, "tls-key-file", "", "Key of --tls-cert-file.")
+	flags.StringVar(&o.tlsFiles.clientCA, "client-ca-file", "", "Authority of the clients that may ask.")
+	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples.")
+	flags.DurationVar(&o.staleAfter, "stale-after", o.staleAfter,
+		"Age of the manager's Lease from which on everything is put back, up to 20 % more or less.")
+	flags.BoolVar(&o.perVMMetrics, "per-vm-metrics", o.perVMMetrics, "Have /metrics show each VM.")
+}
+
+// complete fills in what the environment says.
+func (o *options) complete(getenv func(string) string) {
+	if o.nodeName == "" {
+		o.nodeName = getenv("NODE_NAME")
+	}
+	if address := getenv("POD_IP"); o.advertiseAddress == "" && address != "" {
+		if _, port, err := net.SplitHostPort(o.ratesAddress); err == nil {
+			o.advertiseAddress = net.JoinHostPort(address, port)
+		}
+	}
+}
+
+func (o *options) validate() error {
+	if o.nodeName == "" {
+		return errors.New("--node-name is required: the name of the Node that the agent runs on")
+	}
+	if _, _, err := net.SplitHostPort(o.advertiseAddress); err != nil {
+		return fmt.Errorf("--advertise-address %q must be host:port, or POD_IP must be set: %w", o.advertiseAddress, err)
+	}
+	const least = 100 * time.Millisecond
+	if o.interval < least {
+		return fmt.Errorf("--sample-interval must be %v or more, not %v", least, o.interval)
+	}
+	if o.staleAfter <= 0 {
+		return fmt.Errorf("--stale-after must be above zero, not %v", o.staleAfter)
+	}
+	return o.tlsFiles.validate()
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/joulevirt/joulevirt/internal/agent"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/libvirt"
+	"github.com/joulevirt/joulevirt/internal/agent/publish"
+	"github.com/joulevirt/joulevirt/internal/agent/watch"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/internal/pki"
+)
+
+// missedRounds without a sample make the agent unhealthy.
+const missedRounds = 30
+
+// node is the node that the agent works on, opened.
+type node struct {
+	host    *linux.Host
+	facts   host.Facts
+	journal *journal.Journal
+}
+
+func openNode(o *nodeOptions) (*node, error) {
+	h, err := linux.New(o.roots)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{host: h}
+	if n.facts, err = h.Facts(); err == nil {
+		n.journal, err = journal.Open(o.stateDir, n.facts.BootID)
+	}
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *node) close() {
+	n.journal.Close()
+	n.host.Close()
+}
+
+// restore is the restore command.
+func restore(o *nodeOptions, out io.Writer) error {
+	n, err := openNode(o)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	threads, err := agent.Restore(n.host, n.journal)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d threads were bound; none is now\n", threads)
+	return nil
+}
+
+// run wires the agent and runs it until the context ends.
+func run(ctx context.Context, o *options) error {
+	log := zap.New(zap.UseFlagOptions(&o.node.log)).WithValues("node", o.nodeName)
+	ctrl.SetLogger(log)
+	config, err := restConfig(o)
+	if err != nil {
+		return err
+	}
+	n, err := openNode(&o.node)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	cluster, err := watch.New(config, o.nodeName, o.namespace)
+	if err != nil {
+		return err
+	}
+	writer, err := newWriter(config, o.nodeName)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	board := &publish.Board{}
+	if err := serve(ctx, group, o, board, config, log); err != nil {
+		return err
+	}
+	real := clock.RealClock{}
+	statuses := publish.NewPlanStatuses(writer, real, log.WithName("plan"))
+	poller := libvirt.NewPoller(n.host, real, log.WithName("libvirt"))
+	loop, err := agent.New(agent.Options{
+		Node: o.nodeName, Interval: o.interval, StaleAfter: agent.Jitter(o.staleAfter, rand.Float64()),
+		Host: n.host, Cluster: cluster, Libvirt: poller, Statuses: statuses,
+		Board: board, Clock: real, Log: log,
+	}, n.journal)
+	if err != nil {
+		return err
+	}
+	finder, err := publish.NewFinder(n.host, real, board, publish.Findings{
+		AgentVersion: version(), RatesAddress: o.advertiseAddress, Facts: n.facts,
+	})
+	if err != nil {
+		return err
+	}
+	group.Go(func() error { return loop.Run(ctx) })
+	group.Go(func() error { return cluster.Run(ctx) })
+	group.Go(func() error { return poller.Run(ctx) })
+	group.Go(func() error { return statuses.Run(ctx) })
+	group.Go(func() error { return publish.RunReporter(ctx, writer, real, finder.Find, log.WithName("report")) })
+	return group.Wait()
+}
+
+func restConfig(o *options) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if o.kubeconfig == "" {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: give --kubeconfig outside of a cluster: %w", err)
+	}
+	config.UserAgent = "joulevirt-agent/" + version()
+	return config, nil
+}
+
+func newWriter(config *rest.Config, nodeName string) (*publish.Writer, error) {
+	scheme, err := watch.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	direct, err := client.New(config, client.Options{Scheme: scheme, Mapper: watch.NewMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("make a client of the API server: %w", err)
+	}
+	return publish.NewWriter(direct, nodeName), nil
+}
+
+// serve starts the agent's servers.
+func serve(ctx context.Context, group *errgroup.Group, o *options, board *publish.Board, config *rest.Config, log logr.Logger) error {
+	handlers, err := publish.NewHandlers(board, clock.RealClock{}, missedRounds*o.interval,
+		publish.NewCollector(board, o.nodeName, o.perVMMetrics), log.WithName("serve"))
+	if err != nil {
+		return err
+	}
+	settings, err := newTLS(ctx, group, o, config, log)
+	if err != nil {
+		return err
+	}
+	listen := func(address string, settings *tls.Config, handler http.Handler) {
+		if address != "" {
+			group.Go(func() error { return publish.Serve(ctx, address, settings, handler) })
+		}
+	}
+	listen(o.ratesAddress, settings, handlers.Secured())
+	listen(o.metricsAddress, nil, handlers.Metrics())
+	listen(o.healthAddress, nil, handlers.Health())
+	return nil
+}
+
+// newTLS takes the certificates from files, or has the manager sign one.
+func newTLS(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, log logr.Logger) (*tls.Config, error) {
+	if o.tlsFiles.configured() {
+		return o.tlsFiles.config()
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of the API server: %w", err)
+	}
+	signed := pki.NewAgentTLS(clients, o.nodeName, o.namespace, log.WithName("pki"))
+	group.Go(func() error { return signed.Run(ctx) })
+	return signed.Config(), nil
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/publish"
+	"github.com/joulevirt/joulevirt/internal/agent/sample"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// Cluster is what the agent needs to know of its cluster. watch.Cluster is
+// one.
+type Cluster interface {
+	// Synced is false until what is absent is known to be absent.
+	Synced() bool
+	// Changes signals that the plan or the VMs changed.
+	Changes() <-chan struct{}
+	// Inventory returns the VMs of the node.
+	Inventory(ctx context.Context) (*discover.Inventory, error)
+	// Plan returns the node's plan, read-only; nil when there is none.
+	Plan(ctx context.Context) (*v1alpha1.NodePlan, error)
+	// LeaseRenewed returns when the manager renewed its Lease; zero when never.
+	LeaseRenewed(ctx context.Context) (time.Time, error)
+}
+
+// Libvirt gives facts of domains. libvirt.Poller is one.
+type Libvirt interface {
+	// Offer names the VMs that there are. It does not wait.
+	Offer(vms []discover.VM)
+	// Facts of a process's domain; nil when there are none.
+	Facts(process host.TaskID) *model.DomainFacts
+	// Health counts VMs by whether their libvirt answered.
+	Health() (answering, failing int)
+}
+
+// Statuses takes the status of the plan. publish.PlanStatuses is one.
+type Statuses interface {
+	Offer(plan *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus)
+}
+
+// Options are the agent's settings and what it works with.
+type Options struct {
+	Node string
+	// Interval between two rounds of samples.
+	Interval time.Duration
+	// StaleAfter is the age of the manager's Lease from which on everything is
+	// put back.
+	StaleAfter time.Duration
+
+	Host     host.Host
+	Cluster  Cluster
+	Libvirt  Libvirt
+	Statuses Statuses
+	Board    *publish.Board
+	Clock    clock.WithTicker
+	Log      logr.Logger
+}
+
+// Agent is the loop of one node.
+type Agent struct {
+	opts     Options
+	started  time.Time
+	sampler  *sample.Sampler
+	actuator *affinity.Actuator
+	// journalLost is true until the threads that an earlier agent may have
+	// bound have been looked for.
+	journalLost bool
+
+	previous *sample.Round
+	state    publish.State
+	stale    bool
+	// reported is the last status of the plan of that UID.
+	reported    v1alpha1.NodePlanStatus
+	reportedUID types.UID
+	// failing is the last round's error as text, to log it once.
+	failing string
+}
+
+// New takes over what the journal of an earlier agent holds.
+func New(opts Options, j *journal.Journal) (*Agent, error) {
+	entries, err := j.Load()
+	lost := errors.Is(err, journal.ErrCorrupt)
+	if err != nil && !lost {
+		return nil, err
+	}
+	if lost {
+		opts.Log.Error(err, "what an earlier agent had bound is not known: threads of VMs that do not run on their "+
+			"whole cpuset are taken for bound by it, and are put back unless the plan wants them so")
+	} else if len(entries) > 0 {
+		opts.Log.Info("took over the bindings of an earlier agent", "threads", len(entries))
+	}
+	return &Agent{
+		opts:        opts,
+		started:     opts.Clock.Now(),
+		sampler:     sample.New(opts.Host, opts.Clock),
+		actuator:    affinity.New(opts.Host, j, entries),
+		journalLost: lost,
+	}, nil
+}
+
+// Run works until the context ends, and then puts back every affinity.
+func (a *Agent) Run(ctx context.Context) error {
+	ticker := a.opts.Clock.NewTicker(a.opts.Interval)
+	defer ticker.Stop()
+	a.round(ctx, true)
+	for {
+		select {
+		case <-ctx.Done():
+			if err := a.actuator.Restore(); err != nil {
+				return fmt.Errorf("put the node back: %w", err)
+			}
+			a.opts.Log.Info("put the node back")
+			return nil
+		case <-ticker.C():
+			a.round(ctx, true)
+		case <-a.opts.Cluster.Changes():
+			// The plan is followed at once. The rates keep their interval.
+			a.round(ctx, false)
+		}
+	}
+}
+
+// round samples, follows the plan, and, when publishing, computes rates since
+// the last published round.
+func (a *Agent) round(ctx context.Context, publishing bool) {
+	inventory, failure := a.opts.Cluster.Inventory(ctx)
+	round, err := a.sampler.Read(inventory)
+	failure = errors.Join(failure, err, a.follow(ctx, round))
+	a.logFailure(failure)
+	if !publishing {
+		return
+	}
+	rates := sample.Rates(a.opts.Node, a.previous, round)
+	a.addDomains(rates, round)
+	a.previous = round
+	a.state.Rounds++
+	if failure != nil {
+		a.state.RoundErrors++
+	}
+	a.state.Rates, a.state.Unknown, a.state.RoundError = rates, round.Unknown, failure
+	a.state.Pinned, a.state.ManagerStale = a.actuator.Pinned(), a.stale
+	a.state.LibvirtAnswering, a.state.LibvirtFailing = a.opts.Libvirt.Health()
+	a.state.Took = a.opts.Clock.Since(round.At)
+	state := a.state
+	a.opts.Board.Post(&state)
+}
+
+// addDomains completes the rates, whose VMs are in the order of the round's.
+func (a *Agent) addDomains(rates *model.NodeRates, round *sample.Round) {
+	vms := make([]discover.VM, 0, len(round.VMs))
+	for i := range round.VMs {
+		vms = append(vms, round.VMs[i].VM)
+		rates.VMs[i].Domain = a.opts.Libvirt.Facts(round.VMs[i].Process)
+	}
+	a.opts.Libvirt.Offer(vms)
+}
+
+// follow makes the affinities what the plan wants. Until the cluster's objects
+// are known nothing is, and what an earlier agent bound stays, unless that
+// lasts so long that the manager counts as stale.
+func (a *Agent) follow(ctx context.Context, round *sample.Round) error {
+	renewed, err := a.opts.Cluster.LeaseRenewed(ctx)
+	if err != nil && a.opts.Cluster.Synced() {
+		return err
+	}
+	a.noteStale(renewed)
+	if !a.opts.Cluster.Synced() {
+		if !a.stale {
+			return nil
+		}
+		_, err := a.apply(round, orders{})
+		return err
+	}
+	plan, err := a.opts.Cluster.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	o := outcome{orders: ordersOf(plan, a.stale), stale: a.stale, renewed: renewed}
+	o.results, o.err = a.apply(round, o.orders)
+	if plan == nil {
+		return o.err
+	}
+	if a.reportedUID != plan.UID {
+		a.reportedUID, a.reported = plan.UID, *plan.Status.DeepCopy()
+	}
+	a.reported = planStatus(plan, &a.reported, o, a.opts.Clock.Now())
+	a.opts.Statuses.Offer(plan, a.reported)
+	return o.err
+}
+
+func (a *Agent) noteStale(renewed time.Time) {
+	stale := isStale(a.opts.Clock.Now(), a.started, renewed, a.opts.StaleAfter)
+	switch {
+	case stale && !a.stale:
+		a.opts.Log.Info("the manager does not renew its Lease: putting everything back", "renewed", renewed, "staleAfter", a.opts.StaleAfter)
+	case !stale && a.stale:
+		a.opts.Log.Info("the manager renews its Lease again: following the plan", "renewed", renewed)
+	}
+	a.stale = stale
+}
+
+// isStale tells whether the manager's Lease is out of date. One that was never
+// renewed counts from the agent's start.
+func isStale(now, started, renewed time.Time, after time.Duration) bool {
+	if renewed.IsZero() {
+		renewed = started
+	}
+	return now.Sub(renewed) > after
+}
+
+func (a *Agent) apply(round *sample.Round, o orders) ([]affinity.Result, error) {
+	vms := make([]affinity.VM, 0, len(round.VMs))
+	for i := range round.VMs {
+		vm := &round.VMs[i]
+		vms = append(vms, affinity.VM{VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity.Threads(vm.Sample)})
+	}
+	if a.journalLost && a.opts.Cluster.Synced() {
+		a.journalLost = false
+		for _, thread := range a.actuator.Assume(vms) {
+			a.opts.Log.Info("taken for bound by an earlier agent", "pid", thread.PID, "tid", thread.TID)
+		}
+	}
+	results, err := a.actuator.Apply(vms, o.pins)
+	for _, r := range results {
+		if r.Changed > 0 {
+			a.state.Writes += uint64(r.Changed)
+			a.opts.Log.Info("affinity changed", "namespace", r.Namespace, "vmi", r.Name, "threads", r.Changed, "outcome", r.Outcome)
+		}
+	}
+	return results, err
+}
+
+// logFailure logs a failure when it is another one than in the last round.
+func (a *Agent) logFailure(failure error) {
+	text := ""
+	if failure != nil {
+		text = failure.Error()
+	}
+	if text != "" && text != a.failing {
+		a.opts.Log.Error(failure, "some part of the round failed")
+	}
+	a.failing = text
+}

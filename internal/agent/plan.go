@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Reasons of the agent's conditions that the API names nowhere else.
+const (
+	reasonManagerStale = "ManagerStale"
+	reasonNotApplied   = "NotToBeApplied"
+	reasonNotSupported = "NotSupported"
+	reasonBadPlan      = "BadPlan"
+)
+
+// maxMessage is the API's limit of a message, in bytes.
+const maxMessage = 256
+
+// orders are what a plan says is to be done now, by pod UID.
+type orders struct {
+	pins map[string]affinity.Pins
+	// refused are VMs whose part of the plan makes no sense, and why.
+	refused map[string]string
+}
+
+// ordersOf reads a plan. No plan, one that is not to be applied, and one whose
+// manager is stale order nothing, so that everything is undone.
+func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
+	o := orders{pins: map[string]affinity.Pins{}, refused: map[string]string{}}
+	if plan == nil || !plan.Spec.Apply || stale {
+		return o
+	}
+	for i := range plan.Spec.VMs {
+		vm := &plan.Spec.VMs[i]
+		if vm.Affinity == nil {
+			continue
+		}
+		pins, err := pinsOf(vm.Affinity)
+		if err != nil {
+			o.refused[string(vm.PodUID)] = err.Error()
+			continue
+		}
+		o.pins[string(vm.PodUID)] = pins
+	}
+	return o
+}
+
+func pinsOf(action *v1alpha1.AffinityAction) (affinity.Pins, error) {
+	pins := affinity.Pins{VCPUs: map[int]units.CPUSet{}}
+	for _, vcpu := range action.VCPUs {
+		cpus, err := units.ParseCPUSet(vcpu.CPUs)
+		if err != nil {
+			return affinity.Pins{}, fmt.Errorf("vCPU %d: %w", vcpu.VCPU, err)
+		}
+		pins.VCPUs[int(vcpu.VCPU)] = cpus
+	}
+	for _, set := range []struct {
+		name string
+		text string
+		into *units.CPUSet
+	}{
+		{"emulatorCPUs", action.EmulatorCPUs, &pins.Emulator},
+		{"ioThreadCPUs", action.IOThreadCPUs, &pins.IOThreads},
+		{"vhostCPUs", action.VhostCPUs, &pins.Vhosts},
+	} {
+		cpus, err := units.ParseCPUSet(set.text)
+		if err != nil {
+			return affinity.Pins{}, fmt.Errorf("%s: %w", set.name, err)
+		}
+		*set.into = cpus
+	}
+	return pins, nil
+}
+
+// outcome is what a status is made of.
+type outcome struct {
+	orders  orders
+	results []affinity.Result
+	// err is a failure of the round as a whole, such as of the journal.
+	err error
+	// stale is true when the manager's Lease is out of date, renewed then.
+	stale   bool
+	renewed time.Time
+}
+
+// planStatus says what became of a plan. previous is the status so far.
+func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o outcome, now time.Time) v1alpha1.NodePlanStatus {
+	status := v1alpha1.NodePlanStatus{
+		ObservedGeneration: plan.Generation,
+		AppliedRevision:    previous.AppliedRevision,
+	}
+	results := map[string]*affinity.Result{}
+	for i := range o.results {
+		results[o.results[i].PodUID] = &o.results[i]
+	}
+	if plan.Spec.Apply && !o.stale {
+		for i := range plan.Spec.VMs {
+			vm := &plan.Spec.VMs[i]
+			status.VMs = append(status.VMs, vmApplied(vm, o.orders, results[string(vm.PodUID)])...)
+		}
+	}
+	for i := range status.VMs {
+		if status.VMs[i].State == v1alpha1.LeverInForce {
+			status.VMsInForce++
+		}
+	}
+	condition := applied(plan, o, status.VMs)
+	if condition.Status == metav1.ConditionTrue {
+		status.AppliedRevision = plan.Spec.Revision
+	}
+	condition.ObservedGeneration = plan.Generation
+	condition.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	for _, c := range previous.Conditions {
+		status.Conditions = append(status.Conditions, *c.DeepCopy())
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+	return status
+}
+
+// vmApplied says what became of one VM's levers.
+func vmApplied(vm *v1alpha1.VMPlan, o orders, result *affinity.Result) []v1alpha1.VMApplied {
+	entry := func(lever v1alpha1.Lever, state v1alpha1.LeverState, reason, message string) v1alpha1.VMApplied {
+		return v1alpha1.VMApplied{
+			PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
+			Lever: lever, State: state, Reason: reason, Message: cut(message),
+		}
+	}
+	var entries []v1alpha1.VMApplied
+	if vm.Affinity != nil {
+		state, reason, message := affinityState(string(vm.PodUID), o, result)
+		one := entry(v1alpha1.LeverAffinity, state, reason, message)
+		if result != nil && state != v1alpha1.LeverBlocked {
+			one.VCPUs = readBack(result)
+		}
+		entries = append(entries, one)
+	}
+	for lever, planned := range map[v1alpha1.Lever]bool{
+		v1alpha1.LeverSlice:     vm.Slice != nil,
+		v1alpha1.LeverBuffering: vm.Buffering != nil,
+		v1alpha1.LeverShaping:   vm.Shaping != nil,
+	} {
+		if planned {
+			entries = append(entries, entry(lever, v1alpha1.LeverFailed, reasonNotSupported,
+				"this version of the agent does not have the lever"))
+		}
+	}
+	slices.SortFunc(entries, func(a, b v1alpha1.VMApplied) int { return strings.Compare(string(a.Lever), string(b.Lever)) })
+	return entries
+}
+
+func affinityState(podUID string, o orders, result *affinity.Result) (state v1alpha1.LeverState, reason, message string) {
+	if why, refused := o.refused[podUID]; refused {
+		return v1alpha1.LeverFailed, reasonBadPlan, why
+	}
+	if result == nil {
+		return v1alpha1.LeverPending, v1alpha1.ReasonNotRunning, "no process of the VM is known on the node"
+	}
+	switch result.Outcome {
+	case affinity.Applied:
+		return v1alpha1.LeverInForce, v1alpha1.ReasonApplied, ""
+	case affinity.Incomplete:
+		return v1alpha1.LeverPending, v1alpha1.ReasonNotRunning, result.Message
+	case affinity.Dedicated:
+		return v1alpha1.LeverBlocked, v1alpha1.ReasonDedicatedCPUs, "KubeVirt pins the VM itself"
+	case affinity.NoAllowedCore:
+		return v1alpha1.LeverFailed, v1alpha1.ReasonNoAllowedCore, result.Message
+	case affinity.Contested:
+		return v1alpha1.LeverBlocked, v1alpha1.ReasonContested, result.Message
+	case affinity.Gone:
+		return v1alpha1.LeverIdle, v1alpha1.ReasonVMGone, result.Message
+	default:
+		return v1alpha1.LeverFailed, v1alpha1.ReasonApplyFailed, result.Message
+	}
+}
+
+func readBack(result *affinity.Result) []v1alpha1.ThreadReadBack {
+	var threads []v1alpha1.ThreadReadBack
+	for vcpu, cpus := range result.VCPUs {
+		threads = append(threads, v1alpha1.ThreadReadBack{VCPU: int32(vcpu), CPUs: cpus.String()})
+	}
+	slices.SortFunc(threads, func(a, b v1alpha1.ThreadReadBack) int { return int(a.VCPU - b.VCPU) })
+	return threads
+}
+
+// applied is the condition of that type.
+func applied(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMApplied) metav1.Condition {
+	no := func(reason, message string) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse, Reason: reason, Message: cut(message)}
+	}
+	switch {
+	case o.err != nil:
+		return no(v1alpha1.ReasonApplyFailed, o.err.Error())
+	case o.stale && o.renewed.IsZero():
+		return no(reasonManagerStale, "the manager's Lease was never seen: everything was put back; start the manager")
+	case o.stale:
+		return no(reasonManagerStale, fmt.Sprintf("the manager renewed its Lease last at %s: everything was put back; start the manager",
+			o.renewed.UTC().Format(time.RFC3339)))
+	case !plan.Spec.Apply && plan.Spec.Mode == v1alpha1.ModeRecommend:
+		return no(v1alpha1.ReasonAwaitingApproval, "the plan is a recommendation: nothing is changed")
+	case !plan.Spec.Apply:
+		return no(reasonNotApplied, "the plan is not to be applied: nothing is changed")
+	}
+	for _, state := range []v1alpha1.LeverState{v1alpha1.LeverFailed, v1alpha1.LeverPending} {
+		count, first := 0, -1
+		for i := range vms {
+			if vms[i].State != state {
+				continue
+			}
+			if count++; first < 0 {
+				first = i
+			}
+		}
+		if count > 0 {
+			vm := &vms[first]
+			return no(vm.Reason, fmt.Sprintf("%d of %d actions not in force, such as %s of %s/%s: %s",
+				count, len(vms), vm.Lever, vm.Namespace, vm.Name, vm.Message))
+		}
+	}
+	return metav1.Condition{
+		Type: v1alpha1.ConditionApplied, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonApplied, Message: "every action was read back, or is left out with its reason",
+	}
+}
+
+// cut shortens a text to what the API takes, at a character's border.
+func cut(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
+}

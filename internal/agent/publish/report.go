@@ -1,0 +1,213 @@
+package publish
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const (
+	// ReportInterval is after how long a report is written again without a
+	// change.
+	ReportInterval = 5 * time.Minute
+	// maxReport is the size of a report's status as JSON, in bytes.
+	maxReport = 8 << 10
+	// maxMessage is the API's limit of a message, in bytes.
+	maxMessage = 256
+)
+
+// Findings are what a report is made of.
+type Findings struct {
+	AgentVersion string
+	RatesAddress string
+	Facts        host.Facts
+	Topology     model.Topology
+	// NoMeter says why nothing measures the node's power. Empty: it is measured.
+	NoMeter string
+	// Watts are the node's power. Nil: not known, or not yet.
+	Watts *units.Watts
+	State *State
+}
+
+// Report builds the status of a NodeReport. previous is the last one written;
+// its conditions keep their times while they do not change.
+func Report(f Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1alpha1.NodeReportStatus {
+	at := metav1.NewTime(now)
+	status := v1alpha1.NodeReportStatus{
+		AgentVersion: f.AgentVersion, KernelVersion: f.Facts.Kernel,
+		ReportedAt: &at, RatesAddress: f.RatesAddress,
+		Topology: topology(f.Topology), VMs: counts(f.State),
+		Power: v1alpha1.Power{Source: v1alpha1.PowerNone, Message: cut(f.NoMeter)},
+	}
+	for _, c := range f.Facts.Capabilities {
+		status.Capabilities = append(status.Capabilities, v1alpha1.Capability{
+			Name: c.Name, Available: c.Available, Message: cut(c.Message),
+		})
+	}
+	if f.NoMeter == "" {
+		status.Power.Source = v1alpha1.PowerRAPL
+	}
+	if f.Watts != nil {
+		watts := int64(math.Round(float64(*f.Watts)))
+		status.Power.Watts, status.Power.MeasuredAt = &watts, &at
+	}
+	if previous != nil {
+		status.Conditions = append(status.Conditions, previous.Conditions...)
+	}
+	for _, c := range conditions(f) {
+		c.LastTransitionTime = at
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	shrink(&status)
+	return status
+}
+
+func conditions(f Findings) []metav1.Condition {
+	ready := metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonSampling, Message: "the node is sampled",
+	}
+	if f.State.RoundError != nil {
+		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonSamplingFailed
+		ready.Message = cut(f.State.RoundError.Error())
+	}
+	meter := metav1.Condition{
+		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonMeterFound, Message: "the node has energy counters",
+	}
+	if f.NoMeter != "" {
+		meter.Status, meter.Reason, meter.Message = metav1.ConditionFalse, v1alpha1.ReasonNoMeter, cut(f.NoMeter)
+	}
+	libvirt := metav1.Condition{
+		Type: v1alpha1.ConditionLibvirtReadable, Status: metav1.ConditionTrue,
+		Reason: "Answering", Message: "every launcher's libvirt that was asked answers",
+	}
+	switch {
+	case f.State.LibvirtFailing > 0:
+		libvirt.Status, libvirt.Reason = metav1.ConditionFalse, "NotAnswering"
+		libvirt.Message = fmt.Sprintf("%d launchers' libvirt does not answer: facts of their domains are missing", f.State.LibvirtFailing)
+	case f.State.LibvirtAnswering == 0:
+		libvirt.Status, libvirt.Reason, libvirt.Message = metav1.ConditionUnknown, "NotAsked", "no libvirt was asked yet"
+	}
+	return []metav1.Condition{ready, meter, libvirt}
+}
+
+func counts(state *State) v1alpha1.VMCounts {
+	c := v1alpha1.VMCounts{Running: int32(len(state.Rates.VMs)), Pinned: int32(state.Pinned)}
+	for i := range state.Rates.VMs {
+		if state.Rates.VMs[i].Dedicated {
+			c.Dedicated++
+		}
+	}
+	for _, n := range state.Unknown {
+		c.Unknown += int32(n)
+	}
+	return c
+}
+
+// topology groups cores by what they are in, so that the report of a large
+// node stays small.
+func topology(t model.Topology) v1alpha1.Topology {
+	type place struct{ cpuPackage, numa, llc int }
+	groups := map[place]int{}
+	packages, nodes := map[int]bool{}, map[int]bool{}
+	online := t.Online()
+	out := v1alpha1.Topology{
+		PhysicalCores: int32(len(t.Cores)), LogicalCPUs: int32(online.Len()),
+		OnlineCPUs: online.String(), IsolatedCPUs: t.Isolated.String(),
+		CPUModel: t.CPUModel, Nested: t.Nested,
+	}
+	for _, core := range t.Cores {
+		packages[core.Package], nodes[core.NUMANode] = true, true
+		where := place{core.Package, core.NUMANode, core.LLC}
+		index, found := groups[where]
+		if !found {
+			index = len(out.CoreGroups)
+			groups[where] = index
+			out.CoreGroups = append(out.CoreGroups, v1alpha1.CoreGroup{
+				Package: int32(core.Package), NUMANode: int32(core.NUMANode), LLC: int32(core.LLC),
+			})
+		}
+		out.CoreGroups[index].Cores = append(out.CoreGroups[index].Cores, core.CPUs.String())
+	}
+	out.Packages, out.NUMANodes = int32(len(packages)), int32(len(nodes))
+	return out
+}
+
+// shrink keeps a report within its size: first without what capabilities say,
+// then without the cores, which the Ready condition tells, because nothing can
+// be planned then.
+func shrink(status *v1alpha1.NodeReportStatus) {
+	if size(status) <= maxReport {
+		return
+	}
+	for i := range status.Capabilities {
+		status.Capabilities[i].Message = ""
+	}
+	if size(status) <= maxReport {
+		return
+	}
+	status.Topology.CoreGroups = nil
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "TopologyTooLarge",
+		Message:            fmt.Sprintf("%d physical cores do not fit into a report of %d bytes", status.Topology.PhysicalCores, maxReport),
+		LastTransitionTime: *status.ReportedAt,
+	})
+}
+
+func size(status *v1alpha1.NodeReportStatus) int {
+	content, err := json.Marshal(status)
+	if err != nil {
+		return math.MaxInt // cannot be written at any size
+	}
+	return len(content)
+}
+
+// ReportDue tells whether a report is worth a write: it differs in more than
+// its times and small movements of power, or the last one is old.
+func ReportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStatus) bool {
+	if previous == nil || previous.ReportedAt == nil || next.ReportedAt.Sub(previous.ReportedAt.Time) >= ReportInterval {
+		return true
+	}
+	if powerMoved(previous.Power.Watts, next.Power.Watts) {
+		return true
+	}
+	was, is := previous.DeepCopy(), next.DeepCopy()
+	for _, s := range []*v1alpha1.NodeReportStatus{was, is} {
+		s.ReportedAt, s.Power.Watts, s.Power.MeasuredAt = nil, nil, nil
+	}
+	return !equality.Semantic.DeepEqual(was, is)
+}
+
+// powerMoved tells whether power changed by more than a fifth and by more than
+// ten watts: less is noise to who reads a report.
+func powerMoved(was, is *int64) bool {
+	if was == nil || is == nil {
+		return (was == nil) != (is == nil)
+	}
+	const least = 10
+	moved := *is - *was
+	if moved < 0 {
+		moved = -moved
+	}
+	return moved > least && moved*5 > *was
+}
+
+// cut shortens a text to what the API takes, at a character's border.
+func cut(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
+}

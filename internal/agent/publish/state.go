@@ -1,0 +1,41 @@
+package publish
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// State is what the agent knows after a round. It is immutable.
+type State struct {
+	Rates *model.NodeRates
+	// Unknown counts the processes that run a VM which is not known, by why.
+	Unknown map[discover.Verdict]int
+	// Pinned is the number of VMs of which a thread is bound.
+	Pinned int
+	// Took is how long the round took.
+	Took time.Duration
+	// RoundError says what of the round failed; nil when nothing did.
+	RoundError error
+	// LibvirtAnswering and LibvirtFailing count VMs by their libvirt's last
+	// answer.
+	LibvirtAnswering, LibvirtFailing int
+	// ManagerStale is true when the manager's Lease is out of date.
+	ManagerStale bool
+	// Rounds, RoundErrors and Writes count since the agent's start: rounds,
+	// those with an error, and threads whose affinity was changed.
+	Rounds, RoundErrors, Writes uint64
+}
+
+// Board holds the latest State. One goroutine posts, any number read.
+type Board struct {
+	latest atomic.Pointer[State]
+}
+
+// Post replaces the state, which must not be changed afterwards.
+func (b *Board) Post(state *State) { b.latest.Store(state) }
+
+// Latest state; nil before the first round.
+func (b *Board) Latest() *State { return b.latest.Load() }
