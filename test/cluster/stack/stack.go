@@ -39,8 +39,11 @@ type Options struct {
 	NodeName string
 	// SimulatedNodes is how many nodes kwok plays beside it.
 	SimulatedNodes int
-	// CacheDir keeps the guest's image between runs. Required.
+	// CacheDir keeps the guest's image between runs. Required unless Seeded.
 	CacheDir string
+	// Seeded leaves out everything that starts VMs: the caller seeds VMIs
+	// before the manager and the agent start, and plays their processes.
+	Seeded func(context.Context, *cluster.Cluster) error
 	// Progress gets a line for each step.
 	Progress io.Writer
 }
@@ -82,6 +85,7 @@ func (s *Stack) start(ctx context.Context) error {
 	}{
 		{"prepare this machine as a node: guest image, pod network", s.prepareNode},
 		{"start Kubernetes and KubeVirt", s.startCluster},
+		{"add this machine as a node, and simulated ones", s.addNodes},
 		{"build manager and agent", s.build},
 		{"install Joulevirt: kubectl apply -k config/default", s.install},
 		{"start the manager", s.StartManager},
@@ -96,19 +100,27 @@ func (s *Stack) start(ctx context.Context) error {
 }
 
 func (s *Stack) prepareNode(ctx context.Context) error {
+	if s.options.Seeded != nil {
+		return nil
+	}
 	var err error
 	s.launcher, err = launcher.New(ctx, launcher.Options{CacheDir: s.options.CacheDir})
 	return err
 }
 
 func (s *Stack) startCluster(ctx context.Context) error {
-	options := cluster.Full(s.options.Binaries)
-	options.Handler = &handler.Options{RealNodes: map[string]handler.Runtime{s.options.NodeName: s.launcher.ForHandler()}}
-	var err error
-	if s.Cluster, err = cluster.Start(ctx, options); err != nil {
-		return err
+	options := cluster.Options{Binaries: s.options.Binaries, KubeVirt: cluster.KubeVirtAPI}
+	if s.launcher != nil {
+		options = cluster.Full(s.options.Binaries)
+		options.Handler.RealNodes = map[string]handler.Runtime{s.options.NodeName: s.launcher.ForHandler()}
 	}
-	err = s.AddNode(ctx, cluster.RealNode{Name: s.options.NodeName, Capacity: corev1.ResourceList{
+	var err error
+	s.Cluster, err = cluster.Start(ctx, options)
+	return err
+}
+
+func (s *Stack) addNodes(ctx context.Context) error {
+	err := s.AddNode(ctx, cluster.RealNode{Name: s.options.NodeName, Capacity: corev1.ResourceList{
 		// More CPUs than there are: the scheduler must not be what limits a
 		// demonstration on a small machine.
 		corev1.ResourceCPU: *resource.NewQuantity(int64(8*runtime.NumCPU()), resource.DecimalSI),
@@ -117,7 +129,10 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		return err
 	}
 	s.SimulatedNodes, err = s.AddSimulatedNodes(ctx, s.options.SimulatedNodes, cluster.SimulatedNodes{Prefix: "simulated"})
-	return err
+	if err != nil || s.options.Seeded == nil {
+		return err
+	}
+	return s.options.Seeded(ctx, s.Cluster)
 }
 
 func (s *Stack) build(ctx context.Context) error {

@@ -1,0 +1,99 @@
+// Command bench measures what docs/benchmarks.md tells, and prints each figure
+// as a line
+//
+//	figure NAME VALUE UNIT
+//
+// Everything else goes to standard error. It needs root, for it makes cgroups
+// and network namespaces.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/debian"
+)
+
+// figure is one measured value.
+type figure struct {
+	name  string
+	value float64
+	unit  string
+}
+
+// benchmark measures some figures together.
+type benchmark struct {
+	// figures that it measures, to choose by.
+	figures []string
+	run     func(context.Context, environment) ([]figure, error)
+}
+
+// environment is what benchmarks get of the outside.
+type environment struct {
+	source   binaries.Source
+	progress io.Writer
+}
+
+func benchmarks() []benchmark {
+	return []benchmark{
+		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms"}, run: measureAgent},
+		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureProfileToPlan},
+	}
+}
+
+func main() {
+	only := flag.String("only", "", "measure only figures whose name starts so")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *only, os.Stdout, environment{
+		source:   binaries.FromEnvironment(os.Getenv, os.Stderr),
+		progress: os.Stderr,
+	})
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, only string, out io.Writer, env environment) error {
+	if err := debian.Host().Ensure(ctx, env.progress, debian.NodePackages()...); err != nil {
+		return err
+	}
+	measured := 0
+	for _, b := range benchmarks() {
+		if !wanted(b, only) {
+			continue
+		}
+		figures, err := b.run(ctx, env)
+		if err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(b.figures, ", "), err)
+		}
+		for _, f := range figures {
+			if strings.HasPrefix(f.name, only) {
+				fmt.Fprintf(out, "figure %s %.4g %s\n", f.name, f.value, f.unit)
+				measured++
+			}
+		}
+	}
+	if measured == 0 {
+		return fmt.Errorf("no figure's name starts with %q", only)
+	}
+	return nil
+}
+
+func wanted(b benchmark, only string) bool {
+	for _, name := range b.figures {
+		if strings.HasPrefix(name, only) {
+			return true
+		}
+	}
+	return false
+}
