@@ -5,28 +5,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // CacheOptions keep in memory only what the controllers read. A VMI is 5 to 10
 // KiB, of which they read about 500 bytes; a node's status lists its images.
+//
+// One transformation for all kinds, rather than one per kind: options per kind
+// are looked up when the manager is made, which fails before KubeVirt is
+// installed.
 func CacheOptions() cache.Options {
-	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&virtv1.VirtualMachineInstance{}: {Transform: stripVMI},
-			&corev1.Node{}:                   {Transform: stripNode},
-			&corev1.Namespace{}:              {Transform: stripNamespace},
-		},
-	}
+	return cache.Options{DefaultTransform: strip}
 }
 
-// stripVMI returns a new object, so that the one that was decoded is freed.
-func stripVMI(in any) (any, error) {
-	vmi, ok := in.(*virtv1.VirtualMachineInstance)
-	if !ok {
-		return in, nil
+// strip returns a new object for the kinds that there are many of, so that the
+// one that was decoded is freed.
+func strip(in any) (any, error) {
+	switch o := in.(type) {
+	case *virtv1.VirtualMachineInstance:
+		return stripVMI(o), nil
+	case *corev1.Node:
+		return &corev1.Node{
+			ObjectMeta: stripMeta(&o.ObjectMeta),
+			Spec:       corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints},
+		}, nil
+	case *corev1.Namespace:
+		return &corev1.Namespace{ObjectMeta: stripMeta(&o.ObjectMeta)}, nil
 	}
+	return cache.TransformStripManagedFields()(in)
+}
+
+func stripVMI(vmi *virtv1.VirtualMachineInstance) *virtv1.VirtualMachineInstance {
 	out := &virtv1.VirtualMachineInstance{ObjectMeta: stripMeta(&vmi.ObjectMeta)}
 	out.Status.Phase = vmi.Status.Phase
 	out.Status.NodeName = vmi.Status.NodeName
@@ -34,26 +42,7 @@ func stripVMI(in any) (any, error) {
 	if vmi.IsCPUDedicated() {
 		out.Spec.Domain.CPU = &virtv1.CPU{DedicatedCPUPlacement: true}
 	}
-	return out, nil
-}
-
-func stripNode(in any) (any, error) {
-	node, ok := in.(*corev1.Node)
-	if !ok {
-		return in, nil
-	}
-	return &corev1.Node{
-		ObjectMeta: stripMeta(&node.ObjectMeta),
-		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
-	}, nil
-}
-
-func stripNamespace(in any) (any, error) {
-	namespace, ok := in.(*corev1.Namespace)
-	if !ok {
-		return in, nil
-	}
-	return &corev1.Namespace{ObjectMeta: stripMeta(&namespace.ObjectMeta)}, nil
+	return out
 }
 
 func stripMeta(meta *metav1.ObjectMeta) metav1.ObjectMeta {
