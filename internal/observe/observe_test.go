@@ -1,0 +1,180 @@
+package observe
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func TestTopology(t *testing.T) {
+	got, err := Topology(v1alpha1.Topology{
+		IsolatedCPUs: "3", Nested: true, CPUModel: "m",
+		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"1,3"}, LLC: 1}, {Cores: []string{"0,2"}, Package: 2, NUMANode: 3}},
+	})
+	want := model.Topology{
+		Isolated: units.NewCPUSet(3), Nested: true, CPUModel: "m",
+		Cores: []model.Core{{CPUs: units.NewCPUSet(0, 2), Package: 2, NUMANode: 3}, {CPUs: units.NewCPUSet(1, 3), LLC: 1}},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for name, bad := range map[string]v1alpha1.Topology{
+		"shared CPU":  {CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,2", "2,3"}}}},
+		"empty core":  {CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{""}}}},
+		"no CPU list": {CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"x"}}}},
+		"isolated":    {IsolatedCPUs: "9999999"},
+	} {
+		if _, err := Topology(bad); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestPlanReadsBack(t *testing.T) {
+	plan := model.Plan{
+		Policy: "p", Mode: model.ModeRecommend, Revision: "r", Apply: true,
+		RecommendedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: model.ReasonPlanned, Message: "words",
+		VMs: []model.VMPlan{
+			{PodUID: "a", Namespace: "ns", Name: "vm", Profile: "pr", Reason: model.ReasonPinned, Message: "words",
+				Pins: []model.Pin{{VCPU: 0, CPUs: units.NewCPUSet(0, 4)}, {VCPU: 3, CPUs: units.NewCPUSet(1, 5)}}},
+			{PodUID: "b", Namespace: "ns", Name: "wm", Profile: "pr", Reason: model.ReasonSharedPreferred},
+		},
+	}
+	object := &v1alpha1.NodePlan{Spec: NodePlanSpec(plan)}
+	if diff := cmp.Diff(plan, *Plan(object)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	object.Spec.VMs[0].Affinity.VCPUs[0].CPUs = "what a user wrote"
+	if got := Plan(object).VMs[0].Pins; len(got) != 1 || got[0].VCPU != 3 {
+		t.Errorf("pins %v, want the readable one", got)
+	}
+}
+
+// The model repeats the API's words, because it must not import the API.
+func TestReasonsAreTheAPIs(t *testing.T) {
+	for word, api := range map[model.Reason]string{
+		model.ReasonPlanned: v1alpha1.ReasonPlanned, model.ReasonNothingToDo: v1alpha1.ReasonNothingToDo,
+		model.ReasonNodeFrozen: v1alpha1.ReasonNodeFrozen, model.ReasonNoReport: v1alpha1.ReasonNoReport,
+		model.ReasonNoRates: v1alpha1.ReasonNoRates, model.ReasonNoMeter: v1alpha1.ReasonNoMeter,
+		model.ReasonObserveOnly: v1alpha1.ReasonObserveOnly, model.ReasonLeverNotAllowed: v1alpha1.ReasonLeverNotAllowed,
+		model.ReasonNamespaceNotSelected: v1alpha1.ReasonNamespaceNotSelected, model.ReasonPinned: v1alpha1.ReasonPinned,
+		model.ReasonSharedPreferred: v1alpha1.ReasonSharedPreferred, model.ReasonDedicatedCPUs: v1alpha1.ReasonDedicatedCPUs,
+		model.ReasonCoreWouldBeHot: v1alpha1.ReasonCoreWouldBeHot, model.ReasonNoAllowedCore: v1alpha1.ReasonNoAllowedCore,
+		model.ReasonNotRunning: v1alpha1.ReasonNotRunning, model.ReasonAwaitingApproval: v1alpha1.ReasonAwaitingApproval,
+	} {
+		if string(word) != api {
+			t.Errorf("the model's %q is the API's %q", word, api)
+		}
+	}
+	for word, api := range map[string]string{
+		string(model.ModeObserve): string(v1alpha1.ModeObserve), string(model.ModeRecommend): string(v1alpha1.ModeRecommend),
+		string(model.ModeEnforce): string(v1alpha1.ModeEnforce), string(model.LeverAffinity): string(v1alpha1.LeverAffinity),
+		string(model.AffinityAuto): string(v1alpha1.AffinityAuto), string(model.AffinityShared): string(v1alpha1.AffinityShared),
+		string(model.AffinitySeparated): string(v1alpha1.AffinitySeparated), string(model.AffinityPinned): string(v1alpha1.AffinityPinned),
+	} {
+		if word != api {
+			t.Errorf("the model's %q is the API's %q", word, api)
+		}
+	}
+}
+
+func at(minute int) metav1.Time {
+	return metav1.NewTime(time.Date(2026, 3, 1, 12, minute, 0, 0, time.UTC))
+}
+
+func TestProfilesOrder(t *testing.T) {
+	profile := func(name string, minute int, selector metav1.LabelSelector) v1alpha1.VMNetworkProfile {
+		return v1alpha1.VMNetworkProfile{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(minute)},
+			Spec:       v1alpha1.VMNetworkProfileSpec{Selector: selector},
+		}
+	}
+	web := metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	invalid := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}
+	going := profile("going", 0, web)
+	going.DeletionTimestamp = &going.CreationTimestamp
+	profiles := NewProfiles([]v1alpha1.VMNetworkProfile{
+		profile("young", 2, web), profile("b", 1, web), profile("a", 1, web), profile("oldest", 0, invalid), going,
+	})
+	var names []string
+	for _, p := range profiles {
+		names = append(names, p.Name)
+	}
+	if want := []string{"oldest", "a", "b", "young"}; !slices.Equal(names, want) {
+		t.Errorf("order %v, want %v", names, want)
+	}
+	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
+	winner, found := profiles.Governing(vmi)
+	if !found || winner.Name != "a" || profiles[0].Err == nil {
+		t.Errorf("winner %v, error of the oldest %v", winner.Name, profiles[0].Err)
+	}
+	if _, found := profiles.Governing(&virtv1.VirtualMachineInstance{}); found {
+		t.Error("a VM without labels is governed")
+	}
+}
+
+func TestPoliciesOrder(t *testing.T) {
+	policy := func(name string, priority int32, minute int, change func(*v1alpha1.EnergyPolicySpec)) v1alpha1.EnergyPolicy {
+		p := v1alpha1.EnergyPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(minute)},
+			Spec:       v1alpha1.EnergyPolicySpec{Priority: priority},
+		}
+		if change != nil {
+			change(&p.Spec)
+		}
+		return p
+	}
+	list := "x"
+	policies := NewPolicies([]v1alpha1.EnergyPolicy{
+		policy("young", 0, 2, nil), policy("old", 0, 1, nil),
+		policy("zone", 5, 3, func(s *v1alpha1.EnergyPolicySpec) {
+			s.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"zone": "a"}}
+		}),
+		policy("unreadable", 9, 0, func(s *v1alpha1.EnergyPolicySpec) { s.Guardrails.ReservedCPUs = &list }),
+		policy("invalid", 9, 0, func(s *v1alpha1.EnergyPolicySpec) {
+			s.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+		}),
+	})
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		want   string
+	}{
+		"in the zone":     {map[string]string{"zone": "a"}, "zone"},
+		"not in the zone": {nil, "old"},
+	} {
+		winner, _ := policies.Governing(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels}})
+		if winner.EnergyPolicy == nil || winner.Name != tc.want {
+			t.Errorf("%s: %v wins, want %s", name, winner.EnergyPolicy, tc.want)
+		}
+	}
+	if policies[0].Err == nil || policies[1].Err == nil {
+		t.Error("policies that cannot be read have no error")
+	}
+}
+
+func TestNodes(t *testing.T) {
+	cordoned := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
+	draining := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "kubevirt.io/drain"}}}}
+	if !Frozen(cordoned) || !Frozen(draining) || Frozen(&corev1.Node{}) {
+		t.Error("Frozen is wrong")
+	}
+	off := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{virtv1.NodeSchedulable: "false"}}}
+	if !RunsVMs(off, false) || !RunsVMs(&corev1.Node{}, true) || RunsVMs(&corev1.Node{}, false) {
+		t.Error("RunsVMs is wrong")
+	}
+	migrating := &virtv1.VirtualMachineInstance{}
+	migrating.Status.ActivePods = map[types.UID]string{"1": "b", "2": "a", "3": ""}
+	if got := NodesOf(migrating); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("nodes %v", got)
+	}
+}

@@ -1,0 +1,154 @@
+package rates
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/utils/clock"
+)
+
+// testClients trusts the test's server whatever node is asked.
+type testClients struct {
+	client    *http.Client
+	mu        sync.Mutex
+	forgotten []string
+}
+
+func (c *testClients) For(string) *http.Client { return c.client }
+
+func (c *testClients) Forget(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgotten = append(c.forgotten, node)
+}
+
+type pulled struct {
+	mu      sync.Mutex
+	changed []string
+	failed  int
+}
+
+func newTestPuller(t *testing.T, handler http.HandlerFunc, targets func() []Target) (*Puller, *testClients, *pulled) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	clients, seen := &testClients{client: server.Client()}, &pulled{}
+	puller := NewPuller(Options{
+		Store: NewStore(clock.RealClock{}, time.Minute, time.Minute), Clients: clients,
+		Targets: func(context.Context) ([]Target, error) {
+			list := targets()
+			for i := range list {
+				list[i].Address = server.Listener.Addr().String()
+			}
+			return list, nil
+		},
+		Changed: func(_ context.Context, node string) {
+			seen.mu.Lock()
+			defer seen.mu.Unlock()
+			seen.changed = append(seen.changed, node)
+		},
+		Observe: func(err error, _ time.Duration) {
+			seen.mu.Lock()
+			defer seen.mu.Unlock()
+			if err != nil {
+				seen.failed++
+			}
+		},
+		Interval: time.Hour, Timeout: 200 * time.Millisecond, Concurrency: 2,
+		Clock: clock.RealClock{}, Log: testr.New(t),
+	})
+	return puller, clients, seen
+}
+
+func all(Target) bool { return true }
+
+func TestPullerKeepsGoodRates(t *testing.T) {
+	answer := round(1)
+	puller, clients, seen := newTestPuller(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(answer)
+	}, func() []Target { return []Target{{Node: "n"}, {Node: "other"}} })
+	if err := puller.round(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	// The answer names node n: that of the other node is refused.
+	if puller.Store.Fresh("n") == nil || puller.Store.Fresh("other") != nil {
+		t.Error("want rates of n only")
+	}
+	if len(seen.changed) != 1 || seen.changed[0] != "n" || seen.failed != 1 {
+		t.Errorf("told of %v, %d failures", seen.changed, seen.failed)
+	}
+	puller.Targets = func(context.Context) ([]Target, error) { return nil, nil }
+	if err := puller.round(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	if puller.Store.Fresh("n") != nil || len(clients.forgotten) != 2 {
+		t.Errorf("nodes that went are kept: forgotten %v", clients.forgotten)
+	}
+}
+
+func TestPullerFailsAlone(t *testing.T) {
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	first := true
+	var mu sync.Mutex
+	puller, _, seen := newTestPuller(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		hangs := first
+		first = false
+		mu.Unlock()
+		if hangs {
+			select {
+			case <-hang:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		_ = json.NewEncoder(w).Encode(round(1))
+	}, func() []Target { return []Target{{Node: "n"}, {Node: "n"}} })
+	if err := puller.round(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	if puller.Store.Fresh("n") == nil || seen.failed != 1 {
+		t.Errorf("%d failures; want one that hung and one good answer", seen.failed)
+	}
+}
+
+func TestPullerReportsTheList(t *testing.T) {
+	puller, _, _ := newTestPuller(t, http.NotFound, func() []Target { return nil })
+	broken := errors.New("broken")
+	puller.Targets = func(context.Context) ([]Target, error) { return nil, broken }
+	if err := puller.round(t.Context(), all); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPullerWakes(t *testing.T) {
+	asked := make(chan string, 8)
+	targets := []Target{{Node: "n"}}
+	var mu sync.Mutex
+	puller, _, _ := newTestPuller(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(round(1))
+	}, func() []Target {
+		mu.Lock()
+		defer mu.Unlock()
+		asked <- "list"
+		return append([]Target(nil), targets...)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- puller.Start(ctx) }()
+	<-asked
+	puller.Wake()
+	<-asked // long before the next tick
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
