@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,12 @@ func TestShippedManifests(t *testing.T) {
 		if err := c.ApplyManifests(t.Context(), "../../config/default"); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// Its monitors need CRDs of the Prometheus Operator: only what it makes of
+	// our own manifests is checked.
+	monitored, err := c.RunKubectl(t.Context(), "kustomize", "../../config/prometheus")
+	if err != nil || !strings.Contains(monitored, "--metrics-bind-address=:8080") {
+		t.Errorf("config/prometheus does not open the agents' metrics: %v", err)
 	}
 	for _, node := range []string{nodeA, nodeB} {
 		addNode(t, c, node)
