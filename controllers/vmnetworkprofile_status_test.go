@@ -1,0 +1,197 @@
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
+)
+
+func statusTime() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+func vmiOn(name, app, node string) virtv1.VirtualMachineInstance {
+	vmi := virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": app}}}
+	vmi.Status.Phase = virtv1.Running
+	vmi.Status.NodeName = node
+	vmi.Status.ActivePods = map[types.UID]string{types.UID("pod-" + name): node}
+	return vmi
+}
+
+func profileOf(name, app string, age time.Duration) v1alpha1.VMNetworkProfile {
+	return v1alpha1.VMNetworkProfile{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID(name), Generation: 3,
+			CreationTimestamp: metav1.NewTime(statusTime().Add(-age)),
+		},
+		Spec: v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+	}
+}
+
+// planOf plans pins for the VMs named, and a reason for those after a colon.
+func planOf(node string, apply bool, vms ...string) *v1alpha1.NodePlan {
+	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node, Generation: 2}}
+	plan.Spec.Apply = apply
+	for _, text := range vms {
+		name, reason, unpinned := strings.Cut(text, ":")
+		vm := v1alpha1.VMPlan{VMReference: v1alpha1.VMReference{Namespace: "ns", Name: name, PodUID: types.UID("pod-" + name)}}
+		if !unpinned {
+			reason = v1alpha1.ReasonPinned
+			vm.Affinity = &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{{CPUs: "0"}}}
+		}
+		vm.Reasons = []v1alpha1.PlanReason{{Lever: v1alpha1.LeverAffinity, Reason: reason}}
+		plan.Spec.VMs = append(plan.Spec.VMs, vm)
+	}
+	return plan
+}
+
+func applied(plan *v1alpha1.NodePlan, generation int64, vm string, state v1alpha1.LeverState, reason string) *v1alpha1.NodePlan {
+	plan.Status.ObservedGeneration = generation
+	plan.Status.VMs = append(plan.Status.VMs, v1alpha1.VMApplied{
+		PodUID: types.UID("pod-" + vm), Name: vm, Namespace: "ns", Lever: v1alpha1.LeverAffinity, State: state, Reason: reason,
+	})
+	return plan
+}
+
+func TestAffinityState(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plan *v1alpha1.NodePlan
+		want string
+	}{
+		"no plan":           {nil, "Blocked NoPolicy"},
+		"not in the plan":   {planOf("n", true), "Pending AwaitingPlan"},
+		"planned":           {planOf("n", true, "a"), "Pending AwaitingAgent"},
+		"recommended":       {planOf("n", false, "a"), "Recommended AwaitingApproval"},
+		"in force":          {applied(planOf("n", true, "a"), 2, "a", v1alpha1.LeverInForce, "Applied"), "InForce Applied"},
+		"failed":            {applied(planOf("n", true, "a"), 2, "a", v1alpha1.LeverFailed, "ApplyFailed"), "Failed ApplyFailed"},
+		"in force for long": {applied(planOf("n", true, "a"), 1, "a", v1alpha1.LeverInForce, "Applied"), "InForce Applied"},
+		"failed before":     {applied(planOf("n", true, "a"), 1, "a", v1alpha1.LeverFailed, "ApplyFailed"), "Pending AwaitingAgent"},
+		"another VM's":      {applied(planOf("n", true, "a"), 2, "b", v1alpha1.LeverInForce, "Applied"), "Pending AwaitingAgent"},
+		"hot":               {planOf("n", true, "a:CoreWouldBeHot"), "Idle CoreWouldBeHot"},
+		"shared":            {planOf("n", true, "a:SharedPreferred"), "Blocked SharedPreferred"},
+		"not running":       {planOf("n", true, "a:NotRunning"), "Pending NotRunning"},
+		"in the next":       {planOf("n", false, "a:AwaitingApproval"), "Pending AwaitingApproval"},
+	} {
+		got := affinityState(tc.plan, "pod-a")
+		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
+			t.Errorf("%s: %s, want %s", name, text, tc.want)
+		}
+	}
+}
+
+func TestProfileStatus(t *testing.T) {
+	web := profileOf("web", "web", time.Hour)
+	stopped := vmiOn("stopped", "web", "n")
+	stopped.Status.Phase = virtv1.Succeeded
+	plan := applied(planOf("n", true, "a", "b:SharedPreferred"), 2, "a", v1alpha1.LeverInForce, "Applied")
+	view := profileView{
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
+		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "db", "n"), stopped},
+		plans:    map[string]*v1alpha1.NodePlan{"n": plan},
+		now:      statusTime(),
+	}
+	got := profileStatus(&web, view)
+	got.Conditions = nil
+	want := v1alpha1.VMNetworkProfileStatus{
+		ObservedGeneration: 3, MatchedVMs: 2, GovernedVMs: 2, VMsInForce: 1,
+		Levers: []v1alpha1.LeverCount{
+			{Lever: "Affinity", State: "Blocked", Reason: "SharedPreferred", Count: 1},
+			{Lever: "Affinity", State: "InForce", Reason: "Applied", Count: 1},
+		},
+		Examples: []v1alpha1.VMExample{
+			{Name: "b", Node: "n", Lever: "Affinity", State: "Blocked", Reason: "SharedPreferred"},
+			{Name: "a", Node: "n", Lever: "Affinity", State: "InForce", Reason: "Applied"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestProfileConditions(t *testing.T) {
+	invalid := profileOf("invalid", "web", time.Minute)
+	invalid.Spec.Selector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}
+	old, young := profileOf("old", "web", time.Hour), profileOf("young", "web", time.Minute)
+	wider := profileOf("wider", "web", time.Minute)
+	wider.Spec.Selector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
+	for name, tc := range map[string]struct {
+		profile            v1alpha1.VMNetworkProfile
+		others             []v1alpha1.VMNetworkProfile
+		ready, overlapping string
+		words              []string
+	}{
+		"governs":         {old, []v1alpha1.VMNetworkProfile{young}, "True Governing", "False NoOverlap", nil},
+		"selects nothing": {profileOf("none", "misspelt", 0), nil, "False NoVMsMatched", "False NoOverlap", []string{"app=misspelt", "spec.template.metadata.labels", "namespace ns"}},
+		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "selector"}},
+		"loses some":      {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
+		"invalid":         {invalid, nil, "False InvalidSelector", "False NoOverlap", []string{"spec.selector", "Near"}},
+	} {
+		view := profileView{
+			profiles: observe.NewProfiles(append([]v1alpha1.VMNetworkProfile{tc.profile}, tc.others...)),
+			vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "db", "n")},
+			now:      statusTime(),
+		}
+		status := profileStatus(&tc.profile, view)
+		checkConditions(t, name, status.Conditions, map[string]string{"Ready": tc.ready, "Overlapping": tc.overlapping}, tc.words)
+	}
+}
+
+// checkConditions also wants every word in some message, and the generation of
+// the spec.
+func checkConditions(t *testing.T, name string, conditions []metav1.Condition, want map[string]string, words []string) {
+	t.Helper()
+	var messages string
+	for kind, text := range want {
+		got := meta.FindStatusCondition(conditions, kind)
+		if got == nil || fmt.Sprintf("%s %s", got.Status, got.Reason) != text || got.ObservedGeneration != 3 || !got.LastTransitionTime.Time.Equal(statusTime()) {
+			t.Errorf("%s: condition %s is %+v, want %s", name, kind, got, text)
+			continue
+		}
+		messages += got.Message + "\n"
+	}
+	for _, word := range words {
+		if !strings.Contains(messages, word) {
+			t.Errorf("%s: no message has %q:\n%s", name, word, messages)
+		}
+	}
+}
+
+func TestStatusIsStable(t *testing.T) {
+	profile := profileOf("web", "web", time.Hour)
+	view := profileView{
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}),
+		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n")}, now: statusTime(),
+	}
+	profile.Status = profileStatus(&profile, view)
+	view.now = statusTime().Add(time.Hour)
+	if diff := cmp.Diff(profile.Status, profileStatus(&profile, view)); diff != "" {
+		t.Errorf("time alone changes the status:\n%s", diff)
+	}
+}
+
+func TestExamplesAreBounded(t *testing.T) {
+	profile := profileOf("web", "web", time.Hour)
+	view := profileView{profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}), now: statusTime()}
+	for i := range 60 {
+		view.vmis = append(view.vmis, vmiOn(fmt.Sprintf("vm-%02d", i), "web", "n"))
+	}
+	plan := planOf("n", true)
+	for i := range 59 {
+		name := fmt.Sprintf("vm-%02d", i)
+		plan.Spec.VMs = append(plan.Spec.VMs, planOf("n", true, name).Spec.VMs...)
+		applied(plan, 2, name, v1alpha1.LeverInForce, "Applied")
+	}
+	view.plans = map[string]*v1alpha1.NodePlan{"n": plan}
+	status := profileStatus(&profile, view)
+	if len(status.Examples) != maxExamples || status.Examples[0].Name != "vm-59" || status.VMsInForce != 59 {
+		t.Errorf("%d examples, the first %+v, %d in force", len(status.Examples), status.Examples[0], status.VMsInForce)
+	}
+}
