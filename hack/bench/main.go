@@ -17,6 +17,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
 )
@@ -51,6 +54,8 @@ func benchmarks() []benchmark {
 func main() {
 	only := flag.String("only", "", "measure only figures whose name starts so")
 	flag.Parse()
+	// The cluster's stand-ins would tell of every retry.
+	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *only, os.Stdout, environment{
 		source:   binaries.FromEnvironment(os.Getenv, os.Stderr),

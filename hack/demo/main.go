@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
 	"github.com/joulevirt/joulevirt/test/cluster/stack"
@@ -30,6 +33,8 @@ func main() {
 	keep := flag.Bool("keep", false, "leave everything running at the end until Ctrl-C")
 	simulated := flag.Int("simulated-nodes", 3, "nodes beside this machine that kwok simulates")
 	flag.Parse()
+	// The cluster's stand-ins would tell of every retry.
+	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Stdout, *simulated, *keep)
 	stop()

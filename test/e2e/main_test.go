@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
@@ -25,6 +28,8 @@ const startTimeout = 40 * time.Minute
 var world *stack.Stack
 
 func TestMain(m *testing.M) {
+	// The cluster's stand-ins would tell of every retry.
+	log.SetLogger(logr.Discard())
 	code, err := runSuite(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

@@ -83,7 +83,7 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 		"NODE_NAME": s.options.NodeName, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace,
 	})
 	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+s.StateDir,
-		"--rates-bind-address="+rates, "--advertise-address="+rates, "--health-bind-address="+health)
+		"--rates-bind-address="+rates, "--advertise-address="+rates, "--health-probe-bind-address="+health)
 	confined, err := withCapabilities(&daemonSet.Spec.Template.Spec, filepath.Join(s.programs, "agent"), args)
 	if err != nil {
 		return err
