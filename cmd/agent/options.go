@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -65,9 +67,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Empty: the pod's own account.")
 	flags.StringVar(&o.ratesAddress, "rates-bind-address", o.ratesAddress, "Address of /v1/rates and /metrics, which need a client certificate.")
 	flags.StringVar(&o.advertiseAddress, "advertise-address", "",
-		"host:port where the manager reaches --rates-bind-address. Empty: the environment's POD_IP with its port.")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address of /metrics without TLS. Empty: none.")
-	flags.StringVar(&o.healthAddress, "health-bind-address", o.healthAddress, "Address of /healthz and /readyz. Empty: none.")
+		"Host, or host:port, where the manager reaches --rates-bind-address. Empty: the environment's POD_IP.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address of /metrics for clients that the API server knows and lets read it, or 0 for none.")
+	flags.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of /healthz and /readyz. Empty: none.")
 	flags.StringVar(&o.tlsFiles.cert, "tls-cert-file", "",
 		"Certificate that the agent shows, with --tls-key-file and --client-ca-file. Empty: one that the manager signs.")
 	flags.StringVar(&o.tlsFiles.key, "tls-key-file", "", "Key of --tls-cert-file.")
@@ -83,11 +85,21 @@ func (o *options) complete(getenv func(string) string) {
 	if o.nodeName == "" {
 		o.nodeName = getenv("NODE_NAME")
 	}
-	if address := getenv("POD_IP"); o.advertiseAddress == "" && address != "" {
-		if _, port, err := net.SplitHostPort(o.ratesAddress); err == nil {
-			o.advertiseAddress = net.JoinHostPort(address, port)
-		}
+	if o.advertiseAddress == "" {
+		o.advertiseAddress = getenv("POD_IP")
 	}
+	_, port, err := net.SplitHostPort(o.ratesAddress)
+	if host := strings.Trim(o.advertiseAddress, "[]"); err == nil && isHost(host) {
+		o.advertiseAddress = net.JoinHostPort(host, port)
+	}
+}
+
+// isHost tells whether an address has no port yet.
+func isHost(address string) bool {
+	if _, err := netip.ParseAddr(address); err == nil {
+		return true
+	}
+	return address != "" && !strings.Contains(address, ":")
 }
 
 func (o *options) validate() error {
@@ -95,7 +107,7 @@ func (o *options) validate() error {
 		return errors.New("--node-name is required: the name of the Node that the agent runs on")
 	}
 	if _, _, err := net.SplitHostPort(o.advertiseAddress); err != nil {
-		return fmt.Errorf("--advertise-address %q must be host:port, or POD_IP must be set: %w", o.advertiseAddress, err)
+		return fmt.Errorf("--advertise-address %q must be a host or host:port, or POD_IP must be set: %w", o.advertiseAddress, err)
 	}
 	const least = 100 * time.Millisecond
 	if o.interval < least {

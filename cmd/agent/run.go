@@ -170,9 +170,8 @@ func serve(ctx context.Context, group *errgroup.Group, o *options, board *publis
 		}
 	}
 	listen(o.ratesAddress, settings, handlers.Secured())
-	listen(o.metricsAddress, nil, handlers.Metrics())
 	listen(o.healthAddress, nil, handlers.Health())
-	return nil
+	return serveMetrics(ctx, group, o, config, handlers.Metrics(), log.WithName("metrics"))
 }
 
 // newTLS takes the certificates from files, or has the manager sign one.

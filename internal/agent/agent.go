@@ -132,16 +132,27 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// round samples, follows the plan, and, when publishing, computes rates since
-// the last published round.
+// round samples, follows the plan, and publishes when asked to. Without a list
+// of the processes nothing is known, and nothing is done: the state that was
+// posted last grows old, which the probes tell.
 func (a *Agent) round(ctx context.Context, publishing bool) {
+	// Asked before the inventory: one that was read before the cluster's
+	// objects were known would make every VM look gone.
+	synced := a.opts.Cluster.Synced()
 	inventory, failure := a.opts.Cluster.Inventory(ctx)
 	round, err := a.sampler.Read(inventory)
-	failure = errors.Join(failure, err, a.follow(ctx, round))
-	a.logFailure(failure)
-	if !publishing {
-		return
+	failure = errors.Join(failure, err)
+	if round != nil {
+		failure = errors.Join(failure, a.follow(ctx, round, synced))
 	}
+	a.logFailure(failure)
+	if publishing && round != nil {
+		a.publish(round, synced, failure)
+	}
+}
+
+// publish posts the rates since the last published round.
+func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates := sample.Rates(a.opts.Node, a.previous, round)
 	a.addDomains(rates, round)
 	a.previous = round
@@ -149,6 +160,7 @@ func (a *Agent) round(ctx context.Context, publishing bool) {
 	if failure != nil {
 		a.state.RoundErrors++
 	}
+	a.state.Synced = synced
 	a.state.Rates, a.state.Unknown, a.state.RoundError = rates, round.Unknown, failure
 	a.state.Pinned, a.state.ManagerStale = a.actuator.Pinned(), a.stale
 	a.state.LibvirtAnswering, a.state.LibvirtFailing = a.opts.Libvirt.Health()
@@ -170,19 +182,21 @@ func (a *Agent) addDomains(rates *model.NodeRates, round *sample.Round) {
 // follow makes the affinities what the plan wants. Until the cluster's objects
 // are known nothing is, and what an earlier agent bound stays, unless that
 // lasts so long that the manager counts as stale.
-func (a *Agent) follow(ctx context.Context, round *sample.Round) error {
-	renewed, err := a.opts.Cluster.LeaseRenewed(ctx)
-	if err != nil && a.opts.Cluster.Synced() {
-		return err
-	}
-	a.noteStale(renewed)
-	if !a.opts.Cluster.Synced() {
+func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) error {
+	if !synced {
+		a.noteStale(time.Time{})
 		if !a.stale {
 			return nil
 		}
 		_, err := a.apply(round, orders{})
 		return err
 	}
+	renewed, err := a.opts.Cluster.LeaseRenewed(ctx)
+	if err != nil {
+		return err
+	}
+	a.noteStale(renewed)
+	a.assume(round)
 	plan, err := a.opts.Cluster.Plan(ctx)
 	if err != nil {
 		return err
@@ -220,19 +234,34 @@ func isStale(now, started, renewed time.Time, after time.Duration) bool {
 	return now.Sub(renewed) > after
 }
 
-func (a *Agent) apply(round *sample.Round, o orders) ([]affinity.Result, error) {
-	vms := make([]affinity.VM, 0, len(round.VMs))
+// assume looks, once, for what an earlier agent bound whose journal is lost.
+func (a *Agent) assume(round *sample.Round) {
+	if !a.journalLost {
+		return
+	}
+	a.journalLost = false
+	for _, thread := range a.actuator.Assume(affinityVMs(round)) {
+		a.opts.Log.Info("taken for bound by an earlier agent", "pid", thread.PID, "tid", thread.TID)
+	}
+}
+
+// affinityVMs are the VMs of a round as the actuator wants them.
+func affinityVMs(round *sample.Round) []affinity.VM {
+	vms := make([]affinity.VM, 0, len(round.VMs)+len(round.Unread))
 	for i := range round.VMs {
 		vm := &round.VMs[i]
-		vms = append(vms, affinity.VM{VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity.Threads(vm.Sample)})
+		vms = append(vms, affinity.VM{
+			VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity.Threads(vm.Sample), Unread: vm.CpusetErr != nil,
+		})
 	}
-	if a.journalLost && a.opts.Cluster.Synced() {
-		a.journalLost = false
-		for _, thread := range a.actuator.Assume(vms) {
-			a.opts.Log.Info("taken for bound by an earlier agent", "pid", thread.PID, "tid", thread.TID)
-		}
+	for _, vm := range round.Unread {
+		vms = append(vms, affinity.VM{VM: vm, Unread: true})
 	}
-	results, err := a.actuator.Apply(vms, o.pins)
+	return vms
+}
+
+func (a *Agent) apply(round *sample.Round, o orders) ([]affinity.Result, error) {
+	results, err := a.actuator.Apply(affinityVMs(round), o.pins)
 	for _, r := range results {
 		if r.Changed > 0 {
 			a.state.Writes += uint64(r.Changed)

@@ -12,9 +12,13 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// topologyInterval is how long a topology is taken for true: CPUs are seldom
-// taken off line.
-const topologyInterval = time.Minute
+const (
+	// topologyInterval is how long a topology is taken for true: CPUs are seldom
+	// taken off line.
+	topologyInterval = time.Minute
+	// powerInterval is the time that power is a mean over, at least.
+	powerInterval = 10 * time.Second
+)
 
 // Finder collects what a report is made of. It is used by one goroutine.
 type Finder struct {
@@ -52,11 +56,14 @@ func (f *Finder) Find() (Findings, bool) {
 	}
 	f.measure(now)
 	f.found.State = f.board.Latest()
-	return f.found, f.found.State != nil
+	return f.found, f.found.State != nil && f.found.State.Synced
 }
 
-// measure computes the power since the last call.
+// measure computes the power of the last interval, once that is over.
 func (f *Finder) measure(now time.Time) {
+	if now.Sub(f.zonesAt) < powerInterval {
+		return
+	}
 	zones, err := f.host.EnergyZones()
 	switch {
 	case errors.Is(err, host.ErrUnsupported) && f.found.Topology.Nested:

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// lookInterval is how often the reporter looks whether a report is due, and
-	// the shortest time between two writes.
-	lookInterval  = 10 * time.Second
-	firstInterval = time.Second
-	writeTimeout  = 10 * time.Second
+	// lookInterval is how often the reporter looks whether a report is due.
+	lookInterval = time.Second
+	// restInterval is the shortest time between two reports, or attempts at one.
+	restInterval = 10 * time.Second
+	writeTimeout = 10 * time.Second
 	// rewriteAfter is when a status is written again that the API server does
 	// not show although it took it.
 	rewriteAfter = 30 * time.Second
@@ -29,40 +29,54 @@ const (
 // RunReporter writes the NodeReport when it is due, until the context ends.
 // findings returns false while there is nothing to report.
 func RunReporter(ctx context.Context, w *Writer, c clock.WithTicker, findings func() (Findings, bool), log logr.Logger) error {
-	var written *v1alpha1.NodeReportStatus
-	known := false
-	interval := firstInterval
+	r := reporter{writer: w, clock: c}
 	for {
-		if f, ok := findings(); ok {
-			interval = lookInterval
-			var err error
-			if !known {
-				written, err = w.Previous(ctx)
-				known = err == nil
-			}
-			next := Report(f, written, c.Now())
-			if known && ReportDue(written, next) {
-				err = writeReport(ctx, w, next)
-				if err == nil {
-					written = &next
-				}
-			}
-			if err != nil && ctx.Err() == nil {
+		if f, ok := findings(); ok && c.Since(r.attempted) >= restInterval {
+			if err := r.report(ctx, f); err != nil && ctx.Err() == nil {
 				log.Error(err, "NodeReport not written: tried again soon")
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.After(interval):
+		case <-c.After(lookInterval):
 		}
 	}
 }
 
-func writeReport(ctx context.Context, w *Writer, status v1alpha1.NodeReportStatus) error {
+// reporter remembers the last report.
+type reporter struct {
+	writer    *Writer
+	clock     clock.PassiveClock
+	attempted time.Time
+	// known is true once the report of an earlier agent was asked for.
+	known   bool
+	written *v1alpha1.NodeReportStatus
+}
+
+// report writes the report if that is due.
+func (r *reporter) report(ctx context.Context, f Findings) error {
 	limited, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return w.Report(limited, status)
+	now := r.clock.Now()
+	if !r.known {
+		r.attempted = now
+		previous, err := r.writer.Previous(limited)
+		if err != nil {
+			return err
+		}
+		r.written, r.known = previous, true
+	}
+	next := Report(f, r.written, now)
+	if !ReportDue(r.written, next) {
+		return nil
+	}
+	r.attempted = now
+	if err := r.writer.Report(limited, next); err != nil {
+		return err
+	}
+	r.written = &next
+	return nil
 }
 
 // PlanStatuses writes the status of the NodePlan, the latest one that was

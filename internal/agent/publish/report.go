@@ -21,6 +21,8 @@ const (
 	// ReportInterval is after how long a report is written again without a
 	// change.
 	ReportInterval = 5 * time.Minute
+	// powerReportInterval is the shortest time between reports for power alone.
+	powerReportInterval = time.Minute
 	// maxReport is the size of a report's status as JSON, in bytes.
 	maxReport = 8 << 10
 	// maxMessage is the API's limit of a message, in bytes.
@@ -180,7 +182,7 @@ func ReportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStat
 	if previous == nil || previous.ReportedAt == nil || next.ReportedAt.Sub(previous.ReportedAt.Time) >= ReportInterval {
 		return true
 	}
-	if powerMoved(previous.Power.Watts, next.Power.Watts) {
+	if next.ReportedAt.Sub(previous.ReportedAt.Time) >= powerReportInterval && powerMoved(previous.Power.Watts, next.Power.Watts) {
 		return true
 	}
 	was, is := previous.DeepCopy(), next.DeepCopy()

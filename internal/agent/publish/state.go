@@ -11,6 +11,8 @@ import (
 // State is what the agent knows after a round. It is immutable.
 type State struct {
 	Rates *model.NodeRates
+	// Synced is false while the cluster's objects are not known, and so no VM.
+	Synced bool
 	// Unknown counts the processes that run a VM which is not known, by why.
 	Unknown map[discover.Verdict]int
 	// Pinned is the number of VMs of which a thread is bound.

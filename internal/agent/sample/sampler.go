@@ -31,6 +31,8 @@ type Round struct {
 	CPUs []host.CPUTimes
 	// VMs whose processes could be read.
 	VMs []VM
+	// Unread are VMs that run and whose processes could not be read.
+	Unread []discover.VM
 	// Unknown counts the processes that run a VM which is not known, by why.
 	Unknown map[discover.Verdict]int
 }
@@ -45,7 +47,8 @@ type Sampler struct {
 func New(h host.Host, c clock.PassiveClock) *Sampler { return &Sampler{host: h, clock: c} }
 
 // Read makes a Round. What fails for one VM fails for it alone: the Round is
-// valid also when an error is returned, which joins the failures.
+// valid also when an error is returned, which joins the failures. It is nil
+// when not even the processes could be listed.
 func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 	round := &Round{At: s.clock.Now()}
 	var failures []error
@@ -56,7 +59,7 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 	round.CPUs = cpus
 	processes, err := s.host.Processes()
 	if err != nil {
-		failures = append(failures, err)
+		return nil, errors.Join(append(failures, err)...)
 	}
 	vms, unknown := discover.All(processes, inventory)
 	round.Unknown = unknown
@@ -67,6 +70,7 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 		}
 		if err != nil {
 			failures = append(failures, fmt.Errorf("VM %s/%s: %w", vm.Namespace, vm.Name, err))
+			round.Unread = append(round.Unread, vm)
 			continue
 		}
 		round.VMs = append(round.VMs, one)

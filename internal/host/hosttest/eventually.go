@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-const (
-	patience = 20 * time.Second
-	interval = 5 * time.Millisecond
-)
+// Patience is how long a test waits for anything: a hundred times what it takes
+// on an idle machine.
+const Patience = 20 * time.Second
+
+const interval = 5 * time.Millisecond
 
 // Eventually waits until a condition holds, and fails the test when it does
 // not in time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(interval) {
+	for deadline := time.Now().Add(Patience); !holds(); time.Sleep(interval) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
+			t.Fatalf("waited %v for %s", Patience, what)
 		}
 	}
 }

@@ -25,11 +25,17 @@ type Pod struct {
 	dir string
 }
 
-// NewPod creates a pod's cgroups as the cgroupfs driver names them. They are
-// removed with the test, after the VMs that were started later than the pod.
+// NewPod creates the cgroups of a pod with a made-up UID.
 func NewPod(t testing.TB, cpus string) *Pod {
 	t.Helper()
-	uid := newUID()
+	return NewPodWithUID(t, newUID(), cpus)
+}
+
+// NewPodWithUID creates a pod's cgroups as the cgroupfs driver names them. They
+// are removed with the test, after the VMs that were started later than the
+// pod.
+func NewPodWithUID(t testing.TB, uid, cpus string) *Pod {
+	t.Helper()
 	base := filepath.Join(hierarchy(), "joulevirt-test-"+rand.Text())
 	names := []string{base, "kubepods", "burstable", "pod" + uid, strings.Repeat("c0", 32)}
 	pod := &Pod{t: t, UID: uid, dir: filepath.Join(names...)}

@@ -67,10 +67,14 @@ func (a *Actuator) Apply(vms []VM, plan map[string]Pins) ([]Result, error) {
 		if pins, planned := plan[vm.PodUID]; planned {
 			want = &pins
 		}
-		d := decide(vm, want, byProcess[vm.Process], a.memory(vm.Process), now)
-		tasks = append(tasks, &task{vm: vm, decision: d})
-		a.forgetEnded(byProcess[vm.Process], vm)
+		entries := byProcess[vm.Process]
 		delete(byProcess, vm.Process)
+		if vm.Unread {
+			tasks = append(tasks, &task{vm: vm, decision: decision{outcome: Failed, message: "the VM's process could not be read"}})
+			continue
+		}
+		tasks = append(tasks, &task{vm: vm, decision: decide(vm, want, entries, a.memory(vm.Process), now)})
+		a.forgetEnded(entries, vm)
 	}
 	known := len(tasks)
 	for process, entries := range byProcess {

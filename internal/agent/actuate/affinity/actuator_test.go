@@ -392,3 +392,18 @@ func TestJournalOfAProcessThatIsNoVMAnyMore(t *testing.T) {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
 }
+
+func TestAVMThatCannotBeReadIsLeftAsItIs(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(plan(t, "2", "3"), Applied)
+	vm := VM{VM: b.vm().VM, Unread: true}
+	results, err := b.actuator.Apply([]VM{vm}, plan(t, "2", "3"))
+	if err != nil || results[0].Outcome != Failed {
+		t.Errorf("outcome %s, error %v", results[0].Outcome, err)
+	}
+	b.want(101, "2")
+	b.wantOutcome(plan(t, "2", "3"), Applied)
+	if b.writes != 2 {
+		t.Errorf("%d writes, want the first two", b.writes)
+	}
+}

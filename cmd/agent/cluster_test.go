@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/watch"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+)
+
+const (
+	namespace = "joulevirt-system"
+	nodeName  = "node1"
+	// startTimeout includes a cold build of the control plane.
+	startTimeout = 20 * time.Minute
+)
+
+// scene is a node with one VM of two vCPUs, an API server, and the manager's
+// Lease. Only the process of the VM is made up.
+type scene struct {
+	*testing.T
+	cluster    *cluster.Cluster
+	client     client.Client
+	host       *linux.Host
+	pod        *hosttest.Pod
+	vm         *hosttest.VM
+	name       types.NamespacedName
+	vcpus      [2]host.TaskID
+	one, other units.CPUSet
+	args       []string
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{T: t}
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	var err error
+	s.cluster, err = cluster.Start(ctx, cluster.Options{
+		Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI,
+	})
+	s.must(err)
+	t.Cleanup(func() {
+		if err := s.cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.must(s.cluster.AddNode(ctx, cluster.RealNode{Name: nodeName}))
+	s.must(s.cluster.ApplyManifests(ctx, "../../config/default"))
+	scheme, err := watch.NewScheme()
+	s.must(err)
+	s.client, err = client.New(s.cluster.RESTConfig(), client.Options{Scheme: scheme})
+	s.must(err)
+	s.startVM(ctx)
+	s.renewLease(time.Now())
+	_, kubeconfig, err := s.cluster.ServiceAccountConfig(ctx, namespace, "joulevirt-agent", nodeName)
+	s.must(err)
+	var ports [2]int
+	for i := range ports {
+		ports[i], err = s.cluster.TakePort()
+		s.must(err)
+	}
+	s.args = []string{
+		"--node-name=" + nodeName, "--namespace=" + namespace, "--kubeconfig=" + kubeconfig,
+		"--state-dir=" + t.TempDir(), "--advertise-address=127.0.0.1",
+		fmt.Sprintf("--rates-bind-address=127.0.0.1:%d", ports[0]), fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[1]),
+	}
+	return s
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// startVM runs a VMI of the API server as a process in its pod's cgroup.
+func (s *scene) startVM(ctx context.Context) {
+	s.Helper()
+	names, err := s.cluster.SeedVMIs(ctx, cluster.Seed{Namespace: "shop", Prefix: "web", Count: 1, Nodes: []string{nodeName}})
+	s.must(err)
+	s.name = names[0]
+	var vmi kubevirtv1.VirtualMachineInstance
+	s.must(s.client.Get(ctx, s.name, &vmi))
+	var uid string
+	for pod := range vmi.Status.ActivePods {
+		uid = string(pod)
+	}
+	s.one, s.other = hosttest.TwoCPUs(s)
+	s.pod = hosttest.NewPodWithUID(s, uid, s.both().String())
+	s.vm = hosttest.StartVM(s, s.name.Namespace, s.name.Name)
+	s.vcpus = [2]host.TaskID{s.vm.Thread("CPU 0/TCG"), s.vm.Thread("CPU 1/TCG")}
+	s.pod.Add(s.vm)
+	s.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	s.must(err)
+	s.Cleanup(func() {
+		if err := s.host.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+func (s *scene) both() units.CPUSet { return s.one.Union(s.other) }
+
+// renewLease is the manager's sign of life.
+func (s *scene) renewLease(at time.Time) {
+	s.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: watch.ManagerLease}}
+	err := s.client.Get(s.Context(), client.ObjectKeyFromObject(lease), lease)
+	renewed := metav1.NewMicroTime(at)
+	lease.Spec.RenewTime = &renewed
+	if client.IgnoreNotFound(err) == nil && err != nil {
+		s.must(s.client.Create(s.Context(), lease))
+		return
+	}
+	s.must(err)
+	s.must(s.client.Update(s.Context(), lease))
+}
+
+// createPlan wants vCPU 0 on one CPU and vCPU 1 on the other.
+func (s *scene) createPlan() {
+	s.Helper()
+	var node corev1.Node
+	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: nodeName}, &node))
+	s.must(s.client.Create(s.Context(), &v1alpha1.NodePlan{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.UID,
+		}}},
+		Spec: v1alpha1.NodePlanSpec{
+			Policy: "test", Mode: v1alpha1.ModeEnforce, Revision: "r1", Apply: true, Reason: v1alpha1.ReasonPlanned,
+			VMs: []v1alpha1.VMPlan{{
+				VMReference: v1alpha1.VMReference{Namespace: s.name.Namespace, Name: s.name.Name, PodUID: types.UID(s.pod.UID)},
+				Affinity: &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{
+					{VCPU: 0, CPUs: s.one.String()}, {VCPU: 1, CPUs: s.other.String()},
+				}},
+			}},
+		},
+	}))
+}
+
+func (s *scene) deletePlan() {
+	s.Helper()
+	s.must(s.client.Delete(s.Context(), &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
+}
+
+// wantVCPUs waits until the kernel says that the vCPUs run where they should.
+func (s *scene) wantVCPUs(what string, cpus ...units.CPUSet) {
+	s.Helper()
+	hosttest.Eventually(s, what, func() bool {
+		for i, want := range cpus {
+			got, err := s.host.Affinity(s.vcpus[i])
+			s.must(err)
+			if !got.Equal(want) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// wantApplied waits for the plan's condition.
+func (s *scene) wantApplied(status metav1.ConditionStatus, reason string) *v1alpha1.NodePlan {
+	s.Helper()
+	plan := &v1alpha1.NodePlan{}
+	hosttest.Eventually(s, fmt.Sprintf("condition Applied %s %s", status, reason), func() bool {
+		s.must(s.client.Get(s.Context(), client.ObjectKey{Name: nodeName}, plan))
+		c := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
+		return c != nil && c.Status == status && c.Reason == reason && c.ObservedGeneration == plan.Generation
+	})
+	return plan
+}
+
+func TestAgentOnAClusterAndRealThreads(t *testing.T) {
+	s := newScene(t)
+	agent := startAgent(t, s.args...)
+
+	t.Log("the report comes, owned by its Node")
+	report := &v1alpha1.NodeReport{}
+	hosttest.Eventually(t, "the NodeReport", func() bool {
+		err := s.client.Get(t.Context(), client.ObjectKey{Name: nodeName}, report)
+		return err == nil && report.Status.VMs.Running == 1
+	})
+	if owners := report.OwnerReferences; len(owners) != 1 || owners[0].Kind != "Node" || owners[0].Name != nodeName {
+		t.Errorf("the report is owned by %v", owners)
+	}
+
+	t.Log("a plan is followed and read back")
+	s.createPlan()
+	s.wantVCPUs("the pins", s.one, s.other)
+	plan := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	if plan.Status.AppliedRevision != "r1" || plan.Status.VMsInForce != 1 ||
+		len(plan.Status.VMs) != 1 || len(plan.Status.VMs[0].VCPUs) != 2 {
+		t.Errorf("status of the plan: %+v", plan.Status)
+	}
+
+	t.Log("a killed agent's pins stay; the next one adopts them and still undoes them")
+	agent.kill()
+	s.wantVCPUs("the pins to stay", s.one, s.other)
+	agent = startAgent(t, s.args...)
+	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"revision":"r2"}}`))))
+	if plan = s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied); plan.Status.AppliedRevision != "r2" {
+		t.Errorf("revision applied: %s, want r2", plan.Status.AppliedRevision)
+	}
+	s.deletePlan()
+	s.wantVCPUs("the pins to go with the plan", s.both(), s.both())
+	s.pod.SetCPUs(s.one.String())
+	s.pod.SetCPUs(s.both().String())
+	s.wantVCPUs("the threads to follow their cpuset", s.both(), s.both())
+
+	t.Log("a manager that is gone means that everything is put back")
+	s.createPlan()
+	s.wantVCPUs("the pins", s.one, s.other)
+	s.renewLease(time.Now().Add(-time.Hour))
+	s.wantVCPUs("the pins to go with the Lease", s.both(), s.both())
+	s.wantApplied(metav1.ConditionFalse, "ManagerStale")
+	s.renewLease(time.Now())
+	s.wantVCPUs("the pins to come back", s.one, s.other)
+
+	t.Log("SIGTERM puts everything back")
+	agent.terminate()
+	s.wantVCPUs("the pins to go with the agent", s.both(), s.both())
+
+	t.Log("a plan that is not to be applied is undone")
+	agent = startAgent(t, s.args...)
+	s.wantVCPUs("the pins", s.one, s.other)
+	s.must(s.client.Get(t.Context(), client.ObjectKey{Name: nodeName}, plan))
+	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":false,"mode":"Recommend"}}`))))
+	s.wantVCPUs("the pins to go", s.both(), s.both())
+	s.wantApplied(metav1.ConditionFalse, v1alpha1.ReasonAwaitingApproval)
+
+	t.Log("agent restore needs no cluster")
+	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":true}}`))))
+	s.wantVCPUs("the pins", s.one, s.other)
+	agent.kill()
+	restorer := startAgent(t, "restore", s.args[3])
+	if err := restorer.cmd.Wait(); err != nil {
+		t.Errorf("agent restore: %v", err)
+	}
+	s.wantVCPUs("the pins to go", s.both(), s.both())
+}
