@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -72,7 +74,11 @@ func (g *guest) obey(verb string, args []string) error {
 		}
 		end := make(chan struct{})
 		g.ends[args[0]] = end
-		go runThread(args[0], cpus, verb == "spin", end)
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+			return err
+		}
+		go runThread(thread{name: args[0], cpus: cpus, spin: verb == "spin", ordered: now.Nano(), end: end})
 		return nil
 	case "end":
 		close(g.ends[args[0]])
@@ -82,18 +88,33 @@ func (g *guest) obey(verb string, args []string) error {
 	}
 }
 
+// thread is a thread to be started.
+type thread struct {
+	name    string
+	cpus    units.CPUSet
+	spin    bool
+	ordered int64 // when, in nanoseconds since boot
+	end     chan struct{}
+}
+
 // runThread is a thread of its own: locked and never unlocked, it ends with
 // the goroutine.
-func runThread(name string, cpus units.CPUSet, spin bool, end chan struct{}) {
+func runThread(t thread) {
 	runtime.LockOSThread()
-	buf := append([]byte(name), 0)
+	if start, err := ownStart(); err != nil || start < t.ordered/tick {
+		// The runtime had this one idle. It is kept, so that in the end a new one
+		// has to be created.
+		go runThread(t)
+		select {}
+	}
+	buf := append([]byte(t.name), 0)
 	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&buf[0])), 0, 0, 0); err != nil {
 		fmt.Println("failed:", err)
 		return
 	}
-	if !cpus.IsEmpty() {
+	if !t.cpus.IsEmpty() {
 		mask := unix.NewCPUSet(units.MaxCPUs)
-		for _, cpu := range cpus.CPUs() {
+		for _, cpu := range t.cpus.CPUs() {
 			mask.Set(cpu)
 		}
 		if err := unix.SchedSetaffinityDynamic(0, mask); err != nil {
@@ -102,12 +123,35 @@ func runThread(name string, cpus units.CPUSet, spin bool, end chan struct{}) {
 		}
 	}
 	fmt.Println("ok", unix.Gettid())
-	for spin {
+	for t.spin {
 		select {
-		case <-end:
+		case <-t.end:
 			return
 		default:
 		}
 	}
-	<-end
+	<-t.end
+}
+
+// tick is the unit of start times in /proc, in nanoseconds.
+const tick = 1_000_000_000 / host.TicksPerSecond
+
+// ownStart is when this thread was created, in ticks since boot.
+func ownStart() (int64, error) {
+	content, err := os.ReadFile("/proc/thread-self/stat")
+	if err != nil {
+		return 0, err
+	}
+	return startOf(string(content))
+}
+
+// startOf reads field 22 of a stat file; no comm here has a parenthesis.
+func startOf(stat string) (int64, error) {
+	_, rest, _ := strings.Cut(stat, ") ")
+	fields := strings.Fields(rest)
+	const start = 22 - 3 // the rest starts with field 3
+	if len(fields) <= start {
+		return 0, fmt.Errorf("stat %q has no start time", stat)
+	}
+	return strconv.ParseInt(fields[start], 10, 64)
 }

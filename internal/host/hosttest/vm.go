@@ -121,8 +121,6 @@ func (v *VM) End() {
 	_ = v.cmd.Wait()         // its status says that it was killed
 }
 
-// id reads the start time, which is field 22 of stat; the comm before it has
-// no parenthesis here.
 func (v *VM) id(tid int) host.TaskID {
 	v.t.Helper()
 	path := filepath.Join("/proc", strconv.Itoa(v.PID()), "task", strconv.Itoa(tid), "stat")
@@ -130,11 +128,9 @@ func (v *VM) id(tid int) host.TaskID {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(content), ") ")
-	fields := strings.Fields(rest)
-	start, err := strconv.ParseUint(fields[22-3], 10, 64)
+	start, err := startOf(string(content))
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	return host.TaskID{PID: v.PID(), TID: tid, Start: start}
+	return host.TaskID{PID: v.PID(), TID: tid, Start: uint64(start)}
 }
