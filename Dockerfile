@@ -15,7 +15,7 @@ COPY controllers controllers
 COPY internal internal
 COPY policies policies
 ARG VERSION=unknown
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agent
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/joulevirt/joulevirt/internal/version.version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agent
 
 FROM ${MANAGER_BASE} AS manager
 COPY --from=build /out/manager /manager

@@ -21,7 +21,7 @@ CONTROLLER_GEN = $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 GOLANGCI_LINT = $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOTESTSUM = $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 
-LDFLAGS = -s -w -X main.version=$(VERSION)
+LDFLAGS = -s -w -X github.com/joulevirt/joulevirt/internal/version.version=$(VERSION)
 
 ##@ General
 
