@@ -149,7 +149,7 @@ func (d *demo) unpin(ctx context.Context) error {
 
 // waitInForce waits until the agent says that its plan acts on so many VMs.
 func (d *demo) waitInForce(ctx context.Context, want int) error {
-	return d.stack.WaitFor(ctx, changeTimeout, fmt.Sprintf("the NodePlan acts on %d VMs", want), func(ctx context.Context) error {
+	err := d.stack.WaitFor(ctx, changeTimeout, fmt.Sprintf("the NodePlan acts on %d VMs", want), func(ctx context.Context) error {
 		got, err := d.stack.RunKubectl(ctx, "get", "nodeplan", nodeName, "-o",
 			`jsonpath={.status.vmsInForce}{" "}{.status.conditions[?(@.type=="Applied")].status}`)
 		if err != nil {
@@ -160,6 +160,11 @@ func (d *demo) waitInForce(ctx context.Context, want int) error {
 		}
 		return nil
 	})
+	if err != nil {
+		// The plan says why; what cannot be shown must not hide the error.
+		_ = d.kubectl(ctx, "get", "nodeplan", nodeName, "-o", "yaml")
+	}
+	return err
 }
 
 // tasksets shows where the threads of the VMs may run, as the kernel says.

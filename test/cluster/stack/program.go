@@ -26,9 +26,9 @@ type Program struct {
 	*proc.Process
 	// Health is the address of the program's probes, host:port.
 	Health string
-	// Rates is where an agent serves /v1/rates and /metrics, host:port.
+	// Rates is where an agent serves /v1/rates, host:port.
 	Rates string
-	// Metrics is where a manager serves /metrics, host:port.
+	// Metrics is where /metrics is served, host:port.
 	Metrics string
 }
 
@@ -79,11 +79,16 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	metrics, err := s.address()
+	if err != nil {
+		return err
+	}
 	args := arguments(&daemonSet.Spec.Template.Spec, map[string]string{
 		"NODE_NAME": s.options.NodeName, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace,
 	})
-	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+s.StateDir,
-		"--rates-bind-address="+rates, "--advertise-address="+rates, "--health-probe-bind-address="+health)
+	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+s.StateDir, "--sys-root=/sys",
+		"--rates-bind-address="+rates, "--advertise-address="+rates,
+		"--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
 	confined, err := withCapabilities(&daemonSet.Spec.Template.Spec, filepath.Join(s.programs, "agent"), args)
 	if err != nil {
 		return err
@@ -92,7 +97,7 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.agent = &Program{Process: process, Health: health, Rates: rates}
+	s.agent = &Program{Process: process, Health: health, Rates: rates, Metrics: metrics}
 	return s.agent.waitReady(ctx)
 }
 
@@ -119,13 +124,17 @@ func (s *Stack) TerminateAgent() (int, error) {
 }
 
 func (s *Stack) twoAddresses() (first, second string, err error) {
-	var ports [2]int
-	for i := range ports {
-		if ports[i], err = s.TakePort(); err != nil {
-			return "", "", err
-		}
+	if first, err = s.address(); err != nil {
+		return "", "", err
 	}
-	return fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1]), nil
+	second, err = s.address()
+	return first, second, err
+}
+
+// address is a free one of this machine, host:port.
+func (s *Stack) address() (string, error) {
+	port, err := s.TakePort()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
 // arguments are those of a pod's only container, with $(NAME) replaced as the
