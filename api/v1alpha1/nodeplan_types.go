@@ -153,10 +153,9 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
-	// vms of the node that a profile governs, those left alone too, each podUID
-	// once. The list has one writer and is written as a whole: atomic halves what
-	// the API server spends on it.
-	// +listType=atomic
+	// vms of the node that a profile governs, those left alone too.
+	// +listType=map
+	// +listMapKey=podUID
 	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	VMs []VMPlan `json:"vms,omitempty"`
