@@ -1,0 +1,144 @@
+package journal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func open(t *testing.T, dir, boot string) *Journal {
+	t.Helper()
+	j, err := Open(dir, boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+func entries() []Entry {
+	process := host.TaskID{PID: 100, TID: 100, Start: 7}
+	return []Entry{
+		{PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 101, Start: 8}, Ours: units.NewCPUSet(1), Since: 9},
+		{
+			PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 102, Start: 8},
+			Original: Original{CPUs: units.NewCPUSet(0, 1)}, Ours: units.NewCPUSet(2), Previous: units.NewCPUSet(3), Undone: true,
+		},
+	}
+}
+
+func TestWhatIsSavedIsLoaded(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, "boot-1")
+	if got, err := j.Load(); err != nil || got != nil {
+		t.Errorf("a new journal holds %v, %v", got, err)
+	}
+	if err := j.Save(entries()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := j.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(entries(), got, cmp.Comparer(Entry.Equal)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestAJournalOfAnEarlierBootIsEmpty(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, "boot-1")
+	if err := j.Save(entries()); err != nil {
+		t.Fatal(err)
+	}
+	j.Close()
+	if got, err := open(t, dir, "boot-2").Load(); err != nil || got != nil {
+		t.Errorf("holds %v, %v", got, err)
+	}
+}
+
+func TestACorruptJournalIsSetAside(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty":                 "",
+		"truncated":             `{"version":1,"bootID":"boot-1","entries":[{"podUID":"a","process":{"pid":100`,
+		"not JSON":              "\x00\x01\x02",
+		"another version":       `{"version":2}`,
+		"an original of no CPU": `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"","ours":"1"}]}`,
+		"a thread of init":      `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":1},"thread":{"pid":1,"tid":1},"original":"unrestricted","ours":"1"}]}`,
+		"no CPUs of ours":       `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":""}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, fileName), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j := open(t, dir, "boot-1")
+			for range 2 { // also a second start before anything was saved
+				if _, err := j.Load(); !errors.Is(err, ErrCorrupt) {
+					t.Fatalf("Load: %v, want ErrCorrupt", err)
+				}
+			}
+			aside, err := os.ReadFile(filepath.Join(dir, corruptName))
+			if err != nil || string(aside) != content {
+				t.Errorf("set aside: %q, %v", aside, err)
+			}
+			if err := j.Save(nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := j.Load(); err != nil {
+				t.Errorf("after a new journal: %v", err)
+			}
+		})
+	}
+}
+
+func TestAFailedSaveKeepsTheOldJournal(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, "boot-1")
+	if err := j.Save(entries()); err != nil {
+		t.Fatal(err)
+	}
+	// A folder in the way of the next file makes writing fail, for root too.
+	if err := os.Mkdir(filepath.Join(dir, fileName+".next"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Save(nil); err == nil {
+		t.Fatal("Save succeeded")
+	}
+	if got, err := j.Load(); err != nil || len(got) != 2 {
+		t.Errorf("holds %v, %v; want the old entries", got, err)
+	}
+}
+
+func TestOneProcessAtATime(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, dir, "boot-1")
+	if _, err := Open(dir, "boot-1"); !errors.Is(err, ErrInUse) {
+		t.Errorf("second Open: %v, want ErrInUse", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir, "boot-1")
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"version":1,"bootID":"b","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0-3","ours":"1"}]}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		doc, err := parse(content)
+		if err != nil {
+			return
+		}
+		for _, e := range doc.Entries {
+			if e.Thread.TID <= 1 || e.Ours.IsEmpty() {
+				t.Errorf("entry %+v accepted", e)
+			}
+		}
+	})
+}
