@@ -37,6 +37,7 @@ func Pull() controllers.PullOptions {
 // StartManager starts the controllers and returns when their caches are filled.
 // The configuration says as whom they act.
 func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, pull controllers.PullOptions, log logr.Logger) (*Manager, error) {
+	ctrl.SetLogger(log) // or the controller runtime complains on standard error
 	scheme, err := controllers.NewScheme()
 	if err != nil {
 		return nil, err
