@@ -1,0 +1,220 @@
+package sample
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func start() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func thread(tid int, name string, run, wait time.Duration, switches uint64) host.ThreadSample {
+	return host.ThreadSample{
+		Thread: host.Thread{ID: host.TaskID{PID: 100, TID: tid, Start: 1}, Name: name},
+		Run:    run, Wait: wait, Switches: switches, CPUs: units.NewCPUSet(0, 1),
+	}
+}
+
+func round(at time.Duration, taps []host.TapSample, threads ...host.ThreadSample) *Round {
+	return &Round{At: start().Add(at), VMs: []VM{{
+		VM: discover.VM{Process: host.TaskID{PID: 100, TID: 100, Start: 1}, PodUID: "p", Namespace: "shop", Name: "web"},
+		At: start().Add(at), Cpuset: units.NewCPUSet(0, 1),
+		Sample: host.ProcessSample{Threads: threads, Taps: taps},
+	}}}
+}
+
+func TestRates(t *testing.T) {
+	tap := func(bytes, packets, drops uint64) []host.TapSample {
+		return []host.TapSample{{
+			Name: "tap0", ToVM: host.TrafficCounters{Bytes: bytes, Packets: packets, Drops: drops},
+			FromVM: host.TrafficCounters{Bytes: 2 * bytes, Packets: 2 * packets},
+		}}
+	}
+	before := round(0, tap(1000, 10, 1),
+		thread(100, "qemu-kvm", 0, 0, 0), thread(101, "CPU 1/KVM", time.Second, 0, 10), thread(102, "CPU 0/KVM", 0, 0, 0),
+		thread(103, "IO iothread1", 0, 0, 0), thread(104, "vhost-100", 0, 0, 0), thread(105, "worker", 0, 0, 0))
+	after := round(2*time.Second, tap(3000, 30, 5),
+		thread(100, "qemu-kvm", 200*time.Millisecond, 0, 2), thread(101, "CPU 1/KVM", 2*time.Second, 500*time.Millisecond, 110),
+		thread(102, "CPU 0/KVM", 1500*time.Millisecond, 0, 4), thread(103, "IO iothread1", 100*time.Millisecond, 0, 0),
+		thread(104, "vhost-100", 300*time.Millisecond, 0, 0), thread(105, "worker", 400*time.Millisecond, 0, 0))
+	got := Rates("node1", before, after)
+	both := units.NewCPUSet(0, 1)
+	want := &model.NodeRates{
+		Node: "node1", Time: start().Add(2 * time.Second), IntervalSeconds: 2, CPUs: []model.CPURates{},
+		VMs: []model.VMRates{{
+			PodUID: "p", Namespace: "shop", Name: "web", AllowedCPUs: both,
+			VCPUs: []model.VCPURates{
+				{Index: 0, CPUs: both, ThreadRates: model.ThreadRates{RunCores: 0.75, SwitchesPerSecond: 2}},
+				{Index: 1, CPUs: both, ThreadRates: model.ThreadRates{RunCores: 0.5, WaitCores: 0.25, SwitchesPerSecond: 50}},
+			},
+			Emulator:  model.ThreadRates{RunCores: 0.1, SwitchesPerSecond: 1},
+			IOThreads: model.ThreadRates{RunCores: 0.05},
+			Vhost:     model.ThreadRates{RunCores: 0.15},
+			Other:     model.ThreadRates{RunCores: 0.2},
+			Taps: []model.TapRates{{
+				Name:   "tap0",
+				ToVM:   model.TrafficRates{BitsPerSecond: 8000, PacketsPerSecond: 10, DropsPerSecond: 2},
+				FromVM: model.TrafficRates{BitsPerSecond: 16000, PacketsPerSecond: 20},
+			}},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What came, went, or started over has no rate, and never an absurd one.
+func TestNoAbsurdRates(t *testing.T) {
+	huge := thread(101, "CPU 0/KVM", time.Hour, time.Hour, 1<<60)
+	bigTap := []host.TapSample{{Name: "tap0", ToVM: host.TrafficCounters{Bytes: 1 << 62, Packets: 1 << 50}}}
+	reborn := huge
+	reborn.ID.Start = 99
+	for name, test := range map[string]struct {
+		before, after *Round
+		want          units.Cores
+	}{
+		"the first round":             {nil, round(0, bigTap, huge), 0},
+		"a new thread":                {round(0, nil), round(time.Second, bigTap, huge), 0},
+		"a thread with an old number": {round(0, bigTap, huge), round(time.Second, bigTap, reborn), 0},
+		"a vanished thread":           {round(0, bigTap, huge), round(time.Second, bigTap), 0},
+		"counters that went down":     {round(0, bigTap, huge), round(time.Second, nil, thread(101, "CPU 0/KVM", 1, 1, 1)), 0},
+		"a clock that stands still":   {round(0, nil, thread(101, "CPU 0/KVM", 0, 0, 0)), round(0, bigTap, huge), 0},
+		"a clock that went back":      {round(time.Second, nil, thread(101, "CPU 0/KVM", 0, 0, 0)), round(0, bigTap, huge), 0},
+		"two rounds at once":          {round(0, nil, thread(101, "CPU 0/KVM", 0, 0, 0)), round(time.Millisecond, bigTap, huge), 0},
+		"time that is booked late":    {round(0, nil, thread(101, "CPU 0/KVM", 0, 0, 0)), round(time.Second, nil, thread(101, "CPU 0/KVM", time.Minute, 0, 0)), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rates := Rates("n", test.before, test.after)
+			vm := &rates.VMs[0]
+			if vm.Busy() != test.want {
+				t.Errorf("busy %v, want %v", vm.Busy(), test.want)
+			}
+			for _, v := range vm.VCPUs {
+				if v.WaitCores < 0 || v.WaitCores > 1 || v.SwitchesPerSecond != 0 {
+					t.Errorf("vCPU %+v", v)
+				}
+			}
+			for _, tap := range vm.Taps {
+				if tap.ToVM != (model.TrafficRates{}) {
+					t.Errorf("tap %+v", tap)
+				}
+			}
+			if rates.IntervalSeconds < 0 || math.IsNaN(rates.IntervalSeconds) {
+				t.Errorf("interval %v", rates.IntervalSeconds)
+			}
+		})
+	}
+}
+
+func TestTwoThreadsWithOneVCPUsName(t *testing.T) {
+	r := Rates("n", nil, round(0, nil, thread(101, "CPU 0/KVM", 0, 0, 0), thread(102, "CPU 0/KVM", 0, 0, 0)))
+	if n := len(r.VMs[0].VCPUs); n != 1 {
+		t.Errorf("%d vCPUs, want 1", n)
+	}
+}
+
+func TestCPURates(t *testing.T) {
+	cpu := func(n int, busy, steal time.Duration) host.CPUTimes {
+		return host.CPUTimes{CPU: n, Busy: busy, Steal: steal}
+	}
+	got := Rates("n",
+		&Round{At: start(), CPUs: []host.CPUTimes{cpu(0, 0, 0), cpu(1, 0, 0)}},
+		&Round{At: start().Add(time.Second), CPUs: []host.CPUTimes{cpu(0, 250*time.Millisecond, 100*time.Millisecond), cpu(2, time.Hour, 0)}})
+	want := []model.CPURates{{CPU: 0, BusyCores: 0.25, StealCores: 0.1}, {CPU: 2}}
+	if diff := cmp.Diff(want, got.CPUs); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestWatts(t *testing.T) {
+	zone := func(name string, uj uint64) host.EnergyZone {
+		return host.EnergyZone{Name: name, Microjoules: uj, Range: 1000e6}
+	}
+	for name, test := range map[string]struct {
+		before, after []host.EnergyZone
+		want          units.Watts
+		known         bool
+	}{
+		"packages, not their parts": {
+			[]host.EnergyZone{zone("package-0", 0), zone("core", 0), zone("package-1", 0), zone("dram", 0)},
+			[]host.EnergyZone{zone("package-0", 40e6), zone("core", 30e6), zone("package-1", 60e6), zone("dram", 5e6)}, 50, true,
+		},
+		"the platform": {
+			[]host.EnergyZone{zone("package-0", 0), zone("psys", 0)},
+			[]host.EnergyZone{zone("package-0", 40e6), zone("psys", 100e6)}, 50, true,
+		},
+		"a counter that started over": {[]host.EnergyZone{zone("package-0", 990e6)}, []host.EnergyZone{zone("package-0", 10e6)}, 10, true},
+		"a counter that came":         {nil, []host.EnergyZone{zone("package-0", 10e6)}, 0, false},
+		"no package":                  {[]host.EnergyZone{zone("dram", 0)}, []host.EnergyZone{zone("dram", 10e6)}, 0, false},
+	} {
+		got, known := Watts(test.before, test.after, 2*time.Second)
+		if got != test.want || known != test.known {
+			t.Errorf("%s: %v, %v; want %v, %v", name, got, known, test.want, test.known)
+		}
+	}
+}
+
+// node is a host with one VM whose parts can fail.
+type node struct {
+	host.Host
+	listErr, sampleErr, cpusetErr error
+}
+
+func (n *node) CPUTimes() ([]host.CPUTimes, error) { return nil, nil }
+
+func (n *node) Processes() ([]host.Process, error) {
+	return []host.Process{{
+		ID: host.TaskID{PID: 100, TID: 100, Start: 1}, Args: []string{"q", "-name", "guest=shop_web"},
+		Cgroups: "0::/kubepods/pod0f9a3c52-7d1e-4b7a-9c55-0123456789ab/x\n",
+	}}, n.listErr
+}
+
+func (n *node) Sample(host.TaskID) (host.ProcessSample, error) {
+	return host.ProcessSample{}, n.sampleErr
+}
+
+func (n *node) Cpuset(host.TaskID) (units.CPUSet, error) { return units.CPUSet{}, n.cpusetErr }
+
+// stopped is a clock that stands still.
+type stopped struct{}
+
+func (stopped) Now() time.Time                  { return start() }
+func (stopped) Since(t time.Time) time.Duration { return start().Sub(t) }
+
+func TestReadKeepsFailuresApart(t *testing.T) {
+	const uid = "0f9a3c52-7d1e-4b7a-9c55-0123456789ab"
+	inventory := &discover.Inventory{
+		Pods: map[string]discover.Pod{uid: {UID: uid, Namespace: "shop", CreatedBy: "v"}},
+		VMIs: map[string]discover.VMI{"v": {UID: "v", Namespace: "shop", Name: "web"}},
+	}
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		node           node
+		vms, unread    int
+		fails, noRound bool
+	}{
+		"all is well":                    {node: node{}, vms: 1},
+		"the VM ended":                   {node: node{sampleErr: host.ErrGone}},
+		"the VM cannot be read":          {node: node{sampleErr: broken}, unread: 1, fails: true},
+		"its cpuset cannot be read":      {node: node{cpusetErr: broken}, vms: 1},
+		"the processes cannot be listed": {node: node{listErr: broken}, fails: true, noRound: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			round, err := New(&test.node, stopped{}).Read(inventory)
+			if (err != nil) != test.fails || (round == nil) != test.noRound {
+				t.Fatalf("round %+v, %v", round, err)
+			}
+			if round != nil && (len(round.VMs) != test.vms || len(round.Unread) != test.unread) {
+				t.Errorf("%d VMs and %d unread, want %d and %d", len(round.VMs), len(round.Unread), test.vms, test.unread)
+			}
+		})
+	}
+}

@@ -1,0 +1,304 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// tree is a made-up node.
+type tree struct {
+	t   *testing.T
+	dir string
+}
+
+func newTree(t *testing.T) *tree {
+	tr := &tree{t: t, dir: t.TempDir()}
+	for _, dir := range []string{"proc", "sys/fs/cgroup"} {
+		if err := os.MkdirAll(filepath.Join(tr.dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tr
+}
+
+func (tr *tree) write(name, content string) {
+	tr.t.Helper()
+	path := filepath.Join(tr.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		tr.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+func (tr *tree) link(target, name string) {
+	tr.t.Helper()
+	path := filepath.Join(tr.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		tr.t.Fatal(err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+// process is a QEMU with one thread besides the main one.
+func (tr *tree) process(pid int, comm, cgroups string) host.TaskID {
+	base := fmt.Sprintf("proc/%d/", pid)
+	stat := func(tid int, comm string) string { return fmt.Sprintf("%d (%s)%s", tid, comm, stat22) }
+	tr.write(base+"stat", stat(pid, comm))
+	tr.write(base+"cmdline", "/usr/bin/qemu-kvm\x00-name\x00guest=shop_web\x00")
+	tr.write(base+"cgroup", cgroups)
+	tr.write(base+"net/dev", netDev)
+	for tid, name := range map[int]string{pid: comm, pid + 1: "CPU 0/KVM"} {
+		tr.write(fmt.Sprintf("%stask/%d/stat", base, tid), stat(tid, name))
+		tr.write(fmt.Sprintf("%stask/%d/schedstat", base, tid), "10 20 30\n")
+	}
+	return host.TaskID{PID: pid, TID: pid, Start: 4711}
+}
+
+func (tr *tree) host() *Host {
+	tr.t.Helper()
+	h, err := New(Options{ProcRoot: filepath.Join(tr.dir, "proc"), SysRoot: filepath.Join(tr.dir, "sys")})
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	tr.t.Cleanup(func() { h.Close() })
+	return h
+}
+
+func TestTopology(t *testing.T) {
+	tr := newTree(t)
+	const cpu = "sys/devices/system/cpu/"
+	tr.write(cpu+"online", "0-3,8-9\n")
+	tr.write(cpu+"isolated", "3\n")
+	for n, siblings := range map[int]string{0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3", 8: "8-9", 9: "8-9"} {
+		at := fmt.Sprintf("%scpu%d/", cpu, n)
+		tr.write(at+"topology/core_cpus_list", siblings+"\n")
+		tr.write(at+"topology/physical_package_id", fmt.Sprint(n/8)+"\n")
+		tr.write(at+"cache/index0/level", "1\n")
+		tr.write(at+"cache/index0/shared_cpu_list", siblings+"\n")
+		if n < 8 { // the other package's kernel does not know its caches
+			tr.write(at+"cache/index3/level", "3\n")
+			tr.write(at+"cache/index3/shared_cpu_list", "0-3\n")
+		}
+	}
+	tr.write("sys/devices/system/node/node0/cpulist", "0-3\n")
+	tr.write("sys/devices/system/node/node1/cpulist", "8-9\n")
+	tr.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Testor 3000\nflags\t\t: fpu hypervisor\n\n")
+	got, err := tr.host().Topology()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := model.Topology{
+		Cores: []model.Core{
+			{CPUs: units.NewCPUSet(0, 2)},
+			{CPUs: units.NewCPUSet(1, 3)},
+			{CPUs: units.NewCPUSet(8, 9), Package: 1, NUMANode: 1, LLC: 1},
+		},
+		Isolated: units.NewCPUSet(3), Nested: true, CPUModel: "Testor 3000",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestCpuset(t *testing.T) {
+	for name, test := range map[string]struct {
+		cgroups string
+		files   map[string]string
+		want    string
+		fails   bool
+	}{
+		"version 2": {
+			cgroups: "0::/kubepods/podx/c\n",
+			files:   map[string]string{"cgroup.controllers": "cpuset", "kubepods/podx/c/cpuset.cpus.effective": "2-3\n"},
+			want:    "2-3",
+		},
+		"version 2, the controller is on further up": {
+			cgroups: "0::/kubepods/podx/c\n",
+			files: map[string]string{
+				"cgroup.controllers": "cpuset", "kubepods/podx/c/cgroup.procs": "", "kubepods/cpuset.cpus.effective": "0-1\n",
+				"cpuset.cpus.effective": "0-7\n",
+			},
+			want: "0-1",
+		},
+		"version 1": {
+			cgroups: "4:memory:/other\n3:cpuset:/kubepods/podx/c\n0::/\n",
+			files:   map[string]string{"cpuset/kubepods/podx/c/cpuset.effective_cpus": "5\n"},
+			want:    "5",
+		},
+		"version 1, several controllers in one hierarchy": {
+			cgroups: "3:cpu,cpuset:/a\n",
+			files:   map[string]string{"cpuset/a/cpuset.effective_cpus": "6\n"},
+			want:    "6",
+		},
+		"an own cgroup namespace": {
+			cgroups: "0::/../podx/c\n",
+			files: map[string]string{
+				"cgroup.controllers":                    "cpuset",
+				"kubepods/agent/cgroup.procs":           fmt.Sprintf("1\n%d\n", os.Getpid()),
+				"kubepods/podx/c/cpuset.cpus.effective": "4\n",
+			},
+			want: "4",
+		},
+		"an own cgroup that is not to be found": {
+			cgroups: "0::/../podx/c\n", files: map[string]string{"cgroup.controllers": "cpuset"}, fails: true,
+		},
+		"a path out of the root": {
+			cgroups: "0::/a/../../../../../etc\n", files: map[string]string{"cgroup.controllers": "cpuset"}, fails: true,
+		},
+		"no cpuset":    {cgroups: "4:memory:/other\n", fails: true},
+		"not a cgroup": {cgroups: "nonsense", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t)
+			for file, content := range test.files {
+				tr.write("sys/fs/cgroup/"+file, content)
+			}
+			id := tr.process(100, "qemu-kvm", test.cgroups)
+			got, err := tr.host().Cpuset(id)
+			if (err != nil) != test.fails || got.String() != test.want {
+				t.Errorf("cpuset %q, %v; want %q, failing %v", got, err, test.want, test.fails)
+			}
+		})
+	}
+}
+
+func TestProcessesOfATree(t *testing.T) {
+	tr := newTree(t)
+	tr.write("proc/meminfo", "")
+	tr.process(10, "virtqemud", "0::/\n")
+	id := tr.process(20, "qemu-kvm", "0::/x\n")
+	tr.write("proc/30/stat", "30 (qemu-kvm) cut")
+	tr.write("proc/99999999999999999999/stat", "")
+	h := tr.host()
+	processes := mustProcesses(t, h)
+	want := []host.Process{{ID: id, Args: []string{"/usr/bin/qemu-kvm", "-name", "guest=shop_web"}, Cgroups: "0::/x\n"}}
+	if diff := cmp.Diff(want, processes); diff != "" {
+		t.Fatalf("-want +got:\n%s", diff)
+	}
+	sample, err := h.Sample(id)
+	if err != nil || len(sample.Threads) != 2 || len(sample.Taps) != 2 {
+		t.Errorf("sample %+v, %v; want two threads and two taps", sample, err)
+	}
+	t.Run("a process that becomes a VM's later", func(t *testing.T) {
+		tr.process(10, "qemu-kvm", "0::/y\n") // libvirt's child after exec
+		if n := len(mustProcesses(t, h)); n != 2 {
+			t.Errorf("%d processes, want 2", n)
+		}
+	})
+	t.Run("a pod without a network namespace to read", func(t *testing.T) {
+		if err := os.Remove(filepath.Join(tr.dir, "proc/20/net/dev")); err != nil {
+			t.Fatal(err)
+		}
+		sample, err := h.Sample(id)
+		if err != nil || sample.TapsErr == nil || len(sample.Threads) != 2 {
+			t.Errorf("sample %+v, %v; want threads, and taps with an error", sample, err)
+		}
+	})
+}
+
+func TestEnergyZones(t *testing.T) {
+	tr := newTree(t)
+	if _, err := tr.host().EnergyZones(); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("a node without counters: %v, want ErrUnsupported", err)
+	}
+	for zone, name := range map[string]string{"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"} {
+		at := "sys/class/powercap/" + zone + "/"
+		tr.write(at+"name", name+"\n")
+		tr.write(at+"energy_uj", "1234\n")
+		tr.write(at+"max_energy_range_uj", "9999\n")
+	}
+	got, err := tr.host().EnergyZones()
+	if err != nil || len(got) != 2 || got[0].Microjoules != 1234 || got[0].Range != 9999 {
+		t.Errorf("zones %+v, %v", got, err)
+	}
+}
+
+func TestDialUnixStaysInThePod(t *testing.T) {
+	tr := newTree(t)
+	listen := func(name string) net.Listener {
+		path := filepath.Join(tr.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	id := tr.process(20, "qemu-kvm", "0::/x\n")
+	tr.link(filepath.Join(tr.dir, "pod"), "proc/20/root")
+	listen("host.sock")
+	listen("pod/run/libvirt/sock")
+	tr.link("../run", "pod/var/run")
+	tr.link(filepath.Join(tr.dir, "host.sock"), "pod/absolute")
+	tr.link("../../../../../../../../.."+filepath.Join(tr.dir, "host.sock"), "pod/relative")
+	tr.link("/run/libvirt", "pod/folder")
+	tr.link("/proc/self/fd/0", "pod/magic")
+	tr.write("pod/file", "")
+	h := tr.host()
+	for path, reachable := range map[string]bool{
+		"/run/libvirt/sock":                true,
+		"/var/run/libvirt/sock":            true,
+		"/folder/sock":                     true, // absolute, within the pod
+		"/absolute":                        false,
+		"/relative":                        false,
+		"/magic":                           false,
+		"/file":                            false,
+		"/missing":                         false,
+		"/../host.sock":                    false,
+		filepath.Join(tr.dir, "host.sock"): false,
+	} {
+		conn, err := h.DialUnix(t.Context(), id, path)
+		if (err == nil) != reachable {
+			t.Errorf("%s: %v, want reachable %v", path, err, reachable)
+		}
+		if err == nil {
+			conn.Close()
+		}
+	}
+	id.Start++
+	if _, err := h.DialUnix(t.Context(), id, "/run/libvirt/sock"); !isGone(err) {
+		t.Errorf("by a reused number: %v, want ErrGone", err)
+	}
+}
+
+func TestFacts(t *testing.T) {
+	facts, err := realHost(t).Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if facts.BootID == "" || facts.Kernel == "" {
+		t.Errorf("facts %+v", facts)
+	}
+	for _, c := range facts.Capabilities {
+		if c.Available == (c.Message != "") {
+			t.Errorf("capability %+v: what is missing is to be said, and only that", c)
+		}
+	}
+}
+
+func TestVhostThreads(t *testing.T) {
+	for release, want := range map[string]bool{
+		"6.4.0": true, "6.18.44-fc": true, "7.0": true, "6.3.9": false, "5.15.0-1-amd64": false, "x": false,
+	} {
+		if err := vhostThreads(release); (err == nil) != want {
+			t.Errorf("%s: %v, want %v", release, err, want)
+		}
+	}
+}
