@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -108,6 +109,7 @@ type scene struct {
 
 func newScene(t *testing.T, name string, nodes int) *scene {
 	t.Helper()
+	name += "-" + rand.String(5) // so that a test can run several times
 	s := &scene{T: t, name: name}
 	s.must(suite.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	names, err := suite.cluster.AddSimulatedNodes(t.Context(), nodes, cluster.SimulatedNodes{Prefix: name, Labels: map[string]string{"scene": name}})
