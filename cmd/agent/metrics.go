@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"net/http"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -18,7 +17,7 @@ import (
 // serveMetrics serves /metrics to whoever the API server says may read them,
 // as the manager does. The certificate is self-signed: it keeps listeners out,
 // and the token tells who asks.
-func serveMetrics(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, handler http.Handler, log logr.Logger) error {
+func serveMetrics(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, handlers *publish.Handlers, log logr.Logger) error {
 	if o.metricsAddress == "" || o.metricsAddress == "0" {
 		return nil
 	}
@@ -30,7 +29,7 @@ func serveMetrics(ctx context.Context, group *errgroup.Group, o *options, config
 	if err != nil {
 		return fmt.Errorf("guard /metrics: %w", err)
 	}
-	guarded, err := authorize(log, handler)
+	guarded, err := authorize(log, handlers.Metrics())
 	if err != nil {
 		return fmt.Errorf("guard /metrics: %w", err)
 	}
@@ -43,6 +42,6 @@ func serveMetrics(ctx context.Context, group *errgroup.Group, o *options, config
 		return fmt.Errorf("certificate of /metrics: %w", err)
 	}
 	settings := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
-	group.Go(func() error { return publish.Serve(ctx, o.metricsAddress, settings, guarded) })
+	group.Go(func() error { return handlers.Serve(ctx, o.metricsAddress, settings, guarded) })
 	return nil
 }

@@ -166,12 +166,12 @@ func serve(ctx context.Context, group *errgroup.Group, o *options, board *publis
 	}
 	listen := func(address string, settings *tls.Config, handler http.Handler) {
 		if address != "" {
-			group.Go(func() error { return publish.Serve(ctx, address, settings, handler) })
+			group.Go(func() error { return handlers.Serve(ctx, address, settings, handler) })
 		}
 	}
 	listen(o.ratesAddress, settings, handlers.Secured())
 	listen(o.healthAddress, nil, handlers.Health())
-	return serveMetrics(ctx, group, o, config, handlers.Metrics(), log.WithName("metrics"))
+	return serveMetrics(ctx, group, o, config, handlers, log.WithName("metrics"))
 }
 
 // newTLS takes the certificates from files, or has the manager sign one.

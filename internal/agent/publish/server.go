@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -102,20 +103,22 @@ func (h *Handlers) fresh(w http.ResponseWriter, _ *http.Request) {
 
 // Serve serves a handler on an address until the context ends. settings nil:
 // without TLS.
-func Serve(ctx context.Context, address string, settings *tls.Config, handler http.Handler) error {
+func (h *Handlers) Serve(ctx context.Context, address string, settings *tls.Config, handler http.Handler) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", address, err)
 	}
-	return serveOn(ctx, listener, settings, handler)
+	return h.serveOn(ctx, listener, settings, handler)
 }
 
-func serveOn(ctx context.Context, listener net.Listener, settings *tls.Config, handler http.Handler) error {
+func (h *Handlers) serveOn(ctx context.Context, listener net.Listener, settings *tls.Config, handler http.Handler) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		// Handshakes that fail are the clients' business.
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(h.log), slog.LevelDebug),
 	}
 	if settings != nil {
 		listener = tls.NewListener(listener, settings)

@@ -1,0 +1,319 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/publish"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func TestMain(m *testing.M) { hosttest.Main(m) }
+
+// cluster says what a test wants, and takes the statuses.
+type cluster struct {
+	changes chan struct{}
+
+	mu        sync.Mutex
+	synced    bool
+	inventory discover.Inventory
+	listed    func() // called by Inventory after it has its answer
+	plan      *v1alpha1.NodePlan
+	renewed   time.Time
+	status    v1alpha1.NodePlanStatus
+}
+
+func (c *cluster) Synced() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.synced
+}
+
+func (c *cluster) Changes() <-chan struct{} { return c.changes }
+
+func (c *cluster) Inventory(context.Context) (*discover.Inventory, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	inventory := c.inventory
+	if c.listed != nil {
+		c.listed()
+	}
+	return &inventory, nil
+}
+
+func (c *cluster) Plan(context.Context) (*v1alpha1.NodePlan, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.plan, nil
+}
+
+func (c *cluster) LeaseRenewed(context.Context) (time.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.renewed, nil
+}
+
+func (c *cluster) Offer(_ *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status = status
+}
+
+// change makes a change that the cluster would signal.
+func (c *cluster) change(do func()) {
+	c.mu.Lock()
+	do()
+	c.mu.Unlock()
+	select {
+	case c.changes <- struct{}{}:
+	default:
+	}
+}
+
+type noLibvirt struct{}
+
+func (noLibvirt) Offer([]discover.VM)                  {}
+func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
+func (noLibvirt) Health() (int, int)                   { return 0, 0 }
+
+// bench is an agent on a real VM's process, without a cluster.
+type bench struct {
+	*testing.T
+	cluster    *cluster
+	board      *publish.Board
+	host       *linux.Host
+	dir        string
+	pod        *hosttest.Pod
+	vcpu       host.TaskID
+	one, other units.CPUSet
+	staleAfter time.Duration
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{T: t, dir: t.TempDir(), board: &publish.Board{}, staleAfter: time.Hour}
+	b.one, b.other = hosttest.TwoCPUs(t)
+	b.pod = hosttest.NewPod(t, b.both().String())
+	vm := hosttest.StartVM(t, "shop", "web")
+	b.vcpu = vm.Thread("CPU 0/TCG")
+	b.pod.Add(vm)
+	uid := b.pod.UID
+	b.cluster = &cluster{
+		changes: make(chan struct{}, 1), synced: true, renewed: time.Now(),
+		inventory: discover.Inventory{
+			Pods: map[string]discover.Pod{uid: {UID: uid, Namespace: "shop", CreatedBy: "v"}},
+			VMIs: map[string]discover.VMI{"v": {UID: "v", Namespace: "shop", Name: "web"}},
+		},
+		plan: &v1alpha1.NodePlan{
+			ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "plan", Generation: 1},
+			Spec: v1alpha1.NodePlanSpec{Revision: "r1", Apply: true, VMs: []v1alpha1.VMPlan{{
+				VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "web", PodUID: types.UID(uid)},
+				Affinity:    &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{{CPUs: b.one.String()}}},
+			}}},
+		},
+	}
+	return b
+}
+
+func (b *bench) both() units.CPUSet { return b.one.Union(b.other) }
+
+// start runs an agent and returns what ends it, by SIGTERM so to say.
+func (b *bench) start() (stop func()) {
+	b.Helper()
+	var err error
+	b.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	facts, err := b.host.Facts()
+	if err != nil {
+		b.Fatal(err)
+	}
+	j, err := journal.Open(b.dir, facts.BootID)
+	if err != nil {
+		b.Fatal(err)
+	}
+	a, err := New(Options{
+		Node: "node1", Interval: 20 * time.Millisecond, StaleAfter: b.staleAfter,
+		Host: b.host, Cluster: b.cluster, Libvirt: noLibvirt{}, Statuses: b.cluster,
+		Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
+	}, j)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-ended, j.Close()); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+func (b *bench) want(what string, cpus units.CPUSet) {
+	b.Helper()
+	hosttest.Eventually(b, what, func() bool {
+		got, err := b.host.Affinity(b.vcpu)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return got.Equal(cpus)
+	})
+}
+
+func (b *bench) wantApplied(status metav1.ConditionStatus, reason string) {
+	b.Helper()
+	hosttest.Eventually(b, "condition Applied "+reason, func() bool {
+		b.cluster.mu.Lock()
+		defer b.cluster.mu.Unlock()
+		c := meta.FindStatusCondition(b.cluster.status.Conditions, v1alpha1.ConditionApplied)
+		return c != nil && c.Status == status && c.Reason == reason
+	})
+}
+
+func (b *bench) rounds(n uint64) {
+	b.Helper()
+	var first uint64
+	if s := b.board.Latest(); s != nil {
+		first = s.Rounds
+	}
+	hosttest.Eventually(b, "rounds of samples", func() bool {
+		s := b.board.Latest()
+		return s != nil && s.Rounds >= first+n
+	})
+}
+
+func TestPlanIsFollowedAndUndoneAtTheEnd(t *testing.T) {
+	b := newBench(t)
+	stop := b.start()
+	defer stop()
+	b.want("the pin", b.one)
+	b.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	b.rounds(2)
+	if s := b.board.Latest(); len(s.Rates.VMs) != 1 || s.Pinned != 1 || !s.Rates.VMs[0].VCPUs[0].CPUs.Equal(b.one) {
+		t.Errorf("state %+v with rates %+v", s, s.Rates)
+	}
+	b.cluster.change(func() { b.cluster.plan = nil })
+	b.want("the pin to go with the plan", b.both())
+	b.cluster.change(func() {
+		b.cluster.plan = &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{Apply: true, VMs: []v1alpha1.VMPlan{{
+			VMReference: v1alpha1.VMReference{PodUID: types.UID(b.pod.UID)},
+			Affinity:    &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{{CPUs: b.other.String()}}},
+		}}}}
+	})
+	b.want("the pin of another plan", b.other)
+	stop()
+	b.want("the pin to go with the agent", b.both())
+}
+
+func TestNothingIsDoneBeforeTheClusterIsKnown(t *testing.T) {
+	b := newBench(t)
+	crashed := b.start()
+	b.want("the pin", b.one)
+	b.crash(crashed)
+
+	inventory := b.cluster.inventory
+	b.cluster.change(func() {
+		b.cluster.synced = false
+		b.cluster.inventory = discover.Inventory{}
+		// The objects come right after the agent listed them.
+		lists := 0
+		b.cluster.listed = func() {
+			if lists++; lists == 3 {
+				b.cluster.synced, b.cluster.inventory = true, inventory
+			}
+		}
+	})
+	stop := b.start()
+	defer stop()
+	b.rounds(6)
+	if s := b.board.Latest(); s.Writes != 0 {
+		t.Errorf("adopting the pins took %d writes", s.Writes)
+	}
+	b.want("the pin to stay", b.one)
+}
+
+func TestAStaleManagerMeansUndo(t *testing.T) {
+	b := newBench(t)
+	stop := b.start()
+	defer stop()
+	b.want("the pin", b.one)
+	b.cluster.change(func() { b.cluster.renewed = time.Now().Add(-2 * time.Hour) })
+	b.want("the pin to go", b.both())
+	b.wantApplied(metav1.ConditionFalse, reasonManagerStale)
+	b.cluster.change(func() { b.cluster.renewed = time.Now() })
+	b.want("the pin to come back", b.one)
+	b.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+}
+
+func TestAnAPIServerThatNeverAnswersMeansUndo(t *testing.T) {
+	b := newBench(t)
+	crashed := b.start()
+	b.want("the pin", b.one)
+	b.crash(crashed)
+	b.cluster.change(func() { b.cluster.synced = false })
+	b.staleAfter = 200 * time.Millisecond
+	stop := b.start()
+	defer stop()
+	b.want("the pin to go", b.both())
+}
+
+func TestACorruptJournalDoesNotKeepPins(t *testing.T) {
+	b := newBench(t)
+	crashed := b.start()
+	b.want("the pin", b.one)
+	b.crash(crashed)
+	b.write("journal.json", []byte(`{"version":1,"entr`))
+	b.cluster.change(func() { b.cluster.plan = nil })
+	stop := b.start()
+	defer stop()
+	b.want("the pin to go", b.both())
+}
+
+func TestIsStale(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, test := range map[string]struct {
+		started, renewed time.Duration // before now; renewed 0: never
+		want             bool
+	}{
+		"fresh":                   {time.Hour, time.Minute, false},
+		"old":                     {time.Hour, 16 * time.Minute, true},
+		"old, agent just begun":   {time.Second, 16 * time.Minute, true},
+		"never, agent just begun": {time.Second, 0, false},
+		"never, agent long begun": {16 * time.Minute, 0, true},
+		"from the future":         {time.Hour, -time.Hour, false},
+	} {
+		renewed := time.Time{}
+		if test.renewed != 0 {
+			renewed = now.Add(-test.renewed)
+		}
+		if got := isStale(now, now.Add(-test.started), renewed, 15*time.Minute); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestJitter(t *testing.T) {
+	for random, want := range map[float64]time.Duration{0: 12 * time.Minute, 0.5: 15 * time.Minute, 1: 18 * time.Minute} {
+		if got := Jitter(15*time.Minute, random).Round(time.Second); got != want {
+			t.Errorf("Jitter at %v = %v, want %v", random, got, want)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func planOf(cpus string, change func(*v1alpha1.NodePlan)) *v1alpha1.NodePlan {
+	plan := &v1alpha1.NodePlan{
+		ObjectMeta: metav1.ObjectMeta{Name: "node1", Generation: 7},
+		Spec: v1alpha1.NodePlanSpec{Revision: "r2", Mode: v1alpha1.ModeEnforce, Apply: true, VMs: []v1alpha1.VMPlan{
+			{VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "idle", PodUID: "other"}},
+			{
+				VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "web", PodUID: "pod"},
+				Affinity:    &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{{VCPU: 1, CPUs: cpus}}, EmulatorCPUs: "0"},
+			},
+		}},
+	}
+	if change != nil {
+		change(plan)
+	}
+	return plan
+}
+
+func TestOrders(t *testing.T) {
+	if o := ordersOf(planOf("2-3", nil), false); len(o.pins) != 1 || o.pins["pod"].VCPUs[1].String() != "2-3" || o.pins["pod"].Emulator.String() != "0" {
+		t.Errorf("orders %+v", o)
+	}
+	if o := ordersOf(planOf("3-2", nil), false); len(o.pins) != 0 || o.refused["pod"] == "" {
+		t.Errorf("orders of a bad plan %+v", o)
+	}
+	for name, o := range map[string]orders{
+		"no plan":           ordersOf(nil, false),
+		"not to be applied": ordersOf(planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.Apply = false }), false),
+		"a stale manager":   ordersOf(planOf("2", nil), true),
+	} {
+		if len(o.pins)+len(o.refused) != 0 {
+			t.Errorf("%s: orders %+v", name, o)
+		}
+	}
+}
+
+func TestPlanStatus(t *testing.T) {
+	result := func(outcome affinity.Outcome) []affinity.Result {
+		return []affinity.Result{{PodUID: "pod", Outcome: outcome, VCPUs: map[int]units.CPUSet{1: units.NewCPUSet(2, 3)}}}
+	}
+	for name, test := range map[string]struct {
+		plan     *v1alpha1.NodePlan
+		outcome  outcome
+		state    v1alpha1.LeverState // of the VM; empty: not listed
+		reason   string              // of the VM
+		applied  string              // reason of the condition
+		revision string
+	}{
+		"applied":         {planOf("2-3", nil), outcome{results: result(affinity.Applied)}, v1alpha1.LeverInForce, "Applied", "Applied", "r2"},
+		"not running":     {planOf("2-3", nil), outcome{}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
+		"a vCPU too many": {planOf("2-3", nil), outcome{results: result(affinity.Incomplete)}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
+		"failed":          {planOf("2-3", nil), outcome{results: result(affinity.Failed)}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
+		"no core":         {planOf("2-3", nil), outcome{results: result(affinity.NoAllowedCore)}, v1alpha1.LeverFailed, "NoAllowedCore", "NoAllowedCore", "r1"},
+		"contested":       {planOf("2-3", nil), outcome{results: result(affinity.Contested)}, v1alpha1.LeverBlocked, "Contested", "Applied", "r2"},
+		"dedicated":       {planOf("2-3", nil), outcome{results: result(affinity.Dedicated)}, v1alpha1.LeverBlocked, "DedicatedCPUs", "Applied", "r2"},
+		"gone":            {planOf("2-3", nil), outcome{results: result(affinity.Gone)}, v1alpha1.LeverIdle, "VMGone", "Applied", "r2"},
+		"bad CPUs":        {planOf("9-1", nil), outcome{results: result(affinity.Undone)}, v1alpha1.LeverFailed, "BadPlan", "BadPlan", "r1"},
+		"no journal":      {planOf("2-3", nil), outcome{err: errors.New("disk full"), results: result(affinity.Failed)}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
+		"stale":           {planOf("2-3", nil), outcome{stale: true, results: result(affinity.Undone)}, "", "", "ManagerStale", "r1"},
+		"recommended": {planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Mode = false, v1alpha1.ModeRecommend }),
+			outcome{results: result(affinity.Undone)}, "", "", "AwaitingApproval", "r1"},
+		"observed": {planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Mode = false, v1alpha1.ModeObserve }),
+			outcome{results: result(affinity.Undone)}, "", "", "NotToBeApplied", "r1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.outcome.orders = ordersOf(test.plan, test.outcome.stale)
+			status := planStatus(test.plan, &v1alpha1.NodePlanStatus{AppliedRevision: "r1"}, test.outcome, time.Unix(1000, 5))
+			condition := status.Conditions[0]
+			if condition.Reason != test.applied || (condition.Status == metav1.ConditionTrue) != (test.applied == "Applied") || condition.ObservedGeneration != 7 {
+				t.Errorf("condition %+v", condition)
+			}
+			if status.AppliedRevision != test.revision || status.ObservedGeneration != 7 {
+				t.Errorf("revision %s of generation %d", status.AppliedRevision, status.ObservedGeneration)
+			}
+			if test.state == "" {
+				if len(status.VMs) != 0 {
+					t.Errorf("VMs %+v", status.VMs)
+				}
+				return
+			}
+			if vm := status.VMs[0]; len(status.VMs) != 1 || vm.State != test.state || vm.Reason != test.reason || vm.Name != "web" {
+				t.Errorf("VMs %+v", status.VMs)
+			}
+			again := planStatus(test.plan, &status, test.outcome, time.Unix(2000, 0))
+			if diff := cmp.Diff(status, again); test.revision == "r2" && diff != "" {
+				t.Errorf("another status without a change (-was +is):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLeversThatThisAgentLacksAreSaid(t *testing.T) {
+	plan := planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Slice = &v1alpha1.SliceAction{Microseconds: 500} })
+	status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: ordersOf(plan, false),
+		results: []affinity.Result{{PodUID: "pod", Outcome: affinity.Applied}}}, time.Unix(1000, 0))
+	if len(status.VMs) != 2 || status.VMs[1].Reason != reasonNotSupported || status.Conditions[0].Status != metav1.ConditionFalse {
+		t.Errorf("status %+v", status)
+	}
+	if !strings.Contains(status.Conditions[0].Message, "Slice of shop/web") {
+		t.Errorf("message %q does not name the lever and the VM", status.Conditions[0].Message)
+	}
+}

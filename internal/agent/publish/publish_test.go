@@ -1,0 +1,301 @@
+package publish
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/pki"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func start() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func state(vms ...string) *State {
+	s := &State{
+		Synced: true, Pinned: 1, Unknown: map[discover.Verdict]int{discover.Mismatch: 2},
+		Rates: &model.NodeRates{Node: "node1", Time: start(), IntervalSeconds: 1},
+	}
+	for _, name := range vms {
+		s.Rates.VMs = append(s.Rates.VMs, model.VMRates{
+			PodUID: "pod-" + name, Namespace: "shop", Name: name,
+			VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.5}}, {Index: 1, ThreadRates: model.ThreadRates{RunCores: 0.25}}},
+			Taps:  []model.TapRates{{Name: "tap0", ToVM: model.TrafficRates{BitsPerSecond: 8}}, {Name: "tap1", ToVM: model.TrafficRates{BitsPerSecond: 8}}},
+		})
+	}
+	return s
+}
+
+func TestMetrics(t *testing.T) {
+	board := &Board{}
+	collector := NewCollector(board, "node1", true)
+	if n := testutil.CollectAndCount(collector); n != 0 {
+		t.Errorf("%d series before the first round", n)
+	}
+	board.Post(state("web", "db"))
+	want := `
+# HELP joulevirt_vm_run_cores CPU time used, in cores, by kind of thread.
+# TYPE joulevirt_vm_run_cores gauge
+`
+	for _, vm := range []string{"db", "web"} {
+		for _, kind := range []string{"emulator", "io", "other", "vcpu", "vhost"} {
+			value := "0"
+			if kind == "vcpu" {
+				value = "0.75"
+			}
+			want += fmt.Sprintf("joulevirt_vm_run_cores{name=%q,namespace=\"shop\",node=\"node1\",thread=%q} %s\n", vm, kind, value)
+		}
+	}
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(want), "joulevirt_vm_run_cores"); err != nil {
+		t.Error(err)
+	}
+	both := testutil.CollectAndCount(collector)
+	board.Post(state("web"))
+	one := testutil.CollectAndCount(collector)
+	const perVM = 21
+	if both-one != perVM {
+		t.Errorf("a VM has %d series, want %d", both-one, perVM)
+	}
+	if n := testutil.CollectAndCount(collector, "joulevirt_vm_network_bits_per_second"); n != 2 {
+		t.Errorf("%d series of a VM with two taps, want one a direction", n)
+	}
+	if n := testutil.CollectAndCount(NewCollector(board, "node1", false)); n != one-perVM {
+		t.Errorf("%d series without those of VMs, want %d", n, one-perVM)
+	}
+	board.Post(state("web", "web")) // two pods of one VM for a moment
+	if _, err := testutil.CollectAndLint(collector); err != nil {
+		t.Error(err)
+	}
+}
+
+// serveTLS serves the secured handlers and returns their address.
+func serveTLS(t *testing.T, board *Board, settings *tls.Config) string {
+	t.Helper()
+	handlers, err := NewHandlers(board, clocktesting.NewFakePassiveClock(start()), time.Minute, NewCollector(board, "node1", true), logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- handlers.serveOn(ctx, listener, settings, handlers.Secured()) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return "https://" + listener.Addr().String()
+}
+
+func TestRatesNeedAClientCertificate(t *testing.T) {
+	now := time.Now()
+	authority, other := newAuthority(t, now), newAuthority(t, now)
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS() // only for its certificate
+	serving := server.TLS.Certificates[0]
+	server.Close()
+	board := &Board{}
+	address := serveTLS(t, board, &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{serving},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.pool,
+	})
+	get := func(certificates ...tls.Certificate) (*http.Response, error) {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true, Certificates: certificates, //nolint:gosec // the server's side is not what is tested
+		}}}
+		defer client.CloseIdleConnections()
+		return client.Get(address + "/v1/rates")
+	}
+	if _, err := get(); err == nil {
+		t.Error("served without a certificate")
+	}
+	if _, err := get(other.client); err == nil {
+		t.Error("served to a certificate of another authority")
+	}
+	response, err := get(authority.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("before the first round: %s", response.Status)
+	}
+	board.Post(state("web"))
+	if response, err = get(authority.client); err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var rates model.NodeRates
+	if err := json.NewDecoder(response.Body).Decode(&rates); err != nil || len(rates.VMs) != 1 || rates.Node != "node1" {
+		t.Errorf("rates %+v, %v", rates, err)
+	}
+}
+
+func TestRatesAreRefusedWithoutTLS(t *testing.T) {
+	board := &Board{}
+	board.Post(state("web"))
+	h, err := NewHandlers(board, clocktesting.NewFakePassiveClock(start()), time.Minute, NewCollector(board, "n", true), logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.Secured().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/rates", nil))
+	if w.Code != http.StatusUnauthorized {
+		t.Errorf("status %d", w.Code)
+	}
+}
+
+type testAuthority struct {
+	pool   *x509.CertPool
+	client tls.Certificate
+}
+
+func TestHealth(t *testing.T) {
+	board := &Board{}
+	clock := clocktesting.NewFakePassiveClock(start())
+	h, err := NewHandlers(board, clock, time.Minute, NewCollector(board, "n", true), logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(code int) {
+		t.Helper()
+		for _, path := range []string{"/healthz", "/readyz"} {
+			w := httptest.NewRecorder()
+			h.Health().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if w.Code != code {
+				body, _ := io.ReadAll(w.Body)
+				t.Errorf("%s: %d %s, want %d", path, w.Code, body, code)
+			}
+		}
+	}
+	want(http.StatusServiceUnavailable)
+	board.Post(state())
+	want(http.StatusOK)
+	clock.SetTime(start().Add(2 * time.Minute))
+	want(http.StatusServiceUnavailable)
+}
+
+func findings(cores int) Findings {
+	f := Findings{State: state("web"), NoMeter: "no energy counters", RatesAddress: "10.0.0.1:8443"}
+	for i := range cores {
+		f.Topology.Cores = append(f.Topology.Cores, model.Core{
+			CPUs: units.NewCPUSet(i, i+cores), Package: i * 2 / cores, NUMANode: i * 2 / cores, LLC: i / 8,
+		})
+	}
+	for i := range 12 {
+		f.Facts.Capabilities = append(f.Facts.Capabilities, host.Capability{Name: fmt.Sprint("C", i), Message: strings.Repeat("m", 300)})
+	}
+	return f
+}
+
+func TestReport(t *testing.T) {
+	f := findings(16)
+	status := Report(f, nil, start())
+	if status.Topology.PhysicalCores != 16 || status.Topology.LogicalCPUs != 32 || status.Topology.Packages != 2 || len(status.Topology.CoreGroups) != 2 {
+		t.Errorf("topology %+v", status.Topology)
+	}
+	if status.Power.Source != v1alpha1.PowerNone || status.Power.Message == "" || status.VMs.Running != 1 || status.VMs.Unknown != 2 {
+		t.Errorf("power %+v, VMs %+v", status.Power, status.VMs)
+	}
+	if ReportDue(&status, Report(f, &status, start().Add(time.Minute))) {
+		t.Error("due without a change")
+	}
+	if !ReportDue(&status, Report(f, &status, start().Add(ReportInterval))) {
+		t.Error("not due after the interval")
+	}
+	f.State.Pinned = 7
+	if !ReportDue(&status, Report(f, &status, start().Add(time.Second))) {
+		t.Error("not due after a change")
+	}
+}
+
+func TestReportOfAFailedRound(t *testing.T) {
+	f := findings(2)
+	before := Report(f, nil, start())
+	f.State.RoundError = errors.New(strings.Repeat("é", 400))
+	after := Report(f, &before, start().Add(time.Minute))
+	ready := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionReady)
+	if ready.Status != metav1.ConditionFalse || len(ready.Message) > maxMessage || !ready.LastTransitionTime.Equal(&metav1.Time{Time: start().Add(time.Minute)}) {
+		t.Errorf("Ready %+v", ready)
+	}
+	meter := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionMeterAvailable)
+	if !meter.LastTransitionTime.Equal(&metav1.Time{Time: start()}) {
+		t.Errorf("MeterAvailable changed its time without changing: %+v", meter)
+	}
+}
+
+func TestReportOfPower(t *testing.T) {
+	f := findings(2)
+	report := func(watts float64, previous *v1alpha1.NodeReportStatus, at time.Duration) v1alpha1.NodeReportStatus {
+		w := units.Watts(watts)
+		f.NoMeter, f.Watts = "", &w
+		return Report(f, previous, start().Add(at))
+	}
+	before := report(100.4, nil, 0)
+	if before.Power.Source != v1alpha1.PowerRAPL || *before.Power.Watts != 100 {
+		t.Errorf("power %+v", before.Power)
+	}
+	for _, test := range []struct {
+		watts float64
+		at    time.Duration
+		due   bool
+	}{{110, 2 * time.Minute, false}, {150, 2 * time.Minute, true}, {150, time.Second, false}, {60, 2 * time.Minute, true}} {
+		if got := ReportDue(&before, report(test.watts, &before, test.at)); got != test.due {
+			t.Errorf("%v W after %v: due %v, want %v", test.watts, test.at, got, test.due)
+		}
+	}
+}
+
+func TestReportsOfLargeNodesStaySmall(t *testing.T) {
+	for _, cores := range []int{1, 64, 256, 512, 4096} {
+		status := Report(findings(cores), nil, start())
+		if n := size(&status); n > maxReport {
+			t.Errorf("%d cores: %d bytes", cores, n)
+		}
+		ready := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+		if complete := len(status.Topology.CoreGroups) > 0; complete != ready || (cores <= 256 && !complete) {
+			t.Errorf("%d cores: complete %v, Ready %v", cores, complete, ready)
+		}
+	}
+}
+
+func newAuthority(t *testing.T, now time.Time) testAuthority {
+	t.Helper()
+	authority, err := pki.NewAuthority(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := authority.IssueClient(now, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authority.BundlePEM()) {
+		t.Fatal("no certificate in the authority's bundle")
+	}
+	return testAuthority{pool: pool, client: *client}
+}
