@@ -123,34 +123,35 @@ func TestRatesNeedAClientCertificate(t *testing.T) {
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{serving},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.pool,
 	})
-	get := func(certificates ...tls.Certificate) (*http.Response, error) {
+	get := func(certificates ...tls.Certificate) (status int, body []byte, err error) {
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 			InsecureSkipVerify: true, Certificates: certificates, //nolint:gosec // the server's side is not what is tested
 		}}}
 		defer client.CloseIdleConnections()
-		return client.Get(address + "/v1/rates")
+		response, err := client.Get(address + "/v1/rates")
+		if err != nil {
+			return 0, nil, err
+		}
+		defer response.Body.Close()
+		body, err = io.ReadAll(response.Body)
+		return response.StatusCode, body, err
 	}
-	if _, err := get(); err == nil {
+	if _, _, err := get(); err == nil {
 		t.Error("served without a certificate")
 	}
-	if _, err := get(other.client); err == nil {
+	if _, _, err := get(other.client); err == nil {
 		t.Error("served to a certificate of another authority")
 	}
-	response, err := get(authority.client)
+	if status, _, err := get(authority.client); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("before the first round: %d, %v", status, err)
+	}
+	board.Post(state("web"))
+	_, body, err := get(authority.client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("before the first round: %s", response.Status)
-	}
-	board.Post(state("web"))
-	if response, err = get(authority.client); err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
 	var rates model.NodeRates
-	if err := json.NewDecoder(response.Body).Decode(&rates); err != nil || len(rates.VMs) != 1 || rates.Node != "node1" {
+	if err := json.Unmarshal(body, &rates); err != nil || len(rates.VMs) != 1 || rates.Node != "node1" {
 		t.Errorf("rates %+v, %v", rates, err)
 	}
 }

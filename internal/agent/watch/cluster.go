@@ -207,7 +207,7 @@ func (c *Cluster) LeaseRenewed(ctx context.Context) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("Lease %s/%s of the manager: %w", c.namespace, ManagerLease, err)
+		return time.Time{}, fmt.Errorf("manager's Lease %s/%s: %w", c.namespace, ManagerLease, err)
 	}
 	if lease.Spec.RenewTime == nil {
 		return time.Time{}, nil

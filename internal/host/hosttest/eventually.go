@@ -15,9 +15,12 @@ const interval = 5 * time.Millisecond
 // not in time.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); !holds(); time.Sleep(interval) {
-		if time.Now().After(deadline) {
+	late := time.After(Patience)
+	for !holds() {
+		select {
+		case <-late:
 			t.Fatalf("waited %v for %s", Patience, what)
+		case <-time.After(interval):
 		}
 	}
 }

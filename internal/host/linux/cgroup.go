@@ -126,18 +126,21 @@ func (t *cgroupTree) findOwn(mount string) (string, error) {
 	self := strconv.Itoa(os.Getpid())
 	var own string
 	err := fs.WalkDir(t.root.FS(), mount, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return nil // a cgroup that went away meanwhile is not ours
+		// A cgroup that went away meanwhile is not ours.
+		if err == nil && entry.IsDir() && t.lists(name, self) {
+			own = strings.TrimPrefix(strings.TrimPrefix(name, mount), "/")
+			return fs.SkipAll
 		}
-		content, err := t.root.ReadFile(path.Join(name, "cgroup.procs"))
-		if err != nil || !slices.Contains(strings.Fields(string(content)), self) {
-			return nil
-		}
-		own = strings.TrimPrefix(strings.TrimPrefix(name, mount), "/")
-		return fs.SkipAll
+		return nil
 	})
 	if err == nil && own == "" {
 		err = fmt.Errorf("own cgroup not found below %s: mount the node's cgroup root there", t.root.Name())
 	}
 	return own, err
+}
+
+// lists tells whether a cgroup holds a process.
+func (t *cgroupTree) lists(cgroup, pid string) bool {
+	content, err := t.root.ReadFile(path.Join(cgroup, "cgroup.procs"))
+	return err == nil && slices.Contains(strings.Fields(string(content)), pid)
 }
