@@ -128,13 +128,20 @@ func (c *Cluster) launchKwok() (running, error) {
 	return running{process, fmt.Sprintf("http://127.0.0.1:%d/healthz", port)}, err
 }
 
-// servingFiles issues a server certificate for the loopback address and names.
+// servingFiles issues a server certificate for the loopback address and names,
+// in a folder of its own: KubeVirt's programs watch the folder of their
+// certificate and log each look at it, so that a log beside it would keep them
+// looking, and a core busy, for ever.
 func (c *Cluster) servingFiles(name string, dnsNames ...string) (cert, key string, err error) {
 	pair, err := c.ca.Issue(pki.Identity{CommonName: name, DNSNames: dnsNames})
 	if err != nil {
 		return "", "", err
 	}
-	return pair.Write(c.dir, name)
+	dir := filepath.Join(c.dir, "certificates", name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", fmt.Errorf("make a folder for a certificate: %w", err)
+	}
+	return pair.Write(dir, name)
 }
 
 // waitServiceAccount waits until pods can be made in the default namespace.

@@ -129,7 +129,7 @@ func newPlacement(c cores, vms []VM) *placement {
 func (p *placement) settle() {
 	for {
 		a := p.assign(p.members, nil)
-		hot := a.hottest(p.cores.limit)
+		hot := a.hottest(make([]units.Cores, len(p.cores.limit)))
 		if hot < 0 {
 			p.at = a.at
 			return
@@ -171,13 +171,13 @@ func (p *placement) admitAll(newcomers []int) {
 func (p *placement) admit(newcomers []int) bool {
 	members := append(slices.Clone(p.members), newcomers...)
 	a := p.assign(members, p.at)
-	limit := slices.Clone(p.cores.limit)
-	for core := range limit {
+	margin := make([]units.Cores, len(p.cores.limit))
+	for core := range margin {
 		if slices.ContainsFunc(a.on[core], func(v *vcpu) bool { return p.at[v] != core || !slices.Contains(p.members, v.vm) }) {
-			limit[core] -= p.cores.reserve[core]
+			margin[core] = p.cores.reserve[core]
 		}
 	}
-	if a.hottest(limit) >= 0 {
+	if a.hottest(margin) >= 0 {
 		return false
 	}
 	p.members, p.at = members, a.at

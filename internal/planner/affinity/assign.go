@@ -83,7 +83,7 @@ func (a *assignment) placeLongestFirst(free []*vcpu) {
 
 // over returns by how much the vCPU would make a core hot, or 0.
 func (a *assignment) over(v *vcpu, core int) units.Cores {
-	return max(0, a.load[core]+v.load-a.cores.limit[core])
+	return max(0, a.cores.excess(core, a.load[core]+v.load, len(a.on[core])+1, v.load))
 }
 
 // inCache counts the vCPUs of v's VM that share the core's last-level cache.
@@ -171,7 +171,7 @@ func (a *assignment) tryMove(v *vcpu, to int) step {
 	s.pairs = a.count(v.vm, from) - 1 - a.count(v.vm, to)
 	relief := a.load[from] - v.load - a.load[to]
 	s.squares = v.load * relief
-	cool := a.load[to]+v.load <= a.cores.limit[to]
+	cool := a.over(v, to) <= 0
 	s.worthwhile = cool && (s.pairs > 0 || (s.pairs == 0 && relief > minRelief))
 	return s
 }
@@ -194,7 +194,12 @@ func (a *assignment) tryPair(v, other *vcpu, third int) step {
 		s.squares += square(a.load[third]) - square(fromLoad) - square(thirdLoad)
 	}
 	s.squares /= 2
-	cool := toLoad <= a.cores.limit[to] && thirdLoad <= a.cores.limit[third]
+	onThird := len(a.on[third]) + 1
+	if third == from {
+		onThird--
+	}
+	cool := a.cores.excess(to, toLoad, len(a.on[to]), v.load) <= 0 &&
+		a.cores.excess(third, thirdLoad, onThird, other.load) <= 0
 	s.worthwhile = cool && (s.pairs > 0 || (s.pairs == 0 && s.squares > minRelief*(v.load+other.load)))
 	return s
 }
@@ -215,13 +220,23 @@ func (a *assignment) pairsGained(v, other *vcpu, third int) int {
 	return gained
 }
 
-// hottest returns the core with vCPUs that is most above its limit, or -1.
-func (a *assignment) hottest(limit []units.Cores) int {
-	hot, excess := -1, units.Cores(0)
-	for core, load := range a.load {
-		if len(a.on[core]) > 0 && load-limit[core] > excess {
-			hot, excess = core, load-limit[core]
+// hottest returns the core with vCPUs that is most above its limit, or -1. The
+// margin of a core is what must be left free below its limits.
+func (a *assignment) hottest(margin []units.Cores) int {
+	hot, most := -1, units.Cores(0)
+	for core := range a.load {
+		if excess := a.excess(core) + margin[core]; len(a.on[core]) > 0 && excess > most {
+			hot, most = core, excess
 		}
 	}
 	return hot
+}
+
+// excess is that of the core as it is now.
+func (a *assignment) excess(core int) units.Cores {
+	var lone units.Cores
+	if len(a.on[core]) == 1 {
+		lone = a.on[core][0].load
+	}
+	return a.cores.excess(core, a.load[core], len(a.on[core]), lone)
 }

@@ -12,6 +12,10 @@ type cores struct {
 	busy []units.Cores
 	// limit is the use above which a core is hot.
 	limit []units.Cores
+	// quiet is the other use up to which a core is not hot with a single vCPU
+	// on it, however busy that is: it would be as busy on any core, and a core
+	// of its own is the best that it can get.
+	quiet []units.Cores
 	// reserve is the part of the limit that new pins leave free, so that a VM
 	// at the limit does not come and go with each round.
 	reserve []units.Cores
@@ -21,6 +25,9 @@ type cores struct {
 	usable []bool
 }
 
+// quietShare is the share of a core's CPUs that others may use on a quiet core.
+const quietShare = 0.15
+
 // newCoreReserve is the share of a core's CPUs that new pins leave free below
 // the limit.
 const newCoreReserve = 0.05
@@ -29,13 +36,14 @@ func newCores(node Node) cores {
 	n := len(node.Topology.Cores)
 	c := cores{
 		cpus: make([]units.CPUSet, n), busy: make([]units.Cores, n), limit: make([]units.Cores, n),
-		reserve: make([]units.Cores, n), llc: make([]int, n), usable: make([]bool, n),
+		quiet: make([]units.Cores, n), reserve: make([]units.Cores, n), llc: make([]int, n), usable: make([]bool, n),
 	}
 	coreOf := map[int]int{}
 	for i, core := range node.Topology.Cores {
 		siblings := units.Cores(core.CPUs.Len())
 		c.cpus[i], c.llc[i] = core.CPUs, core.LLC
 		c.limit[i] = node.MaxCoreUtilization * siblings
+		c.quiet[i] = min(c.limit[i], quietShare*siblings)
 		c.reserve[i] = newCoreReserve * siblings
 		c.usable[i] = siblings > 0 && core.CPUs.Intersection(node.Excluded).IsEmpty()
 		for _, cpu := range core.CPUs.CPUs() {
@@ -48,6 +56,17 @@ func newCores(node Node) cores {
 		}
 	}
 	return c
+}
+
+// excess returns by how much a core with some vCPUs and a load is above what
+// makes it hot, below zero when it is not. A core that a single vCPU has to
+// itself, lone being that vCPU's load, is judged by all else that runs there.
+func (c cores) excess(core int, load units.Cores, vcpus int, lone units.Cores) units.Cores {
+	excess := load - c.limit[core]
+	if vcpus == 1 {
+		excess = min(excess, load-lone-c.quiet[core])
+	}
+	return excess
 }
 
 // within returns the cores that a VM may be pinned to: whole cores inside the

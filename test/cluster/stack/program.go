@@ -54,7 +54,10 @@ func (s *Stack) StartManager(ctx context.Context) error {
 		return err
 	}
 	args := arguments(&deployment.Spec.Template.Spec, map[string]string{"POD_NAMESPACE": Namespace})
-	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
+	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics,
+		// A cluster plans again for changed loads each minute; who watches a
+		// test or a demonstration waits less.
+		"--rates-interval=5s", "--replan-interval=5s")
 	process, err := s.group.Start("manager", filepath.Join(s.programs, "manager"), args...)
 	if err != nil {
 		return err
