@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -27,6 +26,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/pki"
+	"github.com/joulevirt/joulevirt/internal/version"
 )
 
 // missedRounds without a sample make the agent unhealthy.
@@ -113,7 +113,7 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	finder, err := publish.NewFinder(n.host, real, board, publish.Findings{
-		AgentVersion: version(), RatesAddress: o.advertiseAddress, Facts: n.facts,
+		AgentVersion: version.String(), RatesAddress: o.advertiseAddress, Facts: n.facts,
 	})
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func restConfig(o *options) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: give --kubeconfig outside of a cluster: %w", err)
 	}
-	config.UserAgent = "joulevirt-agent/" + version()
+	config.UserAgent = "joulevirt-agent/" + version.String()
 	return config, nil
 }
 
@@ -186,11 +186,4 @@ func newTLS(ctx context.Context, group *errgroup.Group, o *options, config *rest
 	signed := pki.NewAgentTLS(clients, o.nodeName, o.namespace, log.WithName("pki"))
 	group.Go(func() error { return signed.Run(ctx) })
 	return signed.Config(), nil
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

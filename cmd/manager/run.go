@@ -20,6 +20,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/pki"
+	"github.com/joulevirt/joulevirt/internal/version"
 )
 
 // leaseName is known to the agents: they undo everything when nobody renews
@@ -69,7 +70,7 @@ func restConfig(o *options) (*rest.Config, error) {
 		return nil, fmt.Errorf("find the API server (in a pod give no --kubeconfig): %w", err)
 	}
 	config.QPS, config.Burst = o.qps, o.burst
-	config.UserAgent = "joulevirt-manager"
+	config.UserAgent = "joulevirt-manager/" + version.String()
 	return config, nil
 }
 

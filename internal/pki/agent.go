@@ -65,10 +65,15 @@ func (a *AgentTLS) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { stop() }()
+	said := ""
 	for {
 		delay := bundleRefresh
 		if err := a.refresh(ctx); err != nil {
-			a.log.Error(err, "authority not read: /v1/rates keeps to the last one, if any")
+			// Said once: an agent may be there long before its manager.
+			if said != err.Error() {
+				said = err.Error()
+				a.log.Info("authority not read: /v1/rates keeps to the last one, if any", "reason", said)
+			}
 			delay = bundleRetry
 		}
 		if !a.servingIsTrusted() {

@@ -72,24 +72,8 @@ func ownWrites() []write {
 		{"patch NodeReport status", func(ctx context.Context, c client.Client, node string) error {
 			return patchStatus(ctx, c, report(node), `{"status":{"kernelVersion":"6.12"}}`)
 		}},
-		{"update NodeReport status", func(ctx context.Context, c client.Client, node string) error {
-			current := &v1alpha1.NodeReport{}
-			if err := c.Get(ctx, client.ObjectKey{Name: node}, current); err != nil {
-				return err
-			}
-			current.Status.AgentVersion = "1"
-			return c.Status().Update(ctx, current)
-		}},
 		{"patch NodePlan status", func(ctx context.Context, c client.Client, node string) error {
 			return patchStatus(ctx, c, plan(node), `{"status":{"appliedRevision":"r1"}}`)
-		}},
-		{"update NodePlan status", func(ctx context.Context, c client.Client, node string) error {
-			current := &v1alpha1.NodePlan{}
-			if err := c.Get(ctx, client.ObjectKey{Name: node}, current); err != nil {
-				return err
-			}
-			current.Status.VMsInForce = 1
-			return c.Status().Update(ctx, current)
 		}},
 	}
 }
