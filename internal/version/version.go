@@ -3,8 +3,9 @@ package version
 
 import "runtime/debug"
 
-// version is set when a program is linked: see LDFLAGS in the Makefile.
-var version string //nolint:gochecknoglobals // the linker can set nothing else
+// version is set when a program is linked, which can set variables only: see
+// LDFLAGS in the Makefile.
+var version string
 
 // String returns the version that the program was linked with, else that of
 // its module, else "unknown".

@@ -18,6 +18,8 @@ import (
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/joulevirt/joulevirt/test/cluster"
 )
 
@@ -96,16 +98,15 @@ func nextLine(t *testing.T, lines *bufio.Scanner) string {
 // machine's first process reaps none.
 func waitGone(t *testing.T, pid string) {
 	t.Helper()
-	deadline := time.Now().Add(stepTimeout)
-	for time.Now().Before(deadline) {
+	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
+	defer cancel()
+	err := wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
 		stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			return
-		}
-		if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "Z") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+		return gone || strings.HasPrefix(state, "Z"), nil
+	})
+	if err != nil {
+		t.Errorf("process %s outlived its parent by %s", pid, stepTimeout)
 	}
-	t.Errorf("process %s outlived its parent by %s", pid, stepTimeout)
 }
