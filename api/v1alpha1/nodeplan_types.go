@@ -153,9 +153,9 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
-	// vms of the node that a profile governs, those left alone too.
-	// +listType=map
-	// +listMapKey=podUID
+	// vms of the node that a profile governs, those left alone too: each podUID
+	// once, or the agent refuses that VM's part of the plan.
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	VMs []VMPlan `json:"vms,omitempty"`

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
@@ -39,8 +40,15 @@ func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
 	if plan == nil || !plan.Spec.Apply || stale {
 		return o
 	}
+	seen := map[types.UID]bool{}
 	for i := range plan.Spec.VMs {
 		vm := &plan.Spec.VMs[i]
+		if seen[vm.PodUID] {
+			delete(o.pins, string(vm.PodUID))
+			o.refused[string(vm.PodUID)] = "spec.vms names the podUID twice: name each launcher pod once"
+			continue
+		}
+		seen[vm.PodUID] = true
 		if vm.Affinity == nil {
 			continue
 		}
@@ -60,6 +68,9 @@ func pinsOf(action *v1alpha1.AffinityAction) (affinity.Pins, error) {
 		cpus, err := units.ParseCPUSet(vcpu.CPUs)
 		if err != nil {
 			return affinity.Pins{}, fmt.Errorf("vCPU %d: %w", vcpu.VCPU, err)
+		}
+		if _, twice := pins.VCPUs[int(vcpu.VCPU)]; twice {
+			return affinity.Pins{}, fmt.Errorf("affinity.vcpus names vCPU %d twice: name each once", vcpu.VCPU)
 		}
 		pins.VCPUs[int(vcpu.VCPU)] = cpus
 	}

@@ -38,6 +38,21 @@ func TestOrders(t *testing.T) {
 	if o := ordersOf(planOf("3-2", nil), false); len(o.pins) != 0 || o.refused["pod"] == "" {
 		t.Errorf("orders of a bad plan %+v", o)
 	}
+	twice := map[string]func(*v1alpha1.NodePlan){
+		"a pod twice": func(p *v1alpha1.NodePlan) { p.Spec.VMs = append(p.Spec.VMs, p.Spec.VMs[1]) },
+		"a pod twice, the second time without pins": func(p *v1alpha1.NodePlan) {
+			p.Spec.VMs = append(p.Spec.VMs, v1alpha1.VMPlan{VMReference: p.Spec.VMs[1].VMReference})
+		},
+		"a vCPU twice": func(p *v1alpha1.NodePlan) {
+			pins := p.Spec.VMs[1].Affinity
+			pins.VCPUs = append(pins.VCPUs, v1alpha1.VCPUPin{VCPU: 1, CPUs: "4"})
+		},
+	}
+	for name, change := range twice {
+		if o := ordersOf(planOf("2", change), false); len(o.pins) != 0 || !strings.Contains(o.refused["pod"], "twice") {
+			t.Errorf("%s: orders %+v", name, o)
+		}
+	}
 	for name, o := range map[string]orders{
 		"no plan":           ordersOf(nil, false),
 		"not to be applied": ordersOf(planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.Apply = false }), false),

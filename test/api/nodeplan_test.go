@@ -71,11 +71,6 @@ func planRows() []row {
 		accepts: []string{`vms: ` + repeated(1024, "{namespace: a, name: b, podUID: u%d}")},
 		refuses: []string{`vms: ` + repeated(1025, "{namespace: a, name: b, podUID: u%d}")},
 	}, {
-		field:   "spec.vms",
-		rule:    "unique",
-		accepts: []string{`vms: [{namespace: a, name: b, podUID: u1}, {namespace: a, name: b, podUID: u2}]`},
-		refuses: []string{`vms: [{namespace: a, name: b, podUID: u}, {namespace: a, name: c, podUID: u}]`},
-	}, {
 		field:   "spec.trial.lever",
 		rule:    "enum",
 		accepts: []string{trial("Buffering", "[true]")},
