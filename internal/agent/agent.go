@@ -251,11 +251,11 @@ func affinityVMs(round *sample.Round) []affinity.VM {
 	for i := range round.VMs {
 		vm := &round.VMs[i]
 		vms = append(vms, affinity.VM{
-			VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity.Threads(vm.Sample), Unread: vm.CpusetErr != nil,
+			VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity.Threads(vm.Sample), Unread: vm.CpusetErr,
 		})
 	}
-	for _, vm := range round.Unread {
-		vms = append(vms, affinity.VM{VM: vm, Unread: true})
+	for _, unread := range round.Unread {
+		vms = append(vms, affinity.VM{VM: unread.VM, Unread: unread.Err})
 	}
 	return vms
 }

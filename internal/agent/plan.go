@@ -12,6 +12,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -22,9 +23,6 @@ const (
 	reasonNotSupported = "NotSupported"
 	reasonBadPlan      = "BadPlan"
 )
-
-// maxMessage is the API's limit of a message, in bytes.
-const maxMessage = 256
 
 // orders are what a plan says is to be done now, by pod UID.
 type orders struct {
@@ -142,7 +140,7 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, result *affinity.Result) []v1alpha
 	entry := func(lever v1alpha1.Lever, state v1alpha1.LeverState, reason, message string) v1alpha1.VMApplied {
 		return v1alpha1.VMApplied{
 			PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
-			Lever: lever, State: state, Reason: reason, Message: cut(message),
+			Lever: lever, State: state, Reason: reason, Message: publish.CutMessage(message),
 		}
 	}
 	var entries []v1alpha1.VMApplied
@@ -205,7 +203,7 @@ func readBack(result *affinity.Result) []v1alpha1.ThreadReadBack {
 // applied is the condition of that type.
 func applied(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMApplied) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
-		return metav1.Condition{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse, Reason: reason, Message: cut(message)}
+		return metav1.Condition{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse, Reason: reason, Message: publish.CutMessage(message)}
 	}
 	switch {
 	case o.err != nil:
@@ -240,12 +238,4 @@ func applied(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMApplied) metav
 		Type: v1alpha1.ConditionApplied, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonApplied, Message: "every action was read back, or is left out with its reason",
 	}
-}
-
-// cut shortens a text to what the API takes, at a character's border.
-func cut(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxMessage-3], "") + "..."
 }

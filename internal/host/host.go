@@ -144,7 +144,7 @@ type Host interface {
 	// returns ErrGone when the process has ended.
 	Sample(process TaskID) (ProcessSample, error)
 	// Cpuset is the effective cpuset of a process's cgroup: no thread of it can
-	// run elsewhere, whatever its affinity.
+	// run elsewhere, whatever its affinity. ErrGone when the process has ended.
 	Cpuset(process TaskID) (units.CPUSet, error)
 
 	// Affinity of a thread. ErrGone when it has ended.

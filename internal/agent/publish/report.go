@@ -50,11 +50,11 @@ func Report(f Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1al
 		AgentVersion: f.AgentVersion, KernelVersion: f.Facts.Kernel,
 		ReportedAt: &at, RatesAddress: f.RatesAddress,
 		Topology: topology(f.Topology), VMs: counts(f.State),
-		Power: v1alpha1.Power{Source: v1alpha1.PowerNone, Message: cut(f.NoMeter)},
+		Power: v1alpha1.Power{Source: v1alpha1.PowerNone, Message: CutMessage(f.NoMeter)},
 	}
 	for _, c := range f.Facts.Capabilities {
 		status.Capabilities = append(status.Capabilities, v1alpha1.Capability{
-			Name: c.Name, Available: c.Available, Message: cut(c.Message),
+			Name: c.Name, Available: c.Available, Message: CutMessage(c.Message),
 		})
 	}
 	if f.NoMeter == "" {
@@ -82,14 +82,14 @@ func conditions(f Findings) []metav1.Condition {
 	}
 	if f.State.RoundError != nil {
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonSamplingFailed
-		ready.Message = cut(f.State.RoundError.Error())
+		ready.Message = CutMessage(f.State.RoundError.Error())
 	}
 	meter := metav1.Condition{
 		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonMeterFound, Message: "the node has energy counters",
 	}
 	if f.NoMeter != "" {
-		meter.Status, meter.Reason, meter.Message = metav1.ConditionFalse, v1alpha1.ReasonNoMeter, cut(f.NoMeter)
+		meter.Status, meter.Reason, meter.Message = metav1.ConditionFalse, v1alpha1.ReasonNoMeter, CutMessage(f.NoMeter)
 	}
 	libvirt := metav1.Condition{
 		Type: v1alpha1.ConditionLibvirtReadable, Status: metav1.ConditionTrue,
@@ -206,8 +206,9 @@ func powerMoved(was, is *int64) bool {
 	return moved > least && moved*5 > *was
 }
 
-// cut shortens a text to what the API takes, at a character's border.
-func cut(text string) string {
+// CutMessage shortens a text to what the API takes as a message, at a
+// character's border.
+func CutMessage(text string) string {
 	if len(text) <= maxMessage {
 		return text
 	}

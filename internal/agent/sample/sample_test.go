@@ -165,7 +165,7 @@ func TestWatts(t *testing.T) {
 // node is a host with one VM whose parts can fail.
 type node struct {
 	host.Host
-	listErr, sampleErr, cpusetErr error
+	listErr, sampleErr, cpusetErr, tapsErr error
 }
 
 func (n *node) CPUTimes() ([]host.CPUTimes, error) { return nil, nil }
@@ -178,7 +178,7 @@ func (n *node) Processes() ([]host.Process, error) {
 }
 
 func (n *node) Sample(host.TaskID) (host.ProcessSample, error) {
-	return host.ProcessSample{}, n.sampleErr
+	return host.ProcessSample{TapsErr: n.tapsErr}, n.sampleErr
 }
 
 func (n *node) Cpuset(host.TaskID) (units.CPUSet, error) { return units.CPUSet{}, n.cpusetErr }
@@ -204,7 +204,9 @@ func TestReadKeepsFailuresApart(t *testing.T) {
 		"all is well":                    {node: node{}, vms: 1},
 		"the VM ended":                   {node: node{sampleErr: host.ErrGone}},
 		"the VM cannot be read":          {node: node{sampleErr: broken}, unread: 1, fails: true},
-		"its cpuset cannot be read":      {node: node{cpusetErr: broken}, vms: 1},
+		"its cpuset cannot be read":      {node: node{cpusetErr: broken}, vms: 1, fails: true},
+		"its taps cannot be read":        {node: node{tapsErr: broken}, vms: 1, fails: true},
+		"it ends while it is read":       {node: node{cpusetErr: host.ErrGone, tapsErr: host.ErrGone}, vms: 1},
 		"the processes cannot be listed": {node: node{listErr: broken}, fails: true, noRound: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,6 +24,12 @@ type VM struct {
 	Sample    host.ProcessSample
 }
 
+// UnreadVM is a VM that runs and whose process could not be read.
+type UnreadVM struct {
+	discover.VM
+	Err error
+}
+
 // Round is the counters of the whole node, read one after the other.
 // It is immutable.
 type Round struct {
@@ -32,7 +38,7 @@ type Round struct {
 	// VMs whose processes could be read.
 	VMs []VM
 	// Unread are VMs that run and whose processes could not be read.
-	Unread []discover.VM
+	Unread []UnreadVM
 	// Unknown counts the processes that run a VM which is not known, by why.
 	Unknown map[discover.Verdict]int
 }
@@ -70,10 +76,15 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 		}
 		if err != nil {
 			failures = append(failures, fmt.Errorf("VM %s/%s: %w", vm.Namespace, vm.Name, err))
-			round.Unread = append(round.Unread, vm)
+			round.Unread = append(round.Unread, UnreadVM{VM: vm, Err: err})
 			continue
 		}
 		round.VMs = append(round.VMs, one)
+		for _, err := range []error{one.CpusetErr, one.Sample.TapsErr} {
+			if err != nil && !errors.Is(err, host.ErrGone) {
+				failures = append(failures, fmt.Errorf("VM %s/%s: %w", vm.Namespace, vm.Name, err))
+			}
+		}
 	}
 	return round, errors.Join(failures...)
 }

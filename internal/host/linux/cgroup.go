@@ -51,6 +51,11 @@ func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
 		return units.CPUSet{}, fmt.Errorf("cpuset of process %d: %w", process.PID, goneOr(err))
 	}
 	cpus, err := h.cgroups.cpuset(string(content))
+	// Asked last: a number given to a new process is seen, and a cgroup that
+	// went away went with its process.
+	if gone := h.check(process); gone != nil {
+		return units.CPUSet{}, gone
+	}
 	if err != nil {
 		return units.CPUSet{}, fmt.Errorf("cpuset of process %d: %w", process.PID, err)
 	}

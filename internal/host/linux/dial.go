@@ -18,15 +18,16 @@ import (
 // never leads out; the connection then goes to the very file that was found,
 // through its descriptor.
 func (h *Host) DialUnix(ctx context.Context, process host.TaskID, path string) (net.Conn, error) {
-	if err := h.check(process); err != nil {
-		return nil, fmt.Errorf("socket %s of process %d: %w", path, process.PID, err)
-	}
 	root, err := unix.Open(filepath.Join(h.procRoot, strconv.Itoa(process.PID), "root"),
 		unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("file system of process %d: %w", process.PID, goneOr(err))
 	}
 	defer unix.Close(root)
+	// Asked after the opening: a number given to a new process is seen.
+	if err := h.check(process); err != nil {
+		return nil, fmt.Errorf("socket %s of process %d: %w", path, process.PID, err)
+	}
 	fd, err := openSocket(root, path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s of process %d: %w", path, process.PID, err)

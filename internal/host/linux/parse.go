@@ -13,8 +13,10 @@ import (
 // Limits of what is kept of texts that a VM's owner can influence.
 const (
 	maxTaps     = 64
-	maxTapName  = 15 // IFNAMSIZ without its terminating zero
-	startField  = 22 // of /proc/PID/stat, counted from 1
+	maxArgs     = 64      // libvirt gives the guest's name first
+	maxCmdline  = 4 << 10 // bytes of all arguments
+	maxTapName  = 15      // IFNAMSIZ without its terminating zero
+	startField  = 22      // of /proc/PID/stat, counted from 1
 	schedFields = 3
 )
 
@@ -103,13 +105,16 @@ func isTap(name []byte) bool {
 	return len(name) > len("tap") && len(name) <= maxTapName && bytes.HasPrefix(name, []byte("tap"))
 }
 
-// splitArgs cuts a cmdline file into arguments.
+// splitArgs cuts a cmdline file into arguments, of which it keeps the first
+// maxArgs: any process on the node may call itself QEMU, and have thousands of
+// empty ones.
 func splitArgs(content []byte) []string {
 	text := strings.TrimRight(string(content), "\x00")
 	if text == "" {
 		return nil
 	}
-	return strings.Split(text, "\x00")
+	args := strings.SplitN(text, "\x00", maxArgs+1)
+	return args[:min(len(args), maxArgs)]
 }
 
 func cutLast(s []byte, sep byte) (before, after []byte, found bool) {

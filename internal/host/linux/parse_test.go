@@ -128,8 +128,13 @@ func FuzzParseNetDev(f *testing.F) {
 
 func FuzzSplitArgs(f *testing.F) {
 	f.Add([]byte("qemu\x00-name\x00guest=a_b\x00"))
+	f.Add([]byte(strings.Repeat("\x00", maxFile) + "end"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		for _, arg := range splitArgs(content) {
+		args := splitArgs(content)
+		if len(args) > maxArgs {
+			t.Errorf("%d arguments", len(args))
+		}
+		for _, arg := range args {
 			if strings.Contains(arg, "\x00") {
 				t.Errorf("argument %q of %q", arg, content)
 			}

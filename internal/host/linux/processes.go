@@ -151,7 +151,7 @@ func (h *Host) read(p *process, pid int) (isVM bool, err error) {
 	if err != nil || !strings.HasPrefix(comm, vmComm) {
 		return false, err
 	}
-	if content, err = readAt(p.dir, "cmdline", h.scratch); err != nil {
+	if content, err = readAt(p.dir, "cmdline", h.scratch[:maxCmdline]); err != nil {
 		return false, err
 	}
 	args := splitArgs(content)

@@ -49,7 +49,7 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 	// alive after the pod has ended.
 	content, err := readAt(p.dir, "net/dev", h.scratch)
 	if err != nil {
-		sample.TapsErr = fmt.Errorf("network devices of process %d: %w", id.PID, err)
+		sample.TapsErr = fmt.Errorf("network devices of process %d: %w", id.PID, h.endedOr(id, err))
 		return sample, nil
 	}
 	sample.Taps = parseNetDev(content)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -168,9 +169,14 @@ func TestCpuset(t *testing.T) {
 				tr.write("sys/fs/cgroup/"+file, content)
 			}
 			id := tr.process(100, "qemu-kvm", test.cgroups)
-			got, err := tr.host().Cpuset(id)
+			h := tr.host()
+			got, err := h.Cpuset(id)
 			if (err != nil) != test.fails || got.String() != test.want {
 				t.Errorf("cpuset %q, %v; want %q, failing %v", got, err, test.want, test.fails)
+			}
+			id.Start-- // the number was an earlier process's
+			if got, err := h.Cpuset(id); !errors.Is(err, host.ErrGone) {
+				t.Errorf("cpuset %q of a process that ended, %v; want ErrGone", got, err)
 			}
 		})
 	}
@@ -193,6 +199,18 @@ func TestProcessesOfATree(t *testing.T) {
 	if err != nil || len(sample.Threads) != 2 || len(sample.Taps) != 2 {
 		t.Errorf("sample %+v, %v; want two threads and two taps", sample, err)
 	}
+	t.Run("a command line of any length costs little", func(t *testing.T) {
+		other := tr.process(40, "qemu-kvm", "0::/z\n")
+		tr.write("proc/40/cmdline", "qemu\x00-name\x00guest=shop_db\x00"+strings.Repeat("x", maxFile))
+		processes := mustProcesses(t, h)
+		kept := len(strings.Join(processes[len(processes)-1].Args, " "))
+		if kept > maxCmdline || processes[len(processes)-1].ID != other || processes[len(processes)-1].Args[2] != "guest=shop_db" {
+			t.Errorf("%d bytes kept of process %v", kept, processes[len(processes)-1].ID)
+		}
+		if err := os.RemoveAll(filepath.Join(tr.dir, "proc/40")); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("a process that becomes a VM's later", func(t *testing.T) {
 		tr.process(10, "qemu-kvm", "0::/y\n") // libvirt's child after exec
 		if n := len(mustProcesses(t, h)); n != 2 {

@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 
@@ -52,8 +53,9 @@ func (a *Actuator) Pinned() int {
 // Apply makes the VMs' affinities what the plan wants, by pod UID, and lifts
 // every binding of the agent that it does not want, also of processes that are
 // not among the VMs. Called again without a change it writes nothing. The
-// results are those of the VMs, in their order. The error is the journal's:
-// then nothing new was bound.
+// results are those of the VMs, in their order. The error is the journal's, and
+// then nothing new was bound, or that of a process which is not among the VMs
+// and could not be put back.
 func (a *Actuator) Apply(vms []VM, plan map[string]Pins) ([]Result, error) {
 	now, err := a.host.Uptime()
 	if err != nil {
@@ -69,8 +71,8 @@ func (a *Actuator) Apply(vms []VM, plan map[string]Pins) ([]Result, error) {
 		}
 		entries := byProcess[vm.Process]
 		delete(byProcess, vm.Process)
-		if vm.Unread {
-			tasks = append(tasks, &task{vm: vm, decision: decision{outcome: Failed, message: "the VM's process could not be read"}})
+		if vm.Unread != nil {
+			tasks = append(tasks, &task{vm: vm, decision: decision{outcome: Failed, message: vm.Unread.Error()}})
 			continue
 		}
 		tasks = append(tasks, &task{vm: vm, decision: decide(vm, want, entries, a.memory(vm.Process), now)})
@@ -82,34 +84,37 @@ func (a *Actuator) Apply(vms []VM, plan map[string]Pins) ([]Result, error) {
 		tasks = append(tasks, &task{vm: vm, decision: decide(vm, nil, entries, a.memory(process), now)})
 		a.forgetEnded(entries, vm)
 	}
-	saveErr := a.perform(tasks)
+	failures := []error{a.perform(tasks)}
 	a.forgetMemories(vms)
 	results := make([]Result, 0, known)
 	for _, t := range tasks[:known] {
 		results = append(results, a.result(t))
 	}
-	return results, saveErr
+	for _, t := range tasks[known:] {
+		if len(t.failures) > 0 {
+			failures = append(failures, fmt.Errorf("undo the pins of process %d of pod %.64s: %w",
+				t.vm.Process.PID, t.vm.PodUID, errors.Join(t.failures...)))
+		}
+	}
+	return results, errors.Join(failures...)
 }
 
 // Restore lifts every binding of the agent. Called again it does nothing.
 func (a *Actuator) Restore() error {
 	// The second pass finds the threads that were created during the first.
 	const passes = 3
-	for range passes {
-		if len(a.entries) == 0 {
-			return nil
-		}
-		if _, err := a.host.Processes(); err != nil {
+	var err error
+	for pass := 0; pass < passes && len(a.entries) > 0; pass++ {
+		if _, err = a.host.Processes(); err != nil {
 			return err
 		}
-		if _, err := a.Apply(nil, nil); err != nil {
-			return err
-		}
+		// What fails for one process is no reason to leave the others bound.
+		_, err = a.Apply(nil, nil)
 	}
 	if len(a.entries) > 0 {
-		return fmt.Errorf("%d threads are still bound: run the agent's restore command again", len(a.entries))
+		return errors.Join(fmt.Errorf("%d threads are still bound: run the agent's restore command again", len(a.entries)), err)
 	}
-	return nil
+	return err
 }
 
 func (a *Actuator) byProcess() map[host.TaskID]map[host.TaskID]journal.Entry {

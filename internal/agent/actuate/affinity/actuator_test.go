@@ -318,10 +318,10 @@ func TestAThreadThatEndsIsForgotten(t *testing.T) {
 func TestAVMThatCannotBeReadIsLeftAsItIs(t *testing.T) {
 	b := newBench(t)
 	b.wantOutcome(plan(t, "2", "3"), Applied)
-	vm := VM{VM: b.vm().VM, Unread: true}
+	vm := VM{VM: b.vm().VM, Unread: errors.New("permission denied")}
 	results, err := b.actuator.Apply([]VM{vm}, plan(t, "2", "3"))
-	if err != nil || results[0].Outcome != Failed {
-		t.Errorf("outcome %s, error %v", results[0].Outcome, err)
+	if err != nil || results[0].Outcome != Failed || results[0].Message != "permission denied" {
+		t.Errorf("outcome %s (%s), error %v", results[0].Outcome, results[0].Message, err)
 	}
 	b.want(101, "2")
 	b.wantOutcome(plan(t, "2", "3"), Applied)

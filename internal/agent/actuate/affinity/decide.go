@@ -147,11 +147,10 @@ func decideThread(vm *VM, thread Thread, want *Pins, entries map[host.TaskID]jou
 
 // undo tells how an entry's thread gets back to what it was.
 func undo(vm *VM, thread Thread, entry journal.Entry) action {
-	still := thread.CPUs.Equal(expected(entry.Ours, vm.Cpuset))
 	switch {
 	case entry.Undone:
 		return forget
-	case still || vm.Cpuset.IsEmpty():
+	case given(entry, thread.CPUs, vm.Cpuset) || vm.Cpuset.IsEmpty():
 		return restore
 	case thread.CPUs.Equal(vm.Cpuset) && entry.Original.Unrestricted():
 		// Widened by the kernel or by somebody, and still bound in the kernel's
@@ -173,11 +172,17 @@ func inherits(vm *VM, thread Thread, entries map[host.TaskID]journal.Entry) bool
 		if thread.ID.Start < entry.Since {
 			continue
 		}
-		for _, given := range []units.CPUSet{entry.Ours, entry.Previous} {
-			if !given.IsEmpty() && thread.CPUs.Equal(expected(given, vm.Cpuset)) {
-				return true
-			}
+		if given(entry, thread.CPUs, vm.Cpuset) {
+			return true
 		}
 	}
 	return false
+}
+
+// given tells whether an affinity is one that the agent gave to the thread of
+// an entry: the last one, or the one before, which it still has when the agent
+// was killed between the journal's write and its own.
+func given(entry journal.Entry, cpus, cpuset units.CPUSet) bool {
+	return cpus.Equal(expected(entry.Ours, cpuset)) ||
+		!entry.Previous.IsEmpty() && cpus.Equal(expected(entry.Previous, cpuset))
 }

@@ -163,6 +163,8 @@ type store struct {
 	entries []journal.Entry
 	fail    error
 	saves   int
+	// onSave is called after each save.
+	onSave func()
 }
 
 func (s *store) Save(entries []journal.Entry) error {
@@ -171,5 +173,8 @@ func (s *store) Save(entries []journal.Entry) error {
 	}
 	s.saves++
 	s.entries = append([]journal.Entry(nil), entries...)
+	if s.onSave != nil {
+		s.onSave()
+	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,6 +43,36 @@ func TestRestoreNeedsTheJournalAlone(t *testing.T) {
 	if err := b.actuator.Restore(); err != nil || b.writes != writes {
 		t.Errorf("restoring again: %v, %d writes", err, b.writes-writes)
 	}
+}
+
+func TestAnAgentKilledBeforeItsWriteUndoesTheEarlierPin(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(plan(t, "2", "3"), Applied)
+	b.refuse = errors.New("killed") // after the journal's write, before its own
+	b.store.onSave = func() { b.store.fail = errors.New("killed") }
+	_, err := b.actuator.Apply([]VM{b.vm()}, plan(t, "4", "5"))
+	if err == nil || b.store.entries[0].Ours.String() != "4" {
+		t.Fatalf("error %v, journal %v: want the intention alone", err, b.store.entries)
+	}
+	b.refuse, b.store.onSave, b.store.fail = nil, nil, nil
+	b.restart()
+	b.wantOutcome(nil, Undone)
+	b.want(101, "0-7")
+	b.want(102, "0-7")
+}
+
+func TestWhatCannotBePutBackIsTold(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(plan(t, "2", "3"), Applied)
+	b.refuse = errors.New("operation not permitted")
+	if err := b.actuator.Restore(); !errors.Is(err, b.refuse) {
+		t.Errorf("restoring: %v, want what the kernel said", err)
+	}
+	b.refuse = nil
+	if err := b.actuator.Restore(); err != nil {
+		t.Error(err)
+	}
+	b.want(101, "0-7")
 }
 
 func TestAReusedNumberIsNotTouched(t *testing.T) {

@@ -22,9 +22,9 @@ type VM struct {
 	// not known: then nothing is bound.
 	Cpuset  units.CPUSet
 	Threads []Thread
-	// Unread is true when the VM runs and could not be looked at in this round:
-	// it is left as it is.
-	Unread bool
+	// Unread says why the VM, which runs, could not be looked at in this round:
+	// it is left as it is. Nil when it was looked at.
+	Unread error
 }
 
 // Pins are the CPUs that a VM's threads are to be bound to. An empty set leaves
