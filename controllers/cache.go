@@ -3,8 +3,10 @@ package controllers
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 )
 
 // CacheOptions keep in memory only what the controllers read. A VMI is 5 to 10
@@ -15,6 +17,15 @@ import (
 // installed.
 func CacheOptions() cache.Options {
 	return cache.Options{DefaultTransform: strip}
+}
+
+// ControllerOptions of all controllers. The controller runtime's priority queue
+// is off: shut down while items are ready, it can hand one to a worker that has
+// left, with its locks held, and then the manager does not end in its grace
+// period and keeps its Lease from the standby (v0.24.1, priorityqueue.go,
+// handleReadyItems).
+func ControllerOptions() config.Controller {
+	return config.Controller{UsePriorityQueue: ptr.To(false)}
 }
 
 // strip returns a new object for the kinds that there are many of, so that the

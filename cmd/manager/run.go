@@ -80,9 +80,10 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme,
-		Cache:  controllers.CacheOptions(),
-		Logger: log,
+		Scheme:     scheme,
+		Cache:      controllers.CacheOptions(),
+		Controller: controllers.ControllerOptions(),
+		Logger:     log,
 		Metrics: metricsserver.Options{
 			BindAddress: o.metricsAddress, SecureServing: true, CertDir: o.metricsCertDir,
 			FilterProvider: filters.WithAuthenticationAndAuthorization,

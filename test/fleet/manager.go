@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/joulevirt/joulevirt/controllers"
@@ -42,12 +41,12 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 	if err != nil {
 		return nil, err
 	}
+	options := controllers.ControllerOptions()
+	options.SkipNameValidation = ptr.To(true) // one process may run several managers, one after the other
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Cache: controllers.CacheOptions(), Logger: log,
+		Scheme: scheme, Cache: controllers.CacheOptions(), Controller: options, Logger: log,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		// One process may run several managers, one after the other.
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
