@@ -84,6 +84,9 @@ type Node struct {
 	Metered bool
 	// Rates are the agent's newest. Nil: none, or too old to plan with.
 	Rates *NodeRates
+	// RatesAwaited is true while there are no rates because the node's agent was
+	// not asked yet, as after a change of leader.
+	RatesAwaited bool
 	// VMs in the order of their PodUID.
 	VMs []VM
 	// Current is the plan that the node has. Nil: none.

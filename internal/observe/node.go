@@ -30,6 +30,8 @@ var ErrUnreadable = errors.New("unreadable")
 // Rates gives a node's rates while they are fresh.
 type Rates interface {
 	Fresh(node string) *model.NodeRates
+	// Awaited is true until the node's agent was asked once.
+	Awaited(node string) bool
 }
 
 // Observer reads the state of nodes.
@@ -68,7 +70,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 		return seen, nil
 	}
 	var policies v1alpha1.EnergyPolicyList
-	if err := o.Reader.List(ctx, &policies); err != nil {
+	if err := o.Reader.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return seen, fmt.Errorf("list EnergyPolicies: %w", err)
 	}
 	policy, found := NewPolicies(policies.Items).Governing(node)
@@ -96,6 +98,7 @@ func (o *Observer) node(ctx context.Context, node *corev1.Node, policy PolicyEnt
 		out.Reported = true
 		out.Metered = IsMetered(report)
 		out.Rates = o.Rates.Fresh(node.Name)
+		out.RatesAwaited = out.Rates == nil && report.Status.RatesAddress != "" && o.Rates.Awaited(node.Name)
 	}
 	out.VMs, err = o.vms(ctx, node.Name, policy)
 	return out, err
@@ -161,7 +164,7 @@ type namespaceFacts struct {
 func (o *Observer) namespace(ctx context.Context, name string, policy PolicyEntry) (namespaceFacts, error) {
 	var facts namespaceFacts
 	var profiles v1alpha1.VMNetworkProfileList
-	if err := o.Reader.List(ctx, &profiles, client.InNamespace(name)); err != nil {
+	if err := o.Reader.List(ctx, &profiles, client.InNamespace(name), client.UnsafeDisableDeepCopy); err != nil {
 		return facts, fmt.Errorf("list VMNetworkProfiles of namespace %s: %w", name, err)
 	}
 	facts.profiles = NewProfiles(profiles.Items)

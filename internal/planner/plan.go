@@ -43,7 +43,28 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	}
 	summarise(&plan, held)
 	authorise(&plan, node, held != "", now)
+	if held == model.ReasonNoRates && node.RatesAwaited {
+		repeatReasons(&plan, node.Current)
+	}
 	return plan
+}
+
+// repeatReasons explains a plan that waits for the first rates as the current
+// one does, where it does the same: or a new leader would write every plan of
+// the cluster twice, to say for a second that it knows nothing.
+func repeatReasons(plan, current *model.Plan) {
+	if current == nil || current.Policy != plan.Policy || current.Mode != plan.Mode {
+		return
+	}
+	for i := range plan.VMs {
+		vm := &plan.VMs[i]
+		if was, known := current.VM(vm.PodUID); known && len(was.Pins) == 0 && vm.Reason == model.ReasonNoRates {
+			vm.Reason, vm.Message = was.Reason, was.Message
+		}
+	}
+	if plan.Revision == current.Revision && plan.Apply == current.Apply {
+		plan.Reason, plan.Message = current.Reason, current.Message
+	}
 }
 
 // forbidden says why nothing at all may be done on the node, or is empty.

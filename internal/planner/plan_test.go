@@ -129,6 +129,27 @@ func TestPlanKeepsAndDrops(t *testing.T) {
 	}
 }
 
+// Until the agents were asked, nothing is said that would be taken back.
+func TestPlanRepeatsItselfWhileRatesAreAwaited(t *testing.T) {
+	inForce := Plan(with(newNode("a", "b"), nil, func(n *model.Node) { n.Rates.VMs = n.Rates.VMs[:1] }), now())
+	for name, tc := range map[string]struct {
+		change func(*model.Node)
+		want   string
+	}{
+		"as it was":            {nil, "Planned apply=true a:Pinned/2 b:NotRunning/0"},
+		"a VM went":            {func(n *model.Node) { n.VMs = n.VMs[1:] }, "NoRates apply=true b:NotRunning/0"},
+		"a VM is to be shared": {func(n *model.Node) { n.VMs[1].Affinity = model.AffinityShared }, "Planned apply=true a:Pinned/2 b:SharedPreferred/0"},
+		"cordoned":             {func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:Pinned/2 b:NodeFrozen/0"},
+		"another policy":       {func(n *model.Node) { n.Policy.Name = "q" }, "NoRates apply=true a:Pinned/2 b:NoRates/0"},
+	} {
+		node := with(newNode("a", "b"), &inForce, tc.change)
+		node.Rates, node.RatesAwaited = nil, true
+		if got := outcome(Plan(node, now())); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
 func TestPlanDoesNotEnforceARecommendationOnAFrozenNode(t *testing.T) {
 	node := newNode("a")
 	node.Policy.Mode = model.ModeRecommend

@@ -149,6 +149,8 @@ func (p *Puller) one(ctx context.Context, target Target) {
 	p.logChange(target, err)
 	if err == nil {
 		p.Store.Put(rates)
+	} else {
+		p.Store.Failed(target.Node)
 	}
 	if p.Store.TakeNotice(target.Node) {
 		p.Changed(ctx, target.Node)

@@ -142,6 +142,25 @@ func TestStoreFreshness(t *testing.T) {
 	}
 }
 
+func TestStoreTellsOfAgentsAskedInVain(t *testing.T) {
+	store := NewStore(testingclock.NewFakePassiveClock(start()), time.Minute, time.Minute)
+	if !store.Awaited("n") || store.TakeNotice("n") {
+		t.Error("before it was asked: want an agent that is awaited, and no notice")
+	}
+	store.Failed("n")
+	if store.Awaited("n") || !store.TakeNotice("n") {
+		t.Error("asked in vain: want a notice")
+	}
+	store.Failed("n")
+	if store.TakeNotice("n") {
+		t.Error("asked in vain again: want no second notice")
+	}
+	store.Put(round(1))
+	if store.Awaited("n") || !store.TakeNotice("n") {
+		t.Error("heard: want a notice")
+	}
+}
+
 func TestStoreNotices(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(start())
 	store := NewStore(clock, 10*time.Minute, time.Minute)

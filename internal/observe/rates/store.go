@@ -32,10 +32,13 @@ type Store struct {
 type entry struct {
 	rates    *model.NodeRates
 	received time.Time
-	// told is what the planner was last told of, and when. Nil: that there is
-	// nothing fresh.
+	// told is what the planner was last told of, and when. Nil: nothing, or that
+	// there is nothing fresh.
 	told   *model.NodeRates
 	toldAt time.Time
+	// toldMissing is true when the planner was last told that there is nothing
+	// fresh.
+	toldMissing bool
 }
 
 // NewStore returns an empty store. Rates older than staleAfter are not given
@@ -55,6 +58,15 @@ func (s *Store) Fresh(node string) *model.NodeRates {
 	return e.rates
 }
 
+// Awaited tells whether the node's agent was not heard and not asked in vain
+// either, as for a moment after a start: that there are no rates then says
+// nothing about the agent.
+func (s *Store) Awaited(node string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.nodes[node] == nil
+}
+
 // Age returns how long ago a node's newest rates came, and false when none
 // ever did.
 func (s *Store) Age(node string) (time.Duration, bool) {
@@ -69,6 +81,15 @@ func (s *Store) Age(node string) (time.Duration, bool) {
 
 func (s *Store) fresh(e *entry) bool {
 	return e.rates != nil && s.clock.Since(e.received) <= s.staleAfter
+}
+
+// Failed notes that a node's agent was asked in vain.
+func (s *Store) Failed(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nodes[node] == nil {
+		s.nodes[node] = &entry{}
+	}
 }
 
 // Put keeps validated rates. An answer of the same round as the last does not
@@ -100,7 +121,8 @@ func (s *Store) Retain(nodes map[string]bool) {
 }
 
 // TakeNotice tells whether a node's plan should be made anew: its rates came,
-// went stale, or changed by enough. It remembers that it said so.
+// went stale or were asked for in vain, or changed by enough. It remembers that
+// it said so.
 func (s *Store) TakeNotice(node string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,15 +131,15 @@ func (s *Store) TakeNotice(node string) bool {
 		return false
 	}
 	if !s.fresh(e) {
-		gone := e.told != nil
-		e.told = nil
-		return gone
+		news := !e.toldMissing
+		e.told, e.toldMissing = nil, true
+		return news
 	}
 	structural := e.told == nil || structureChanged(e.told, e.rates)
 	if !structural && (s.clock.Since(e.toldAt) < s.settle || !loadChanged(e.told, e.rates)) {
 		return false
 	}
-	e.told, e.toldAt = e.rates, s.clock.Now()
+	e.told, e.toldAt, e.toldMissing = e.rates, s.clock.Now(), false
 	return true
 }
 
