@@ -68,7 +68,7 @@ func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
 		now: r.Clock.Now(), reports: map[string]*v1alpha1.NodeReport{}, plans: map[string]*v1alpha1.NodePlan{},
 	}
 	var policies v1alpha1.EnergyPolicyList
-	if err := r.Client.List(ctx, &policies); err != nil {
+	if err := r.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list EnergyPolicies: %w", err)
 	}
 	view.policies = observe.NewPolicies(policies.Items)

@@ -39,6 +39,8 @@ type policyTally struct {
 	// contested counts the nodes that another policy wins.
 	contested       int
 	winner, example string
+	// unmetered is the first governed node, by name, without measured power.
+	unmetered string
 }
 
 // policyStatus returns the status of one policy. Conditions that say the same
@@ -85,7 +87,11 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			continue
 		}
 		out.nodes.Governed++
+		metered := out.nodes.Metered
 		out.addReport(v.reports[node.Name], v.now)
+		if out.nodes.Metered == metered && (out.unmetered == "" || node.Name < out.unmetered) {
+			out.unmetered = node.Name
+		}
 		out.addPlan(v.plans[node.Name], v.reports[node.Name])
 	}
 	return out
@@ -166,7 +172,7 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally
 			"only nodes with the label kubevirt.io/schedulable or a NodeReport count", nodeSelectorText(policy))
 	case tally.nodes.Governed == 0:
 		ready.Reason = v1alpha1.ReasonOtherPolicyWins
-		ready.Message = fmt.Sprintf("other policies win all %d selected nodes, such as EnergyPolicy %s node %s: raise spec.priority or narrow a nodeSelector",
+		ready.Message = fmt.Sprintf("other policies win all %d selected nodes, such as EnergyPolicy %s node %s: raise spec.priority of this one, or narrow spec.nodeSelector of the other",
 			tally.nodes.Selected, tally.winner, tally.example)
 	default:
 		ready.Status = metav1.ConditionTrue
@@ -206,7 +212,7 @@ func contested(tally policyTally) metav1.Condition {
 	return metav1.Condition{
 		Type: v1alpha1.ConditionNodesContested, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOtherPolicyWins,
 		Message: fmt.Sprintf("%d nodes, such as %s, belong to a policy of higher priority or greater age, such as EnergyPolicy %s: "+
-			"change spec.priority, or narrow a nodeSelector", tally.contested, tally.example, tally.winner),
+			"change spec.priority, or narrow spec.nodeSelector, of one of the two", tally.contested, tally.example, tally.winner),
 	}
 }
 
@@ -215,9 +221,14 @@ func meterAvailable(tally policyTally) metav1.Condition {
 		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMeterFound,
 		Message: fmt.Sprintf("the power of %d of %d governed nodes is measured", tally.nodes.Metered, tally.nodes.Governed),
 	}
-	if tally.nodes.Metered < tally.nodes.Governed || tally.nodes.Governed == 0 {
+	switch {
+	case tally.nodes.Governed == 0:
 		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
-		meter.Message += ": on the others mode Enforce acts only with spec.energy.allowModelled"
+		meter.Message = "the policy governs no node whose power could be measured: see condition Ready"
+	case tally.nodes.Metered < tally.nodes.Governed:
+		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
+		meter.Message += fmt.Sprintf(": on the others, such as %s, mode Enforce acts only with spec.energy.allowModelled: "+
+			"set it, or look at status.power of NodeReport %s for why", tally.unmetered, tally.unmetered)
 	}
 	return meter
 }

@@ -90,7 +90,7 @@ func TestPolicyConditions(t *testing.T) {
 		"loses all": {policyOf("p", 0, "x"), []v1alpha1.EnergyPolicy{policyOf("q", 1, "")}, "False OtherPolicyWins", "True OtherPolicyWins", "False NoMeter",
 			[]string{"EnergyPolicy q", "spec.priority"}},
 		"loses some": {policyOf("p", 0, ""), []v1alpha1.EnergyPolicy{policyOf("q", 1, "x")}, "True GoverningNodes", "True OtherPolicyWins", "False NoMeter",
-			[]string{"such as a", "EnergyPolicy q", "1 of 2"}},
+			[]string{"such as a", "EnergyPolicy q", "1 of 2", "such as b, mode Enforce", "spec.energy.allowModelled", "NodeReport b"}},
 		"invalid": {invalid, nil, "False InvalidSelector", "False NotContested", "False NoMeter", []string{"spec.nodeSelector", "Near"}},
 	} {
 		status := policyStatus(&tc.policy, policyScene(append(tc.others, tc.policy)...))

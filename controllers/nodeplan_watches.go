@@ -140,12 +140,12 @@ func reportChanged() predicate.Predicate {
 	})
 }
 
-// vmiChanged passes what a plan reads of a VMI. KubeVirt writes its status
-// often, for the guest agent's news.
+// vmiChanged passes what plans and statuses read of a VMI. KubeVirt writes its
+// status often, for the guest agent's news.
 func vmiChanged() predicate.Predicate {
 	return updated(func(was, is *virtv1.VirtualMachineInstance) bool {
 		return observe.IsRunning(was) != observe.IsRunning(is) || was.IsCPUDedicated() != is.IsCPUDedicated() ||
-			!maps.Equal(was.Status.ActivePods, is.Status.ActivePods) || !maps.Equal(was.Labels, is.Labels)
+			was.Status.NodeName != is.Status.NodeName || !maps.Equal(was.Status.ActivePods, is.Status.ActivePods) || !maps.Equal(was.Labels, is.Labels)
 	})
 }
 

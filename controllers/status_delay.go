@@ -20,9 +20,13 @@ type statusDelay time.Duration
 func (d statusDelay) handler(of handler.MapFunc) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
+		added := map[reconcile.Request]bool{} // a plan names one profile for many VMs
 		for _, o := range objects {
 			for _, request := range of(ctx, o) {
-				q.AddAfter(request, time.Duration(d))
+				if !added[request] {
+					added[request] = true
+					q.AddAfter(request, time.Duration(d))
+				}
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -154,14 +155,36 @@ func profileReady(profile *v1alpha1.VMNetworkProfile, invalid error, status *v1a
 			profile.Namespace, metav1.FormatLabelSelector(&profile.Spec.Selector))
 	case status.GovernedVMs == 0:
 		ready.Reason = v1alpha1.ReasonOlderProfileWins
-		ready.Message = fmt.Sprintf("all %d VMs belong to older profiles, such as VM %s to VMNetworkProfile %s: narrow one of the selectors",
+		ready.Message = fmt.Sprintf("all %d VMs belong to older profiles, such as VM %s to VMNetworkProfile %s: narrow spec.selector of one of the two",
 			status.MatchedVMs, lost.example, lost.winner)
 	default:
 		ready.Status = metav1.ConditionTrue
 		ready.Reason = v1alpha1.ReasonGoverning
-		ready.Message = fmt.Sprintf("governs %d of %d matched VMs", status.GovernedVMs, status.MatchedVMs)
+		ready.Message = fmt.Sprintf("governs %d of %d matched VMs. This version does not act on: %s",
+			status.GovernedVMs, status.MatchedVMs, strings.Join(wishedInVain(&profile.Spec), ", "))
 	}
 	return ready
+}
+
+// wishedInVain lists what the profile says without effect, so that no owner
+// relies on a floor or a level that is not kept.
+func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
+	out := []string{"spec.trafficClass", "spec.serviceLevels"}
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"spec.bandwidth", spec.Bandwidth != nil},
+		{"spec.latencyBudget", spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0},
+		{"spec.maxDelay", spec.MaxDelay != nil},
+		{"spec.group", spec.Group != nil},
+		{"spec.affinity Separated (it is taken as Pinned)", spec.Affinity == v1alpha1.AffinitySeparated},
+	} {
+		if field.set {
+			out = append(out, field.name)
+		}
+	}
+	return out
 }
 
 func overlapping(lost overlap) metav1.Condition {
@@ -173,7 +196,7 @@ func overlapping(lost overlap) metav1.Condition {
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionOverlapping, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOlderProfileWins,
-		Message: fmt.Sprintf("%d VMs, such as %s, belong to an older profile, such as VMNetworkProfile %s: narrow the selector of one of the two",
+		Message: fmt.Sprintf("%d VMs, such as %s, belong to an older profile, such as VMNetworkProfile %s: narrow spec.selector of one of the two",
 			lost.vms, lost.example, lost.winner),
 	}
 }

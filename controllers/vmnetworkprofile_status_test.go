@@ -122,6 +122,11 @@ func TestProfileConditions(t *testing.T) {
 	old, young := profileOf("old", "web", time.Hour), profileOf("young", "web", time.Minute)
 	wider := profileOf("wider", "web", time.Minute)
 	wider.Spec.Selector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
+	wishful := profileOf("wishful", "web", time.Hour)
+	wishful.Spec.Bandwidth = &v1alpha1.BandwidthLimits{}
+	wishful.Spec.LatencyBudget = &metav1.Duration{Duration: time.Millisecond}
+	wishful.Spec.Group = &v1alpha1.TrafficGroup{Name: "web"}
+	wishful.Spec.Affinity = v1alpha1.AffinitySeparated
 	for name, tc := range map[string]struct {
 		profile            v1alpha1.VMNetworkProfile
 		others             []v1alpha1.VMNetworkProfile
@@ -130,9 +135,11 @@ func TestProfileConditions(t *testing.T) {
 	}{
 		"governs":         {old, []v1alpha1.VMNetworkProfile{young}, "True Governing", "False NoOverlap", nil},
 		"selects nothing": {profileOf("none", "misspelt", 0), nil, "False NoVMsMatched", "False NoOverlap", []string{"app=misspelt", "spec.template.metadata.labels", "namespace ns"}},
-		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "selector"}},
-		"loses some":      {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
-		"invalid":         {invalid, nil, "False InvalidSelector", "False NoOverlap", []string{"spec.selector", "Near"}},
+		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "spec.selector"}},
+		"wishes in vain": {wishful, nil, "True Governing", "False NoOverlap",
+			[]string{"does not act on", "spec.bandwidth", "spec.latencyBudget", "spec.group", "spec.affinity Separated"}},
+		"loses some": {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
+		"invalid":    {invalid, nil, "False InvalidSelector", "False NoOverlap", []string{"spec.selector", "Near"}},
 	} {
 		view := profileView{
 			profiles: observe.NewProfiles(append([]v1alpha1.VMNetworkProfile{tc.profile}, tc.others...)),
