@@ -58,7 +58,8 @@ func (d *demo) story(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", chapter.title, err)
 		}
 	}
-	d.title("Done")
+	d.title("Done: the control planes, the VMs, manager and agent were real; %d other nodes were simulated", len(d.stack.SimulatedNodes))
+	d.say("Look around in a running one with: go run ./hack/demo -keep")
 	return nil
 }
 
