@@ -69,6 +69,9 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		}
 		return ctrl.Result{}, r.remove(ctx, node.Name)
 	}
+	if seen.ReportErr != nil {
+		ctrl.LoggerFrom(ctx).Error(seen.ReportErr, "nothing new is planned for the node")
+	}
 	now := r.Clock.Now()
 	plan := planner.Plan(seen.Node, now)
 	if err := r.write(ctx, &node, seen.Plan, plan); err != nil {

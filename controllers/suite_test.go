@@ -97,7 +97,7 @@ func startManager(ctx context.Context, log logr.Logger) (*fleet.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	return fleet.StartManager(ctx, config, suite.agents.Clients(), fleet.Pull(), log)
+	return fleet.StartManager(ctx, config, suite.agents.Clients(), fleet.Fast(), log)
 }
 
 // scene is a namespace and nodes of one test, with a label that only they have.

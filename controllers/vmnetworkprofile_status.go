@@ -178,7 +178,7 @@ func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
 		{"spec.latencyBudget", spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0},
 		{"spec.maxDelay", spec.MaxDelay != nil},
 		{"spec.group", spec.Group != nil},
-		{"spec.affinity Separated (it is taken as Pinned)", spec.Affinity == v1alpha1.AffinitySeparated},
+		{"spec.affinity Separated (planned like Auto)", spec.Affinity == v1alpha1.AffinitySeparated},
 	} {
 		if field.set {
 			out = append(out, field.name)

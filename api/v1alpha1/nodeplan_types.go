@@ -234,6 +234,8 @@ const (
 	ReasonNodeFrozen = "NodeFrozen"
 	// ReasonNoReport: the node's agent has not reported its cores.
 	ReasonNoReport = "NoReport"
+	// ReasonReportUnreadable: the cores in the node's NodeReport make no sense.
+	ReasonReportUnreadable = "ReportUnreadable"
 	// ReasonNoRates: the agent's rates are missing or old: nothing new is done.
 	ReasonNoRates = "NoRates"
 	// ReasonObserveOnly: the policy only observes.

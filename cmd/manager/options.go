@@ -32,7 +32,7 @@ func defaultOptions() *options {
 	return &options{
 		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081",
 		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
-		statusDelay: time.Second, pull: controllers.DefaultPullOptions(),
+		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(),
 	}
 }
 

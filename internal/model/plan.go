@@ -22,6 +22,7 @@ const (
 	ReasonNothingToDo          Reason = "NothingToDo"
 	ReasonNodeFrozen           Reason = "NodeFrozen"
 	ReasonNoReport             Reason = "NoReport"
+	ReasonReportUnreadable     Reason = "ReportUnreadable"
 	ReasonNoRates              Reason = "NoRates"
 	ReasonNoMeter              Reason = "NoMeter"
 	ReasonObserveOnly          Reason = "ObserveOnly"

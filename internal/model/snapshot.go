@@ -79,7 +79,10 @@ type Node struct {
 	Policy Policy
 	// Reported is true when the node's agent reported its topology.
 	Reported bool
-	Topology Topology
+	// ReportUnreadable is true when the topology that was reported makes no
+	// sense: Reported is then false.
+	ReportUnreadable bool
+	Topology         Topology
 	// Metered is true when the node's power is measured, not modelled.
 	Metered bool
 	// Rates are the agent's newest. Nil: none, or too old to plan with.

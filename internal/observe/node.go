@@ -51,10 +51,13 @@ type Observation struct {
 	Node     model.Node
 	// Plan that the node has now. Nil: none.
 	Plan *v1alpha1.NodePlan
+	// ReportErr says why Node.ReportUnreadable is true.
+	ReportErr error
 }
 
 // Node reads everything that the plan of a node depends on. Errors are those
-// of the reader, and a topology that cannot be read.
+// of the reader, and a policy that cannot be read. A report that cannot be read
+// is no error: what a plan takes back must not wait for it.
 func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, error) {
 	var seen Observation
 	plan, err := get(ctx, o.Reader, node.Name, &v1alpha1.NodePlan{})
@@ -78,30 +81,31 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 		return seen, nil
 	}
 	seen.Governed = true
-	seen.Node, err = o.node(ctx, node, policy, report)
+	seen.Node = model.Node{Name: node.Name, Frozen: Frozen(node)}
+	if seen.Node.Policy, err = Policy(policy.EnergyPolicy); err != nil {
+		return seen, fmt.Errorf("%w EnergyPolicy %s: %w", ErrUnreadable, policy.Name, err)
+	}
 	if seen.Plan != nil {
 		seen.Node.Current = Plan(seen.Plan)
 	}
+	if report != nil && len(report.Status.Topology.CoreGroups) > 0 {
+		seen.ReportErr = o.report(&seen.Node, report)
+	}
+	seen.Node.VMs, err = o.vms(ctx, node.Name, policy)
 	return seen, err
 }
 
-func (o *Observer) node(ctx context.Context, node *corev1.Node, policy PolicyEntry, report *v1alpha1.NodeReport) (model.Node, error) {
-	out := model.Node{Name: node.Name, Frozen: Frozen(node)}
-	var err error
-	if out.Policy, err = Policy(policy.EnergyPolicy); err != nil {
-		return out, fmt.Errorf("%w EnergyPolicy %s: %w", ErrUnreadable, policy.Name, err)
+// report reads what the node's agent says into the node.
+func (o *Observer) report(into *model.Node, report *v1alpha1.NodeReport) error {
+	topology, err := Topology(report.Status.Topology)
+	if err != nil {
+		into.ReportUnreadable = true
+		return fmt.Errorf("read NodeReport %s: %w", report.Name, err)
 	}
-	if report != nil && len(report.Status.Topology.CoreGroups) > 0 {
-		if out.Topology, err = Topology(report.Status.Topology); err != nil {
-			return out, fmt.Errorf("%w NodeReport %s: %w", ErrUnreadable, report.Name, err)
-		}
-		out.Reported = true
-		out.Metered = IsMetered(report)
-		out.Rates = o.Rates.Fresh(node.Name)
-		out.RatesAwaited = out.Rates == nil && report.Status.RatesAddress != "" && o.Rates.Awaited(node.Name)
-	}
-	out.VMs, err = o.vms(ctx, node.Name, policy)
-	return out, err
+	into.Topology, into.Reported, into.Metered = topology, true, IsMetered(report)
+	into.Rates = o.Rates.Fresh(into.Name)
+	into.RatesAwaited = into.Rates == nil && report.Status.RatesAddress != "" && o.Rates.Awaited(into.Name)
+	return nil
 }
 
 // IsMetered tells whether a node's power is measured.

@@ -65,7 +65,7 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 	for word, api := range map[model.Reason]string{
 		model.ReasonPlanned: v1alpha1.ReasonPlanned, model.ReasonNothingToDo: v1alpha1.ReasonNothingToDo,
 		model.ReasonNodeFrozen: v1alpha1.ReasonNodeFrozen, model.ReasonNoReport: v1alpha1.ReasonNoReport,
-		model.ReasonNoRates: v1alpha1.ReasonNoRates, model.ReasonNoMeter: v1alpha1.ReasonNoMeter,
+		model.ReasonReportUnreadable: v1alpha1.ReasonReportUnreadable, model.ReasonNoRates: v1alpha1.ReasonNoRates, model.ReasonNoMeter: v1alpha1.ReasonNoMeter,
 		model.ReasonObserveOnly: v1alpha1.ReasonObserveOnly, model.ReasonLeverNotAllowed: v1alpha1.ReasonLeverNotAllowed,
 		model.ReasonNamespaceNotSelected: v1alpha1.ReasonNamespaceNotSelected, model.ReasonPinned: v1alpha1.ReasonPinned,
 		model.ReasonSharedPreferred: v1alpha1.ReasonSharedPreferred, model.ReasonDedicatedCPUs: v1alpha1.ReasonDedicatedCPUs,

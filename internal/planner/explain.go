@@ -43,6 +43,8 @@ func planMessage(reason model.Reason) string {
 		return "the node is cordoned or draining: nothing new is done"
 	case model.ReasonNoReport:
 		return "the node's agent has not reported the node's cores: check that it runs there"
+	case model.ReasonReportUnreadable:
+		return "status.topology of the node's NodeReport makes no sense, as the manager's log tells: nothing new is done; restart or update the node's agent"
 	case model.ReasonNoRates:
 		return "the rates of the node's agent are missing or old: nothing new is done until they can be read"
 	case model.ReasonNothingToDo:

@@ -135,6 +135,8 @@ func holding(node model.Node) model.Reason {
 	switch {
 	case node.Frozen:
 		return model.ReasonNodeFrozen
+	case node.ReportUnreadable:
+		return model.ReasonReportUnreadable
 	case !node.Reported:
 		return model.ReasonNoReport
 	case node.Rates == nil:

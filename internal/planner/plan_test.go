@@ -104,9 +104,13 @@ func TestPlanKeepsAndDrops(t *testing.T) {
 		change func(*model.Node)
 		want   string
 	}{
-		"nothing changed":              {nil, "Planned apply=true a:Pinned/2 b:Pinned/2"},
-		"no rates":                     {func(n *model.Node) { n.Rates = nil }, "NoRates apply=true a:Pinned/2 b:Pinned/2"},
-		"no report":                    {func(n *model.Node) { n.Reported = false; n.Rates = nil }, "NoReport apply=true a:Pinned/2 b:Pinned/2"},
+		"nothing changed": {nil, "Planned apply=true a:Pinned/2 b:Pinned/2"},
+		"no rates":        {func(n *model.Node) { n.Rates = nil }, "NoRates apply=true a:Pinned/2 b:Pinned/2"},
+		"no report":       {func(n *model.Node) { n.Reported = false; n.Rates = nil }, "NoReport apply=true a:Pinned/2 b:Pinned/2"},
+		"report unreadable, a VM is to be shared": {func(n *model.Node) {
+			n.Reported, n.ReportUnreadable, n.Rates = false, true, nil
+			n.VMs[0].Affinity = model.AffinityShared
+		}, "ReportUnreadable apply=true a:SharedPreferred/0 b:Pinned/2"},
 		"frozen":                       {func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:Pinned/2 b:Pinned/2"},
 		"frozen, a VM went":            {func(n *model.Node) { n.Frozen = true; n.VMs = n.VMs[1:] }, "NodeFrozen apply=true b:Pinned/2"},
 		"frozen, a VM is to be shared": {func(n *model.Node) { n.Frozen = true; n.VMs[0].Affinity = model.AffinityShared }, "NodeFrozen apply=true a:SharedPreferred/0 b:Pinned/2"},

@@ -25,17 +25,31 @@ type Manager struct {
 	done   chan error
 }
 
-// Pull are options that let tests see changed rates soon.
-func Pull() controllers.PullOptions {
-	return controllers.PullOptions{
-		Interval: 200 * time.Millisecond, Timeout: 5 * time.Second,
-		StaleAfter: 2 * time.Second, Settle: 200 * time.Millisecond, Concurrency: 8,
+// Timing is how the manager paces itself.
+type Timing struct {
+	Pull        controllers.PullOptions
+	StatusDelay time.Duration
+}
+
+// Fast lets tests see changed rates and statuses soon.
+func Fast() Timing {
+	return Timing{
+		Pull: controllers.PullOptions{
+			Interval: 200 * time.Millisecond, Timeout: 5 * time.Second,
+			StaleAfter: 2 * time.Second, Settle: 200 * time.Millisecond, Concurrency: 8,
+		},
+		StatusDelay: 100 * time.Millisecond,
 	}
+}
+
+// Shipped is what the manager does without flags.
+func Shipped() Timing {
+	return Timing{Pull: controllers.DefaultPullOptions(), StatusDelay: controllers.DefaultStatusDelay}
 }
 
 // StartManager starts the controllers and returns when their caches are filled.
 // The configuration says as whom they act.
-func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, pull controllers.PullOptions, log logr.Logger) (*Manager, error) {
+func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, timing Timing, log logr.Logger) (*Manager, error) {
 	ctrl.SetLogger(log) // or the controller runtime complains on standard error
 	scheme, err := controllers.NewScheme()
 	if err != nil {
@@ -56,7 +70,7 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(), Clock: clock.RealClock{}, Log: log,
 		Setup: func(ctx context.Context) error {
 			err := controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: clients, Pull: pull, StatusDelay: 100 * time.Millisecond,
+				Clients: clients, Pull: timing.Pull, StatusDelay: timing.StatusDelay,
 				Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
 			})
 			close(started)

@@ -68,7 +68,7 @@ func MeasureProfileToPlan(ctx context.Context, o Options) (took []time.Duration,
 	if err != nil {
 		return nil, err
 	}
-	manager, err := fleet.StartManager(ctx, config, agents.Clients(), controllers.DefaultPullOptions(), logr.Discard())
+	manager, err := fleet.StartManager(ctx, config, agents.Clients(), fleet.Shipped(), logr.Discard())
 	if err != nil {
 		return nil, err
 	}
