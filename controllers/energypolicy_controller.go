@@ -20,6 +20,11 @@ import (
 // policyRecheck notices reports that stopped coming: nothing else tells.
 const policyRecheck = 5 * time.Minute
 
+// figuresDelay is how long a policy's figures may lag behind the reports: of a
+// thousand nodes some report other watts each second, and each change of a
+// status is a write that all watchers see.
+const figuresDelay = 30 * time.Second
+
 // EnergyPolicyReconciler writes the status of policies. What a policy causes
 // on nodes is NodePlanReconciler's, which watches policies itself.
 type EnergyPolicyReconciler struct {
@@ -36,7 +41,8 @@ func (r *EnergyPolicyReconciler) setup(mgr ctrl.Manager, delay statusDelay) erro
 		For(&v1alpha1.EnergyPolicy{}, builder.WithPredicates(specOrGone())).
 		Watches(&v1alpha1.EnergyPolicy{}, delay.handler(r.all), builder.WithPredicates(specOrGone())).
 		Watches(&corev1.Node{}, delay.handler(r.all), builder.WithPredicates(nodeChanged())).
-		Watches(&v1alpha1.NodeReport{}, delay.handler(r.all)).
+		Watches(&v1alpha1.NodeReport{}, delay.handler(r.all), builder.WithPredicates(reportChanged())).
+		Watches(&v1alpha1.NodeReport{}, statusDelay(figuresDelay).handler(r.all)).
 		Watches(&v1alpha1.NodePlan{}, delay.handler(r.all)).
 		Complete(r)
 }

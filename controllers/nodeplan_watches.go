@@ -133,10 +133,11 @@ func nodeChanged() predicate.Predicate {
 	})
 }
 
-// reportChanged passes what a plan reads of a report, not its figures.
+// reportChanged passes what a plan reads of a report, not its figures, and a
+// first report.
 func reportChanged() predicate.Predicate {
 	return updated(func(was, is *v1alpha1.NodeReport) bool {
-		return observe.IsMetered(was) != observe.IsMetered(is) || !equality.Semantic.DeepEqual(was.Status.Topology, is.Status.Topology)
+		return was.Status.ReportedAt.IsZero() != is.Status.ReportedAt.IsZero() || observe.IsMetered(was) != observe.IsMetered(is) || !equality.Semantic.DeepEqual(was.Status.Topology, is.Status.Topology)
 	})
 }
 

@@ -2,10 +2,15 @@ package controllers
 
 import (
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 func TestVMIChanged(t *testing.T) {
@@ -24,6 +29,27 @@ func TestVMIChanged(t *testing.T) {
 		was, is := vmiOn("a", "web", "n"), vmiOn("a", "web", "n")
 		tc.change(&is)
 		if got := vmiChanged().Update(event.UpdateEvent{ObjectOld: &was, ObjectNew: &is}); got != tc.want {
+			t.Errorf("%s: passed %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+func TestReportChanged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.NodeReportStatus)
+		want   bool
+	}{
+		"nothing": {func(*v1alpha1.NodeReportStatus) {}, false},
+		"other figures": {func(s *v1alpha1.NodeReportStatus) {
+			s.Power.Watts, s.ReportedAt.Time = ptr.To[int64](7), s.ReportedAt.Add(time.Minute)
+		}, false},
+		"the meter went":   {func(s *v1alpha1.NodeReportStatus) { s.Power.Source = v1alpha1.PowerNone }, true},
+		"a core went":      {func(s *v1alpha1.NodeReportStatus) { s.Topology.OnlineCPUs = "0" }, true},
+		"nothing reported": {func(s *v1alpha1.NodeReportStatus) { s.ReportedAt = &metav1.Time{} }, true},
+	} {
+		was, is := reportOf(v1alpha1.PowerRAPL, nil, 0, 1), reportOf(v1alpha1.PowerRAPL, nil, 0, 1)
+		tc.change(&is.Status)
+		if got := reportChanged().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != tc.want {
 			t.Errorf("%s: passed %t, want %t", name, got, tc.want)
 		}
 	}

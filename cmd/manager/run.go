@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -92,8 +94,10 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        leaseName,
 		LeaderElectionNamespace: o.namespace,
-		// The process ends with the manager, so the next may lead at once.
+		// The process ends with the manager, so the next may lead at once: well
+		// within the pod's grace period of 30 s, or the Lease would be kept.
 		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       ptr.To(20 * time.Second),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
