@@ -159,15 +159,6 @@ func (h *Host) check(thread host.TaskID) error {
 	return nil
 }
 
-// endedOr returns ErrGone instead of an error when the thread has ended: what
-// cannot be read then fails in many ways.
-func (h *Host) endedOr(thread host.TaskID, err error) error {
-	if gone := h.check(thread); gone != nil {
-		return gone
-	}
-	return err
-}
-
 // readFile reads a small file, whose size the kernel does not tell.
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)

@@ -46,10 +46,10 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
 	}
 	// Opened anew each time: an open net/dev keeps the pod's network namespace
-	// alive after the pod has ended.
+	// alive after the pod has ended. A process loses its own before it ends.
 	content, err := readAt(p.dir, "net/dev", h.scratch)
 	if err != nil {
-		sample.TapsErr = fmt.Errorf("network devices of process %d: %w", id.PID, h.endedOr(id, err))
+		sample.TapsErr = fmt.Errorf("network devices of process %d: %w", id.PID, goneOr(err))
 		return sample, nil
 	}
 	sample.Taps = parseNetDev(content)
