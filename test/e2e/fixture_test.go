@@ -119,7 +119,7 @@ func (f *fixture) startVM(vm *kubevirtv1.VirtualMachine) *machine {
 	f.create(vm)
 	vmi, sandbox, err := world.WaitVMRunning(f.Context(), vm.Namespace, vm.Name, vmTimeout)
 	if err != nil {
-		f.Fatal(err)
+		f.Fatalf("%v\n%s", err, f.launcherPods())
 	}
 	ready, cancel := context.WithTimeout(f.Context(), vmTimeout)
 	defer cancel()
@@ -127,6 +127,19 @@ func (f *fixture) startVM(vm *kubevirtv1.VirtualMachine) *machine {
 		f.Fatal(err)
 	}
 	return &machine{vm: vm, vmi: vmi, sandbox: sandbox}
+}
+
+// launcherPods tells in what state the test's launcher pods are.
+func (f *fixture) launcherPods() string {
+	pods, err := world.LauncherPods(f.Context(), f.namespace)
+	if err != nil {
+		return err.Error()
+	}
+	var text strings.Builder
+	for i := range pods {
+		fmt.Fprintf(&text, "launcher pod %s: %+v\n", pods[i].Name, pods[i].Status)
+	}
+	return text.String()
 }
 
 // profile selects the VM of the same name and wants it pinned.

@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// metricsReader is the ClusterRole that the manifests give to scrapers.
+const metricsReader = "joulevirt-metrics-reader"
+
+// token is that of a new ServiceAccount.
+func (f *fixture) token(name string) string {
+	f.Helper()
+	f.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name}})
+	config, _, err := world.ServiceAccountConfig(f.Context(), f.namespace, name, "")
+	if err != nil {
+		f.Fatal(err)
+	}
+	return config.BearerToken
+}
+
+// metrics scrapes the agent as Prometheus does.
+func metrics(ctx context.Context, token string) (status int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+world.Agent().Metrics+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	scraper := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the certificate is self-signed, as the ServiceMonitor says
+	}}
+	response, err := scraper.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(content), err
+}
+
+func TestMetricsAreForThoseTheAPIServerLetsRead(t *testing.T) {
+	f := newFixture(t)
+	web := f.startVM(f.newVM("web", 1))
+	reader, stranger := f.token("prometheus"), f.token("stranger")
+	f.create(&rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: metricsReader},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: f.namespace, Name: "prometheus"}},
+	})
+	ofVM := func(series, label string) string {
+		return fmt.Sprintf("joulevirt_vm_%s{%s,name=%q,namespace=%q,node=%q", series, label, web.vmi.Name, web.vmi.Namespace, nodeName)
+	}
+	f.eventually("the agent's and the VM's series", func(ctx context.Context) error {
+		status, body, err := metrics(ctx, reader)
+		if err != nil || status != http.StatusOK {
+			return fmt.Errorf("status %d: %w: %s", status, err, body)
+		}
+		for _, want := range []string{
+			"joulevirt_agent_rounds_total{", `joulevirt_agent_vms{node="` + nodeName + `",state="running"} 1`,
+			ofVM("network_packets_per_second", `direction="to_vm"`),
+			fmt.Sprintf(`joulevirt_vm_run_cores{name=%q,namespace=%q,node=%q,thread="vcpu"}`, web.vmi.Name, web.vmi.Namespace, nodeName),
+		} {
+			if !strings.Contains(body, want) {
+				return fmt.Errorf("no %s in\n%s", want, body)
+			}
+		}
+		return nil
+	})
+	for name, test := range map[string]struct {
+		token string
+		want  int
+	}{
+		"no token":             {"", http.StatusUnauthorized},
+		"a token of no reader": {stranger, http.StatusForbidden},
+	} {
+		status, body, err := metrics(t.Context(), test.token)
+		if err != nil || status != test.want || strings.Contains(body, "joulevirt_") {
+			t.Errorf("%s: status %d, %v, want %d: %s", name, status, err, test.want, body)
+		}
+	}
+}
