@@ -17,7 +17,7 @@ const (
 	// vmTimeout covers two guests that boot under emulation on busy cores.
 	vmTimeout = 3 * time.Minute
 	// changeTimeout covers a change's way through manager and agent.
-	changeTimeout = 90 * time.Second
+	changeTimeout = 4 * time.Minute
 )
 
 // demo tells the story on a running stack.

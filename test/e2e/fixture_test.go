@@ -28,7 +28,7 @@ const (
 	vmTimeout = 3 * time.Minute
 	// changeTimeout covers a change's way through manager and agent. What is
 	// tested is that it arrives, not how fast.
-	changeTimeout = 90 * time.Second
+	changeTimeout = 4 * time.Minute
 )
 
 // fixture is one test's namespace.
