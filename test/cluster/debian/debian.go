@@ -25,6 +25,7 @@ func NodePackages() []string {
 		"libvirt-clients",
 		"libvirt-daemon",
 		"libvirt-daemon-driver-qemu",
+		"libvirt-daemon-system", // QEMU's user
 		"linux-image-cloud-amd64",
 		"nftables",
 		"qemu-system-x86",
