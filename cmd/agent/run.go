@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -31,6 +32,10 @@ import (
 
 // missedRounds without a sample make the agent unhealthy.
 const missedRounds = 30
+
+// lastWriteTimeout is what the end may take after the node was put back: far
+// below the pod's grace period.
+const lastWriteTimeout = 5 * time.Second
 
 // node is the node that the agent works on, opened.
 type node struct {
@@ -123,7 +128,14 @@ func run(ctx context.Context, o *options) error {
 	group.Go(func() error { return poller.Run(ctx) })
 	group.Go(func() error { return statuses.Run(ctx) })
 	group.Go(func() error { return publish.RunReporter(ctx, writer, real, finder.Find, log.WithName("report")) })
-	return group.Wait()
+	err = group.Wait()
+	// The context has ended; what the agent did last is told all the same.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWriteTimeout)
+	defer cancel()
+	if flushErr := statuses.Flush(last); flushErr != nil {
+		log.Info("NodePlan status of the agent's end not written", "reason", flushErr.Error())
+	}
+	return err
 }
 
 func restConfig(o *options) (*rest.Config, error) {

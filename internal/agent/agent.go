@@ -81,6 +81,8 @@ type Agent struct {
 	previous *sample.Round
 	state    publish.State
 	stale    bool
+	// plan is the one that was followed last, nil when there was none.
+	plan *v1alpha1.NodePlan
 	// reported is the last status of the plan of that UID.
 	reported    v1alpha1.NodePlanStatus
 	reportedUID types.UID
@@ -118,11 +120,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			if err := a.actuator.Restore(); err != nil {
-				return fmt.Errorf("put the node back: %w", err)
-			}
-			a.opts.Log.Info("put the node back")
-			return nil
+			return a.end()
 		case <-ticker.C():
 			a.round(ctx, true)
 		case <-a.opts.Cluster.Changes():
@@ -130,6 +128,20 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.round(ctx, false)
 		}
 	}
+}
+
+// end puts the node back, and has the plan's status say so: nobody else will
+// until the next agent starts.
+func (a *Agent) end() error {
+	err := a.actuator.Restore()
+	if a.plan != nil {
+		a.opts.Statuses.Offer(a.plan, planStatus(a.plan, &a.reported, outcome{ended: true, err: err}, a.opts.Clock.Now()))
+	}
+	if err != nil {
+		return fmt.Errorf("put the node back: %w", err)
+	}
+	a.opts.Log.Info("put the node back")
+	return nil
 }
 
 // round samples, follows the plan, and publishes when asked to. Without a list
@@ -203,6 +215,7 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 	}
 	o := outcome{orders: ordersOf(plan, a.stale), stale: a.stale, renewed: renewed}
 	o.results, o.err = a.apply(round, o.orders)
+	a.plan = plan
 	if plan == nil {
 		return o.err
 	}

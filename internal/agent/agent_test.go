@@ -221,6 +221,7 @@ func TestPlanIsFollowedAndUndoneAtTheEnd(t *testing.T) {
 	b.want("the pin of another plan", b.other)
 	stop()
 	b.want("the pin to go with the agent", b.both())
+	b.wantApplied(metav1.ConditionFalse, reasonAgentEnded)
 }
 
 func TestNothingIsDoneBeforeTheClusterIsKnown(t *testing.T) {

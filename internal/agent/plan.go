@@ -19,6 +19,7 @@ import (
 // Reasons of the agent's conditions that the API names nowhere else.
 const (
 	reasonManagerStale = "ManagerStale"
+	reasonAgentEnded   = "AgentEnded"
 	reasonNotApplied   = "NotToBeApplied"
 	reasonNotSupported = "NotSupported"
 	reasonBadPlan      = "BadPlan"
@@ -99,6 +100,8 @@ type outcome struct {
 	// stale is true when the manager's Lease is out of date, renewed then.
 	stale   bool
 	renewed time.Time
+	// ended is true when the agent ends and has put everything back.
+	ended bool
 }
 
 // planStatus says what became of a plan. previous is the status so far.
@@ -111,7 +114,7 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 	for i := range o.results {
 		results[o.results[i].PodUID] = &o.results[i]
 	}
-	if plan.Spec.Apply && !o.stale {
+	if plan.Spec.Apply && !o.stale && !o.ended {
 		for i := range plan.Spec.VMs {
 			vm := &plan.Spec.VMs[i]
 			status.VMs = append(status.VMs, vmApplied(vm, o.orders, results[string(vm.PodUID)])...)
@@ -208,6 +211,8 @@ func applied(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMApplied) metav
 	switch {
 	case o.err != nil:
 		return no(v1alpha1.ReasonApplyFailed, o.err.Error())
+	case o.ended:
+		return no(reasonAgentEnded, "the node's agent ended and put everything back: the next one applies the plan again")
 	case o.stale && o.renewed.IsZero():
 		return no(reasonManagerStale, "the manager's Lease was never seen: everything was put back; start the manager")
 	case o.stale:

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -187,6 +188,14 @@ func TestTerminatedAgentUndoes(t *testing.T) {
 	}
 	if err := web.unrestricted(every)(t.Context()); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
+	}
+	plan, err := f.plan(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if applied := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied); applied == nil ||
+		applied.Reason != "AgentEnded" || plan.Status.VMsInForce != 0 {
+		t.Errorf("the ended agent left the status %+v", plan.Status)
 	}
 	if err := world.StartAgent(t.Context()); err != nil {
 		t.Fatal(err)

@@ -143,6 +143,10 @@ func (p *PlanStatuses) Run(ctx context.Context) error {
 	}
 }
 
+// Flush writes what was offered last and is not written yet. It is for the end,
+// after Run.
+func (p *PlanStatuses) Flush(ctx context.Context) error { return p.write(ctx) }
+
 func (p *PlanStatuses) write(ctx context.Context) error {
 	p.mu.Lock()
 	next := p.pending
@@ -156,6 +160,11 @@ func (p *PlanStatuses) write(ctx context.Context) error {
 	if err := p.writer.PlanStatus(limited, next.uid, next.status); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil // the plan went away, and with it its status
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.pending == nil {
+			p.pending = next // for Flush, or until a newer one is offered
 		}
 		return err
 	}
