@@ -116,6 +116,9 @@ func (d *demo) pin(ctx context.Context) error {
 	if err := d.waitInForce(ctx, len(d.vms)); err != nil {
 		return err
 	}
+	if err := d.waitProfile(ctx, len(d.vms)); err != nil {
+		return err
+	}
 	if err := d.kubectl(ctx, "get", "vmnetworkprofiles,energypolicies,nodeplans", "-A"); err != nil {
 		return err
 	}
@@ -132,7 +135,14 @@ func (d *demo) crash(ctx context.Context) error {
 	if err := d.tasksets(ctx); err != nil {
 		return err
 	}
-	return d.stack.StartAgent(ctx)
+	if err := d.stack.StartAgent(ctx); err != nil {
+		return err
+	}
+	if err := d.waitInForce(ctx, len(d.vms)); err != nil {
+		return err
+	}
+	d.say("   a new agent runs:")
+	return d.kubectl(ctx, "get", "nodeplan", nodeName)
 }
 
 func (d *demo) unpin(ctx context.Context) error {
@@ -166,6 +176,20 @@ func (d *demo) waitInForce(ctx context.Context, want int) error {
 		_ = d.kubectl(ctx, "get", "nodeplan", nodeName, "-o", "yaml")
 	}
 	return err
+}
+
+// waitProfile waits until the profile's status tells its owner the same.
+func (d *demo) waitProfile(ctx context.Context, want int) error {
+	return d.stack.WaitFor(ctx, changeTimeout, fmt.Sprintf("the profile tells of %d VMs in force", want), func(ctx context.Context) error {
+		got, err := d.stack.RunKubectl(ctx, "get", "vmnetworkprofile", "web", "-n", namespace, "-o", "jsonpath={.status.vmsInForce}")
+		if err != nil {
+			return err
+		}
+		if got != strconv.Itoa(want) {
+			return fmt.Errorf("it tells of %q", got)
+		}
+		return nil
+	})
 }
 
 // tasksets shows where the threads of the VMs may run, as the kernel says.
