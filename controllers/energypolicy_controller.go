@@ -71,7 +71,7 @@ func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request
 // view reads the cache's own objects, which a status does not change.
 func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
 	view := policyView{
-		now: r.Clock.Now(), reports: map[string]*v1alpha1.NodeReport{}, plans: map[string]*v1alpha1.NodePlan{},
+		now: r.Clock.Now(), reports: map[string]*v1alpha1.NodeReport{},
 	}
 	var policies v1alpha1.EnergyPolicyList
 	if err := r.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
@@ -85,12 +85,9 @@ func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
 	for i := range reports.Items {
 		view.reports[reports.Items[i].Name] = &reports.Items[i]
 	}
-	var plans v1alpha1.NodePlanList
-	if err := r.Client.List(ctx, &plans, client.UnsafeDisableDeepCopy); err != nil {
-		return view, fmt.Errorf("list NodePlans: %w", err)
-	}
-	for i := range plans.Items {
-		view.plans[plans.Items[i].Name] = &plans.Items[i]
+	var err error
+	if view.plans, err = listPlans(ctx, r.Client); err != nil {
+		return view, err
 	}
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {

@@ -25,7 +25,7 @@ type policyView struct {
 	// nodes that run VMs.
 	nodes   []*corev1.Node
 	reports map[string]*v1alpha1.NodeReport
-	plans   map[string]*v1alpha1.NodePlan
+	plans   map[string]*indexedPlan
 	now     time.Time
 }
 
@@ -114,7 +114,7 @@ func (t *policyTally) addReport(report *v1alpha1.NodeReport, now time.Time) {
 	}
 }
 
-func (t *policyTally) addPlan(plan *v1alpha1.NodePlan, report *v1alpha1.NodeReport) {
+func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {
 	var planned int32
 	if plan != nil {
 		for i := range plan.Spec.VMs {

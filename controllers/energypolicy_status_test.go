@@ -50,8 +50,8 @@ func policyScene(policies ...v1alpha1.EnergyPolicy) policyView {
 			"a": reportOf(v1alpha1.PowerRAPL, ptr.To[int64](120), time.Minute, 3),
 			"b": reportOf(v1alpha1.PowerRAPL, ptr.To[int64](80), time.Hour, 0),
 		},
-		plans: map[string]*v1alpha1.NodePlan{
-			"a": applied(planOf("a", true, "v", "w:CoreWouldBeHot"), 2, "v", v1alpha1.LeverInForce, "Applied"),
+		plans: map[string]*indexedPlan{
+			"a": {NodePlan: applied(planOf("a", true, "v", "w:CoreWouldBeHot"), 2, "v", v1alpha1.LeverInForce, "Applied")},
 		},
 	}
 }

@@ -1,7 +1,11 @@
 package controllers
 
 import (
+	"context"
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
@@ -12,14 +16,54 @@ type leverState struct {
 	Reason, Message string
 }
 
+// indexedPlan is a NodePlan that is asked about many of its VMs. Its index is
+// made when it is first asked: a status that has VMs on few nodes asks few of a
+// thousand plans. It is not safe for concurrent use.
+type indexedPlan struct {
+	*v1alpha1.NodePlan
+	planned map[types.UID]*v1alpha1.VMPlan
+	// applied is what the agent said of the affinity lever.
+	applied map[types.UID]*v1alpha1.VMApplied
+}
+
+// listPlans reads the cache's own plans, by node.
+func listPlans(ctx context.Context, reader client.Reader) (map[string]*indexedPlan, error) {
+	var list v1alpha1.NodePlanList
+	if err := reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list NodePlans: %w", err)
+	}
+	plans := make(map[string]*indexedPlan, len(list.Items))
+	for i := range list.Items {
+		plans[list.Items[i].Name] = &indexedPlan{NodePlan: &list.Items[i]}
+	}
+	return plans, nil
+}
+
+func (p *indexedPlan) index() {
+	if p.planned != nil {
+		return
+	}
+	p.planned = make(map[types.UID]*v1alpha1.VMPlan, len(p.Spec.VMs))
+	for i := range p.Spec.VMs {
+		p.planned[p.Spec.VMs[i].PodUID] = &p.Spec.VMs[i]
+	}
+	p.applied = make(map[types.UID]*v1alpha1.VMApplied, len(p.Status.VMs))
+	for i := range p.Status.VMs {
+		if applied := &p.Status.VMs[i]; applied.Lever == v1alpha1.LeverAffinity {
+			p.applied[applied.PodUID] = applied
+		}
+	}
+}
+
 // affinityState tells what became of the affinity lever for the VM of a
 // launcher pod, from the plan of its node and what the agent said of it. A nil
 // plan means that the node has none.
-func affinityState(plan *v1alpha1.NodePlan, podUID types.UID) leverState {
+func affinityState(plan *indexedPlan, podUID types.UID) leverState {
 	if plan == nil {
 		return leverState{v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy, "no EnergyPolicy governs the VM's node: nothing is changed there"}
 	}
-	vm := findVMPlan(plan, podUID)
+	plan.index()
+	vm := plan.planned[podUID]
 	if vm == nil {
 		return leverState{v1alpha1.LeverPending, v1alpha1.ReasonAwaitingPlan, "the plan of the VM's node does not name it yet"}
 	}
@@ -29,27 +73,13 @@ func affinityState(plan *v1alpha1.NodePlan, podUID types.UID) leverState {
 	if !plan.Spec.Apply {
 		return leverState{v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval, "approve revision " + plan.Spec.Revision + " in spec.approvals of EnergyPolicy " + plan.Spec.Policy}
 	}
-	for i := range plan.Status.VMs {
-		applied := &plan.Status.VMs[i]
-		if applied.PodUID != podUID || applied.Lever != v1alpha1.LeverAffinity {
-			continue
-		}
-		// What an agent said of an older plan still holds while it says that the
-		// lever is in force: plans change for other VMs too.
-		if plan.Status.ObservedGeneration == plan.Generation || applied.State == v1alpha1.LeverInForce {
-			return leverState{applied.State, applied.Reason, applied.Message}
-		}
+	// What an agent said of an older plan still holds while it says that the
+	// lever is in force: plans change for other VMs too.
+	applied := plan.applied[podUID]
+	if applied != nil && (plan.Status.ObservedGeneration == plan.Generation || applied.State == v1alpha1.LeverInForce) {
+		return leverState{applied.State, applied.Reason, applied.Message}
 	}
 	return leverState{v1alpha1.LeverPending, v1alpha1.ReasonAwaitingAgent, "the agent of the VM's node has not acted on the plan yet"}
-}
-
-func findVMPlan(plan *v1alpha1.NodePlan, podUID types.UID) *v1alpha1.VMPlan {
-	for i := range plan.Spec.VMs {
-		if plan.Spec.VMs[i].PodUID == podUID {
-			return &plan.Spec.VMs[i]
-		}
-	}
-	return nil
 }
 
 // withoutPins reads the state from the reason that the plan gives.

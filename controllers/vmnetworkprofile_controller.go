@@ -61,7 +61,7 @@ func (r *VMNetworkProfileReconciler) Reconcile(ctx context.Context, req ctrl.Req
 // view reads the cache's own objects: a status is made of thousands, and
 // changes none.
 func (r *VMNetworkProfileReconciler) view(ctx context.Context, namespace string) (profileView, error) {
-	view := profileView{now: r.Clock.Now(), plans: map[string]*v1alpha1.NodePlan{}}
+	view := profileView{now: r.Clock.Now()}
 	var profiles v1alpha1.VMNetworkProfileList
 	if err := r.Client.List(ctx, &profiles, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list VMNetworkProfiles: %w", err)
@@ -72,12 +72,9 @@ func (r *VMNetworkProfileReconciler) view(ctx context.Context, namespace string)
 		return view, fmt.Errorf("list VMIs: %w", err)
 	}
 	view.vmis = vmis.Items
-	var plans v1alpha1.NodePlanList
-	if err := r.Client.List(ctx, &plans, client.UnsafeDisableDeepCopy); err != nil {
-		return view, fmt.Errorf("list NodePlans: %w", err)
-	}
-	for i := range plans.Items {
-		view.plans[plans.Items[i].Name] = &plans.Items[i]
+	var err error
+	if view.plans, err = listPlans(ctx, r.Client); err != nil {
+		return view, err
 	}
 	return view, nil
 }

@@ -26,7 +26,7 @@ type profileView struct {
 	// vmis of the namespace.
 	vmis []virtv1.VirtualMachineInstance
 	// plans by node.
-	plans map[string]*v1alpha1.NodePlan
+	plans map[string]*indexedPlan
 	now   time.Time
 }
 
@@ -89,7 +89,7 @@ func (o *overlap) add(winner, vm string) {
 	}
 }
 
-func exampleOf(vmi *virtv1.VirtualMachineInstance, plans map[string]*v1alpha1.NodePlan) v1alpha1.VMExample {
+func exampleOf(vmi *virtv1.VirtualMachineInstance, plans map[string]*indexedPlan) v1alpha1.VMExample {
 	pod, node := launcherOf(vmi)
 	state := affinityState(plans[node], pod)
 	return v1alpha1.VMExample{

@@ -80,7 +80,11 @@ func TestAffinityState(t *testing.T) {
 		"not running":       {planOf("n", true, "a:NotRunning"), "Pending NotRunning"},
 		"in the next":       {planOf("n", false, "a:AwaitingApproval"), "Pending AwaitingApproval"},
 	} {
-		got := affinityState(tc.plan, "pod-a")
+		var plan *indexedPlan
+		if tc.plan != nil {
+			plan = &indexedPlan{NodePlan: tc.plan}
+		}
+		got := affinityState(plan, "pod-a")
 		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
 			t.Errorf("%s: %s, want %s", name, text, tc.want)
 		}
@@ -95,7 +99,7 @@ func TestProfileStatus(t *testing.T) {
 	view := profileView{
 		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
 		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "db", "n"), stopped},
-		plans:    map[string]*v1alpha1.NodePlan{"n": plan},
+		plans:    map[string]*indexedPlan{"n": {NodePlan: plan}},
 		now:      statusTime(),
 	}
 	got := profileStatus(&web, view)
@@ -196,7 +200,7 @@ func TestExamplesAreBounded(t *testing.T) {
 		plan.Spec.VMs = append(plan.Spec.VMs, planOf("n", true, name).Spec.VMs...)
 		applied(plan, 2, name, v1alpha1.LeverInForce, "Applied")
 	}
-	view.plans = map[string]*v1alpha1.NodePlan{"n": plan}
+	view.plans = map[string]*indexedPlan{"n": {NodePlan: plan}}
 	status := profileStatus(&profile, view)
 	if len(status.Examples) != maxExamples || status.Examples[0].Name != "vm-59" || status.VMsInForce != 59 {
 		t.Errorf("%d examples, the first %+v, %d in force", len(status.Examples), status.Examples[0], status.VMsInForce)
