@@ -56,9 +56,6 @@ func measureAgent(ctx context.Context, env environment) (figures []figure, err e
 }
 
 func waitReported(ctx context.Context, s *stack.Stack) error {
-	if err := v1alpha1.AddToScheme(s.Client().Scheme()); err != nil {
-		return err
-	}
 	return s.WaitFor(ctx, findTimeout, fmt.Sprintf("the agent reports %d VMs", agentVMs), func(ctx context.Context) error {
 		var report v1alpha1.NodeReport
 		if err := s.Client().Get(ctx, types.NamespacedName{Name: agentNode}, &report); err != nil {

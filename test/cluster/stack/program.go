@@ -49,10 +49,11 @@ func (s *Stack) StartManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	health, metrics, err := s.twoAddresses()
+	addresses, err := s.freeAddresses(2)
 	if err != nil {
 		return err
 	}
+	health, metrics := addresses[0], addresses[1]
 	args := arguments(&deployment.Spec.Template.Spec, map[string]string{"POD_NAMESPACE": Namespace})
 	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics,
 		// A cluster plans again for changed loads each minute; who watches a
@@ -78,14 +79,11 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rates, health, err := s.twoAddresses()
+	addresses, err := s.freeAddresses(3)
 	if err != nil {
 		return err
 	}
-	metrics, err := s.address()
-	if err != nil {
-		return err
-	}
+	rates, health, metrics := addresses[0], addresses[1], addresses[2]
 	args := arguments(&daemonSet.Spec.Template.Spec, map[string]string{
 		"NODE_NAME": s.options.NodeName, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace,
 	})
@@ -126,18 +124,17 @@ func (s *Stack) TerminateAgent() (int, error) {
 	return code, nil
 }
 
-func (s *Stack) twoAddresses() (first, second string, err error) {
-	if first, err = s.address(); err != nil {
-		return "", "", err
+// freeAddresses are n of this machine, host:port.
+func (s *Stack) freeAddresses(n int) ([]string, error) {
+	addresses := make([]string, n)
+	for i := range addresses {
+		port, err := s.TakePort()
+		if err != nil {
+			return nil, err
+		}
+		addresses[i] = fmt.Sprintf("127.0.0.1:%d", port)
 	}
-	second, err = s.address()
-	return first, second, err
-}
-
-// address is a free one of this machine, host:port.
-func (s *Stack) address() (string, error) {
-	port, err := s.TakePort()
-	return fmt.Sprintf("127.0.0.1:%d", port), err
+	return addresses, nil
 }
 
 // arguments are those of a pod's only container, with $(NAME) replaced as the

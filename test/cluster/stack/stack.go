@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/handler"
@@ -115,8 +116,10 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		options.Handler.RealNodes = map[string]handler.Runtime{s.options.NodeName: s.launcher.ForHandler()}
 	}
 	var err error
-	s.Cluster, err = cluster.Start(ctx, options)
-	return err
+	if s.Cluster, err = cluster.Start(ctx, options); err != nil {
+		return err
+	}
+	return v1alpha1.AddToScheme(s.Client().Scheme())
 }
 
 func (s *Stack) addNodes(ctx context.Context) error {
@@ -165,12 +168,6 @@ func (s *Stack) Stop(ctx context.Context) error {
 	}
 	return errors.Join(problems...)
 }
-
-// Root is the folder of the module's sources.
-func (s *Stack) Root() string { return s.root }
-
-// NodeName is the Node that is this machine.
-func (s *Stack) NodeName() string { return s.options.NodeName }
 
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", modulePath).Output()
