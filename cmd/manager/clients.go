@@ -5,9 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
-	"sync"
 
 	"github.com/joulevirt/joulevirt/internal/pki"
 )
@@ -18,9 +16,7 @@ import (
 type fileClients struct {
 	caFile, certFile, keyFile string
 
-	roots  *x509.CertPool
-	mu     sync.Mutex
-	byNode map[string]*http.Client
+	roots *x509.CertPool
 }
 
 func (c *fileClients) configured() bool { return c.caFile != "" }
@@ -44,11 +40,8 @@ func (c *fileClients) load() error {
 	if !c.roots.AppendCertsFromPEM(bundle) {
 		return fmt.Errorf("--agent-ca-file %s: no certificate in it", c.caFile)
 	}
-	if _, err := c.certificate(nil); err != nil {
-		return err
-	}
-	c.byNode = map[string]*http.Client{}
-	return nil
+	_, err = c.certificate(nil)
+	return err
 }
 
 func (c *fileClients) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -59,30 +52,10 @@ func (c *fileClients) certificate(*tls.CertificateRequestInfo) (*tls.Certificate
 	return &pair, nil
 }
 
-// For returns the client for a node's agent.
-func (c *fileClients) For(node string) *http.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if client, ok := c.byNode[node]; ok {
-		return client
-	}
-	client := &http.Client{
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS13, RootCAs: c.roots,
-			ServerName: pki.ServerName(node), GetClientCertificate: c.certificate,
-		}},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	c.byNode[node] = client
-	return client
-}
-
-// Forget drops a node's client.
-func (c *fileClients) Forget(node string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if client, ok := c.byNode[node]; ok {
-		client.CloseIdleConnections()
-		delete(c.byNode, node)
-	}
+// settings are those for a node's agent.
+func (c *fileClients) settings(node string) (*tls.Config, error) {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: c.roots,
+		ServerName: pki.ServerName(node), GetClientCertificate: c.certificate,
+	}, nil
 }

@@ -20,7 +20,6 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/joulevirt/joulevirt/controllers"
-	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/pki"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
@@ -108,18 +107,18 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 // addGate adds the controllers, which start once their kinds are installed, and
 // the health checks.
 func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper) error {
-	var clients rates.Clients = pki.NewAgentClients(keeper, clock.RealClock{})
+	settings := pki.NewManagerTLS(keeper, clock.RealClock{}).Settings
 	if o.agentFiles.configured() {
 		if err := o.agentFiles.load(); err != nil {
 			return err
 		}
-		clients = &o.agentFiles
+		settings = o.agentFiles.settings
 	}
 	gate := &controllers.Gate{
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(),
 		Setup: func(ctx context.Context) error {
 			return controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: clients, Pull: o.pull, StatusDelay: o.statusDelay,
+				Clients: pki.NewAgentClients(settings), Pull: o.pull, StatusDelay: o.statusDelay,
 				Clock: clock.RealClock{}, Registry: metrics.Registry,
 			})
 		},

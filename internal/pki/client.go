@@ -24,21 +24,34 @@ type Authorities interface {
 	Authority() (*Authority, error)
 }
 
-// AgentClients gives an HTTP client for each node's agent: one that shows the
-// manager's certificate and accepts no other node's agent.
-type AgentClients struct {
+// ManagerTLS is the manager's side of mutual TLS: it shows a certificate of the
+// authority in force, issued in memory, and accepts no other node's agent.
+type ManagerTLS struct {
 	authorities Authorities
 	clock       clock.PassiveClock
 
+	mu     sync.Mutex
+	issuer *Authority
+	client *tls.Certificate
+}
+
+// NewManagerTLS returns settings that follow the authority in force.
+func NewManagerTLS(authorities Authorities, clk clock.PassiveClock) *ManagerTLS {
+	return &ManagerTLS{authorities: authorities, clock: clk}
+}
+
+// AgentClients gives an HTTP client for each node's agent.
+type AgentClients struct {
+	settings func(node string) (*tls.Config, error)
+
 	mu      sync.Mutex
-	issuer  *Authority
-	client  *tls.Certificate
 	byNodes map[string]*http.Client
 }
 
-// NewAgentClients returns clients that trust the authority in force.
-func NewAgentClients(authorities Authorities, clk clock.PassiveClock) *AgentClients {
-	return &AgentClients{authorities: authorities, clock: clk, byNodes: map[string]*http.Client{}}
+// NewAgentClients returns clients that take the TLS settings for a node's agent
+// anew for each connection.
+func NewAgentClients(settings func(node string) (*tls.Config, error)) *AgentClients {
+	return &AgentClients{settings: settings, byNodes: map[string]*http.Client{}}
 }
 
 // For returns the client for a node's agent. It keeps its connections until
@@ -83,23 +96,23 @@ func (c *AgentClients) dial(ctx context.Context, network, address, node string) 
 	return dialer.DialContext(ctx, network, address)
 }
 
-// settings issues the manager's certificate anew when the authority changed or
-// half of its life is over.
-func (c *AgentClients) settings(node string) (*tls.Config, error) {
-	authority, err := c.authorities.Authority()
+// Settings are those for a node's agent. The manager's certificate is issued
+// anew when the authority changed or half of its life is over.
+func (m *ManagerTLS) Settings(node string) (*tls.Config, error) {
+	authority, err := m.authorities.Authority()
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.clock.Now()
-	if c.issuer == nil || !c.issuer.certificate.Equal(authority.certificate) ||
-		now.After(c.client.Leaf.NotAfter.Add(-clientLifetime/2)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.clock.Now()
+	if m.issuer == nil || !m.issuer.certificate.Equal(authority.certificate) ||
+		now.After(m.client.Leaf.NotAfter.Add(-clientLifetime/2)) {
 		client, err := authority.IssueClient(now, clientLifetime)
 		if err != nil {
 			return nil, err
 		}
-		c.issuer, c.client = authority, client
+		m.issuer, m.client = authority, client
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(authority.certificate)
@@ -107,7 +120,7 @@ func (c *AgentClients) settings(node string) (*tls.Config, error) {
 		MinVersion:   tls.VersionTLS13,
 		RootCAs:      roots,
 		ServerName:   ServerName(node),
-		Certificates: []tls.Certificate{*c.client},
-		Time:         c.clock.Now,
+		Certificates: []tls.Certificate{*m.client},
+		Time:         m.clock.Now,
 	}, nil
 }

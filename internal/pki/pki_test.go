@@ -125,7 +125,7 @@ func get(ctx context.Context, client *http.Client, url string) (string, error) {
 func TestManagerReachesOnlyTheNodesOwnAgent(t *testing.T) {
 	authority := newAuthority(t)
 	url := serve(t, servingAgent(t, authority, "node-a"))
-	clients := NewAgentClients(fixedAuthority{authority}, clock.RealClock{})
+	clients := NewAgentClients(NewManagerTLS(fixedAuthority{authority}, clock.RealClock{}).Settings)
 
 	if body, err := get(t.Context(), clients.For("node-a"), url); err != nil || body != "rates" {
 		t.Errorf("own agent: %q, %v", body, err)
@@ -133,7 +133,7 @@ func TestManagerReachesOnlyTheNodesOwnAgent(t *testing.T) {
 	if _, err := get(t.Context(), clients.For("node-b"), url); err == nil || !strings.Contains(err.Error(), "node-b") {
 		t.Errorf("agent of node-a answered for node-b: %v", err)
 	}
-	other := NewAgentClients(fixedAuthority{newAuthority(t)}, clock.RealClock{})
+	other := NewAgentClients(NewManagerTLS(fixedAuthority{newAuthority(t)}, clock.RealClock{}).Settings)
 	if _, err := get(t.Context(), other.For("node-a"), url); err == nil {
 		t.Error("a manager with another authority got rates")
 	}
@@ -193,10 +193,10 @@ func TestSignServingRefusesWhatIsNoRequest(t *testing.T) {
 func TestClientCertificateIsRenewed(t *testing.T) {
 	authority := newAuthority(t)
 	clk := clocktesting.NewFakePassiveClock(time.Now())
-	clients := NewAgentClients(fixedAuthority{authority}, clk)
+	manager := NewManagerTLS(fixedAuthority{authority}, clk)
 	serialAt := func(after time.Duration) string {
 		clk.SetTime(clk.Now().Add(after))
-		settings, err := clients.settings("node-a")
+		settings, err := manager.Settings("node-a")
 		if err != nil {
 			t.Fatal(err)
 		}

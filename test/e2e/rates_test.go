@@ -39,7 +39,7 @@ func (f *fixture) rates(ctx context.Context) (*model.NodeRates, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients := pki.NewAgentClients(authorities{authority}, clock.RealClock{})
+	clients := pki.NewAgentClients(pki.NewManagerTLS(authorities{authority}, clock.RealClock{}).Settings)
 	defer clients.Forget(nodeName)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+world.Agent().Rates+"/v1/rates", http.NoBody)
 	if err != nil {

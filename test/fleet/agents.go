@@ -81,7 +81,7 @@ func (a *Agents) Close() error { return a.server.Close() }
 
 // Clients returns clients that trust the agents, as the manager uses them.
 func (a *Agents) Clients() rates.Clients {
-	return pki.NewAgentClients(fixedAuthority{a.authority}, clock.RealClock{})
+	return pki.NewAgentClients(pki.NewManagerTLS(fixedAuthority{a.authority}, clock.RealClock{}).Settings)
 }
 
 type fixedAuthority struct{ authority *pki.Authority }
