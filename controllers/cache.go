@@ -10,7 +10,8 @@ import (
 )
 
 // CacheOptions keep in memory only what the controllers read. A VMI is 5 to 10
-// KiB, of which they read about 500 bytes; a node's status lists its images.
+// KiB, of which they read about 500 bytes; a node's status lists its images, of
+// which they need none.
 //
 // One transformation for all kinds, rather than one per kind: options per kind
 // are looked up when the manager is made, which fails before KubeVirt is
@@ -38,6 +39,7 @@ func strip(in any) (any, error) {
 		return &corev1.Node{
 			ObjectMeta: stripMeta(&o.ObjectMeta),
 			Spec:       corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints},
+			Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
 		}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: stripMeta(&o.ObjectMeta)}, nil

@@ -3,6 +3,8 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/observe"
@@ -29,13 +32,16 @@ const figuresDelay = 30 * time.Second
 // on nodes is NodePlanReconciler's, which watches policies itself.
 type EnergyPolicyReconciler struct {
 	Client client.Client
+	Powers *observe.Powers
 	Clock  clock.PassiveClock
+	// Wake asks energy sources that were not asked yet.
+	Wake func()
 }
 
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies/status,verbs=get;patch
 
-func (r *EnergyPolicyReconciler) setup(mgr ctrl.Manager, delay statusDelay) error {
+func (r *EnergyPolicyReconciler) setup(mgr ctrl.Manager, delay statusDelay, news news) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("energypolicy").
 		For(&v1alpha1.EnergyPolicy{}, builder.WithPredicates(specOrGone())).
@@ -44,6 +50,8 @@ func (r *EnergyPolicyReconciler) setup(mgr ctrl.Manager, delay statusDelay) erro
 		Watches(&v1alpha1.NodeReport{}, delay.handler(r.all), builder.WithPredicates(reportChanged())).
 		Watches(&v1alpha1.NodeReport{}, statusDelay(figuresDelay).handler(r.all)).
 		Watches(&v1alpha1.NodePlan{}, delay.handler(r.all)).
+		WatchesRawSource(source.Channel(news.policies, delay.handler(r.all))).
+		WatchesRawSource(source.Channel(news.figures, statusDelay(figuresDelay).handler(r.all))).
 		Complete(r)
 }
 
@@ -56,6 +64,9 @@ func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	view, err := r.view(ctx)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("observe EnergyPolicy %s: %w", policy.Name, err)
+	}
+	if policy.Status.ObservedGeneration != policy.Generation {
+		r.Wake()
 	}
 	base := policy.DeepCopy()
 	policy.Status = policyStatus(&policy, view)
@@ -70,22 +81,16 @@ func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request
 
 // view reads the cache's own objects, which a status does not change.
 func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
-	view := policyView{
-		now: r.Clock.Now(), reports: map[string]*v1alpha1.NodeReport{},
-	}
+	view := policyView{now: r.Clock.Now(), powers: r.Powers}
 	var policies v1alpha1.EnergyPolicyList
 	if err := r.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list EnergyPolicies: %w", err)
 	}
 	view.policies = observe.NewPolicies(policies.Items)
-	var reports v1alpha1.NodeReportList
-	if err := r.Client.List(ctx, &reports, client.UnsafeDisableDeepCopy); err != nil {
-		return view, fmt.Errorf("list NodeReports: %w", err)
-	}
-	for i := range reports.Items {
-		view.reports[reports.Items[i].Name] = &reports.Items[i]
-	}
 	var err error
+	if view.reports, err = listReports(ctx, r.Client); err != nil {
+		return view, err
+	}
 	if view.plans, err = listPlans(ctx, r.Client); err != nil {
 		return view, err
 	}
@@ -98,6 +103,8 @@ func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
 			view.nodes = append(view.nodes, &nodes.Items[i])
 		}
 	}
+	// Of nodes that have the same trouble, messages name the first.
+	slices.SortFunc(view.nodes, func(x, y *corev1.Node) int { return strings.Compare(x.Name, y.Name) })
 	return view, nil
 }
 

@@ -15,32 +15,27 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
-// reportFreshness is the age at which a report counts as lost: an agent writes
-// every five minutes at least, so this is two that failed.
-const reportFreshness = 15 * time.Minute
-
 // policyView is what a policy's status is made of.
 type policyView struct {
 	policies observe.Policies
-	// nodes that run VMs.
+	// nodes that run VMs, in the order of their names.
 	nodes   []*corev1.Node
 	reports map[string]*v1alpha1.NodeReport
 	plans   map[string]*indexedPlan
+	powers  *observe.Powers
 	now     time.Time
 }
 
 // policyTally is what was counted over a policy's nodes.
 type policyTally struct {
 	nodes   v1alpha1.NodeCounts
-	watts   *int64
+	energy  energyTally
 	vms     int32
 	reached int32
 	reasons map[string]int32
 	// contested counts the nodes that another policy wins.
 	contested       int
 	winner, example string
-	// unmetered is the first governed node, by name, without measured power.
-	unmetered string
 }
 
 // policyStatus returns the status of one policy. Conditions that say the same
@@ -54,9 +49,15 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	entry := view.find(policy)
 	tally := view.tally(entry)
 	status.Nodes = tally.nodes
-	status.Watts = tally.watts
 	status.Coverage = coverage(policy, tally)
-	conditions := []metav1.Condition{policyReady(policy, entry.Err, tally), contested(tally), meterAvailable(tally)}
+	conditions := []metav1.Condition{policyReady(policy, entry.Err, tally), contested(tally)}
+	if tally.energy.awaited && policy.Status.ObservedGeneration == policy.Generation {
+		// Or a new leader would tell that nothing is metered, only to take it back.
+		keepEnergy(&status, &policy.Status)
+	} else {
+		tally.energy.write(&status)
+		conditions = append(conditions, meterAvailable(tally))
+	}
 	setConditions(&status.Conditions, conditions, policy.Generation, view.now)
 	return status
 }
@@ -70,7 +71,8 @@ func (v policyView) find(policy *v1alpha1.EnergyPolicy) observe.PolicyEntry {
 }
 
 func (v policyView) tally(entry observe.PolicyEntry) policyTally {
-	out := policyTally{reasons: map[string]int32{}}
+	settings := observe.EnergySettings(entry.EnergyPolicy)
+	out := policyTally{reasons: map[string]int32{}, energy: newEnergyTally(settings)}
 	if entry.Err != nil {
 		return out
 	}
@@ -81,37 +83,27 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		out.nodes.Selected++
 		if winner, _ := v.policies.Governing(node); winner.UID != entry.UID {
 			out.contested++
-			if out.example == "" || node.Name < out.example {
+			if out.example == "" {
 				out.winner, out.example = winner.Name, node.Name
 			}
 			continue
 		}
 		out.nodes.Governed++
-		metered := out.nodes.Metered
-		out.addReport(v.reports[node.Name], v.now)
-		if out.nodes.Metered == metered && (out.unmetered == "" || node.Name < out.unmetered) {
-			out.unmetered = node.Name
+		report := v.reports[node.Name]
+		if observe.ReportFresh(report, v.now) {
+			out.nodes.Reporting++
 		}
-		out.addPlan(v.plans[node.Name], v.reports[node.Name])
+		choice := v.powers.Of(node.Name, settings, report)
+		if choice.Metered {
+			out.nodes.Metered++
+		}
+		out.energy.add(energyOfNode{
+			name: node.Name, choice: choice, report: report, rates: v.powers.Rates.Fresh(node.Name),
+			awaited: report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node.Name),
+		})
+		out.addPlan(v.plans[node.Name], report)
 	}
 	return out
-}
-
-func (t *policyTally) addReport(report *v1alpha1.NodeReport, now time.Time) {
-	if report == nil || report.Status.ReportedAt == nil || now.Sub(report.Status.ReportedAt.Time) > reportFreshness {
-		return
-	}
-	t.nodes.Reporting++
-	if !observe.IsMetered(report) {
-		return
-	}
-	t.nodes.Metered++
-	if watts := report.Status.Power.Watts; watts != nil {
-		if t.watts == nil {
-			t.watts = new(int64)
-		}
-		*t.watts += *watts
-	}
 }
 
 func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {
@@ -186,7 +178,7 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally
 // withoutEffect lists what the policy says in vain, so that nobody relies on a
 // budget that is not kept.
 func withoutEffect(policy *v1alpha1.EnergyPolicy) []string {
-	out := []string{"spec.energy.sources", "spec.budgets", "spec.verification"}
+	out := []string{"spec.budgets", "spec.verification"}
 	for _, lever := range policy.Spec.Levers {
 		if lever != v1alpha1.LeverAffinity {
 			out = append(out, "lever "+string(lever))
@@ -214,21 +206,4 @@ func contested(tally policyTally) metav1.Condition {
 		Message: fmt.Sprintf("%d nodes, such as %s, belong to a policy of higher priority or greater age, such as EnergyPolicy %s: "+
 			"change spec.priority, or narrow spec.nodeSelector, of one of the two", tally.contested, tally.example, tally.winner),
 	}
-}
-
-func meterAvailable(tally policyTally) metav1.Condition {
-	meter := metav1.Condition{
-		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMeterFound,
-		Message: fmt.Sprintf("the power of %d of %d governed nodes is measured", tally.nodes.Metered, tally.nodes.Governed),
-	}
-	switch {
-	case tally.nodes.Governed == 0:
-		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
-		meter.Message = "the policy governs no node whose power could be measured: see condition Ready"
-	case tally.nodes.Metered < tally.nodes.Governed:
-		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
-		meter.Message += fmt.Sprintf(": on the others, such as %s, mode Enforce acts only with spec.energy.allowModelled: "+
-			"set it, or look at status.power of NodeReport %s for why", tally.unmetered, tally.unmetered)
-	}
-	return meter
 }

@@ -8,11 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/rates"
 )
 
 func policyOf(name string, priority int32, zone string) v1alpha1.EnergyPolicy {
@@ -43,9 +45,11 @@ func policyScene(policies ...v1alpha1.EnergyPolicy) policyView {
 	node := func(name, zone string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}}
 	}
+	clock := testingclock.NewFakePassiveClock(statusTime())
 	return policyView{
 		policies: observe.NewPolicies(policies), now: statusTime(),
-		nodes: []*corev1.Node{node("a", "x"), node("b", "y")},
+		powers: &observe.Powers{Rates: rates.NewStore(clock, time.Minute, time.Minute), Meters: metersByURL{}, Clock: clock},
+		nodes:  []*corev1.Node{node("a", "x"), node("b", "y")},
 		reports: map[string]*v1alpha1.NodeReport{
 			"a": reportOf(v1alpha1.PowerRAPL, ptr.To[int64](120), time.Minute, 3),
 			"b": reportOf(v1alpha1.PowerRAPL, ptr.To[int64](80), time.Hour, 0),
@@ -64,6 +68,10 @@ func TestPolicyStatus(t *testing.T) {
 		ObservedGeneration: 3,
 		Nodes:              v1alpha1.NodeCounts{Selected: 2, Governed: 2, Reporting: 1, Metered: 1},
 		Watts:              ptr.To[int64](120),
+		EnergySources: []v1alpha1.EnergySourceStatus{
+			{Type: "RAPL", Available: true, Nodes: 1, Reason: "NoMeter", Message: "node b: the node's agent does not report: look whether it runs there, and at NodeReport b"},
+			{Type: "Model", Reason: "NoModel", Message: "node b: the node's agent does not report: look whether it runs there, and at NodeReport b"},
+		},
 		Coverage: []v1alpha1.LeverCoverage{
 			{Lever: "Affinity", VMs: 3, ReachedVMs: 1, Reasons: []v1alpha1.ReasonCount{{Reason: "CoreWouldBeHot", Count: 1}, {Reason: "NoProfile", Count: 1}}},
 			{Lever: "Buffering", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "NotInThisVersion", Count: 3}}},

@@ -93,7 +93,7 @@ func withoutPins(vm *v1alpha1.VMPlan) leverState {
 	switch out.Reason {
 	case v1alpha1.ReasonNothingToDo, v1alpha1.ReasonCoreWouldBeHot:
 		out.State = v1alpha1.LeverIdle
-	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning:
+	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter:
 		out.State = v1alpha1.LeverPending
 	}
 	return out

@@ -12,11 +12,12 @@ import (
 )
 
 // Metrics are the manager's own figures. None has a label per node or VM: their
-// number must not grow with the cluster.
+// number must not grow with the cluster. Figures of nodes are powerCollector's.
 type Metrics struct {
 	PlansWritten prometheus.Counter
 	pulls        *prometheus.CounterVec
 	pullSeconds  prometheus.Histogram
+	readSeconds  prometheus.Histogram
 }
 
 // NewMetrics registers the manager's figures.
@@ -32,8 +33,12 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Name: "joulevirt_rates_pull_seconds", Help: "Time that a pull of an agent's rates took.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 13),
 		}),
+		readSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "joulevirt_energy_source_read_seconds", Help: "Time that a Prometheus server took to give the power of its nodes, or to fail.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.PlansWritten, m.pulls, m.pullSeconds} {
+	for _, c := range []prometheus.Collector{m.PlansWritten, m.pulls, m.pullSeconds, m.readSeconds} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -51,17 +56,23 @@ func (m *Metrics) ObservePull(err error, took time.Duration) {
 	m.pullSeconds.Observe(took.Seconds())
 }
 
+// ObserveRead counts one question to a Prometheus server.
+func (m *Metrics) ObserveRead(took time.Duration) { m.readSeconds.Observe(took.Seconds()) }
+
 // reportCollector counts the nodes by what their reports say, from the cache,
 // when it is asked: nothing is kept that could go stale.
 type reportCollector struct {
 	reader client.Reader
 	rates  observe.Rates
-	nodes  *prometheus.Desc
+	// seen is what is known of the governed nodes' power.
+	seen  func() powerSights
+	nodes *prometheus.Desc
 }
 
-func newReportCollector(reader client.Reader, rates observe.Rates) *reportCollector {
-	return &reportCollector{reader: reader, rates: rates, nodes: prometheus.NewDesc(
-		"joulevirt_nodes", "Nodes with a report, by what is known of them: reported, metered, rates_fresh.", []string{"state"}, nil,
+func newReportCollector(reader client.Reader, rates observe.Rates, seen func() powerSights) *reportCollector {
+	return &reportCollector{reader: reader, rates: rates, seen: seen, nodes: prometheus.NewDesc(
+		"joulevirt_nodes", "Nodes by what is known of them: reported and rates_fresh by their agents, governed by a policy, and of these metered by its energy sources.",
+		[]string{"state"}, nil,
 	)}
 }
 
@@ -77,18 +88,17 @@ func (c *reportCollector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.NewInvalidMetric(c.nodes, err)
 		return
 	}
-	var metered, fresh float64
+	var fresh float64
 	for i := range reports.Items {
-		if observe.IsMetered(&reports.Items[i]) {
-			metered++
-		}
 		if c.rates.Fresh(reports.Items[i].Name) != nil {
 			fresh++
 		}
 	}
-	for state, count := range map[string]float64{
-		"reported": float64(len(reports.Items)), "metered": metered, "rates_fresh": fresh,
-	} {
+	counts := map[string]float64{"reported": float64(len(reports.Items)), "rates_fresh": fresh}
+	if sights := c.seen(); sights != nil { // a manager that does not lead looks at no power
+		counts["governed"], counts["metered"] = float64(len(sights)), sights.metered()
+	}
+	for state, count := range counts {
 		metrics <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, count, state)
 	}
 }

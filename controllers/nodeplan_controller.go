@@ -39,6 +39,8 @@ type NodePlanReconciler struct {
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	Metrics  *Metrics
+	// Planned is told with what a node is planned.
+	Planned func(model.Node)
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
@@ -72,6 +74,7 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	if seen.ReportErr != nil {
 		ctrl.LoggerFrom(ctx).Error(seen.ReportErr, "nothing new is planned for the node")
 	}
+	r.Planned(seen.Node)
 	now := r.Clock.Now()
 	plan := planner.Plan(seen.Node, now)
 	if err := r.write(ctx, &node, seen.Plan, plan); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
@@ -29,7 +30,14 @@ type oneNode struct {
 	client  client.Client
 	clock   *testingclock.FakePassiveClock
 	metrics *Metrics
+	// meters are the Prometheus servers.
+	meters metersByURL
 }
+
+// metersByURL says of all nodes what a server says of any.
+type metersByURL map[string]energy.Candidate
+
+func (m metersByURL) Candidate(server energy.Server, _ string) energy.Candidate { return m[server.URL] }
 
 func newOneNode(t *testing.T) *oneNode {
 	t.Helper()
@@ -52,7 +60,7 @@ func newOneNode(t *testing.T) *oneNode {
 		WithIndex(&virtv1.VirtualMachineInstance{}, observe.VMIsByNode, func(o client.Object) []string {
 			return observe.NodesOf(o.(*virtv1.VirtualMachineInstance))
 		}).Build()
-	return &oneNode{T: t, client: c, clock: testingclock.NewFakePassiveClock(statusTime()), metrics: metrics}
+	return &oneNode{T: t, client: c, clock: testingclock.NewFakePassiveClock(statusTime()), metrics: metrics, meters: metersByURL{}}
 }
 
 // heard is what the node's agent says.
@@ -69,8 +77,10 @@ func (s *oneNode) heard() *rates.Store {
 func (s *oneNode) reconcile(store *rates.Store) v1alpha1.NodePlanSpec {
 	s.Helper()
 	r := &NodePlanReconciler{
-		Client: s.client, Observer: &observe.Observer{Reader: s.client, Rates: store},
-		Recorder: events.NewFakeRecorder(8), Clock: s.clock, Metrics: s.metrics,
+		Client: s.client, Observer: &observe.Observer{
+			Reader: s.client, Powers: &observe.Powers{Rates: store, Meters: s.meters, Clock: s.clock},
+		},
+		Recorder: events.NewFakeRecorder(8), Clock: s.clock, Metrics: s.metrics, Planned: func(model.Node) {},
 	}
 	key := client.ObjectKey{Name: "n"}
 	if _, err := r.Reconcile(s.Context(), ctrl.Request{NamespacedName: key}); err != nil {
@@ -121,5 +131,76 @@ func TestRestartWritesNoPlan(t *testing.T) {
 	restarted.Failed("n")
 	if got := s.reconcile(restarted); got.Reason != v1alpha1.ReasonNoRates || got.VMs[0].Affinity == nil {
 		t.Errorf("plan %+v: want that the agent does not answer, and the pins kept", got)
+	}
+}
+
+// A new leader knows no meter yet: it must neither take pins back nor write that
+// it waits. A meter that stays away for three times its freshness takes them.
+func TestMeterOfANewLeader(t *testing.T) {
+	s := newOneNode(t)
+	s.askServer()
+	reading := func(age time.Duration) *model.Power {
+		return &model.Power{Source: model.SourcePrometheus, Scope: model.ScopePackage, Watts: 90, Time: s.clock.Now().Add(-age)}
+	}
+	s.meters["https://p"] = energy.Candidate{Reading: reading(0), Since: s.clock.Now()}
+	heard := s.heard()
+	if got := s.reconcile(heard); got.Reason != v1alpha1.ReasonPlanned || got.VMs[0].Affinity == nil {
+		t.Fatalf("plan %+v", got)
+	}
+	denied := energy.Refuse(energy.ReasonUnreachable, "does not answer")
+	for _, step := range []struct {
+		name   string
+		knows  energy.Candidate
+		reason string
+		apply  bool
+		writes float64
+	}{
+		{"not asked yet", energy.Candidate{}, v1alpha1.ReasonPlanned, true, 1},
+		{"asked in vain, shortly", energy.Candidate{Refused: denied, Since: s.clock.Now().Add(-2 * time.Minute)}, v1alpha1.ReasonPlanned, true, 1},
+		{"refused, the last is fresh", energy.Candidate{Refused: denied, Reading: reading(50 * time.Second)}, v1alpha1.ReasonPlanned, true, 1},
+		{"refused, the last is old", energy.Candidate{Refused: denied, Reading: reading(70 * time.Second)}, v1alpha1.ReasonPlanned, true, 1},
+		{"refused for too long", energy.Candidate{Refused: denied, Reading: reading(181 * time.Second)}, v1alpha1.ReasonNoMeter, false, 2},
+		{"another leader", energy.Candidate{}, v1alpha1.ReasonNoMeter, false, 2},
+		{"asked in vain, long", energy.Candidate{Refused: denied, Since: s.clock.Now().Add(-4 * time.Minute)}, v1alpha1.ReasonNoMeter, false, 2},
+		{"answers", energy.Candidate{Reading: reading(0)}, v1alpha1.ReasonPlanned, true, 3},
+	} {
+		s.meters["https://p"] = step.knows
+		got := s.reconcile(heard)
+		if got.Reason != step.reason || got.Apply != step.apply || (got.VMs[0].Affinity != nil) != step.apply {
+			t.Errorf("%s: plan %+v", step.name, got)
+		}
+		if writes := testutil.ToFloat64(s.metrics.PlansWritten); writes != step.writes {
+			t.Errorf("%s: %v plans written, want %v", step.name, writes, step.writes)
+		}
+	}
+}
+
+// askServer lets the policy name one server, whose figures are fresh for a minute,
+// and nothing else.
+func (s *oneNode) askServer() {
+	s.Helper()
+	policy := &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"energy":{"sources":[{"type":"Prometheus","freshness":"1m","prometheus":{"url":"https://p"}}]}}}`))
+	if err := s.client.Patch(s.Context(), policy, patch); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// What the plan does not wait for is the permission.
+func TestUnknownMeterKeepsNoPinsWithoutPermission(t *testing.T) {
+	s := newOneNode(t)
+	heard := s.heard()
+	if got := s.reconcile(heard); got.VMs[0].Affinity == nil {
+		t.Fatalf("plan %+v", got)
+	}
+	s.askServer()
+	if got := s.reconcile(heard); got.VMs[0].Affinity == nil {
+		t.Errorf("plan %+v: want the pins kept until the server was heard", got)
+	}
+	if err := s.client.DeleteAllOf(t.Context(), &v1alpha1.VMNetworkProfile{}, client.InNamespace("ns")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.reconcile(heard); len(got.VMs) != 0 {
+		t.Errorf("plan %+v after the profile went", got)
 	}
 }

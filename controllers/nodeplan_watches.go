@@ -137,7 +137,8 @@ func nodeChanged() predicate.Predicate {
 // first report.
 func reportChanged() predicate.Predicate {
 	return updated(func(was, is *v1alpha1.NodeReport) bool {
-		return was.Status.ReportedAt.IsZero() != is.Status.ReportedAt.IsZero() || observe.IsMetered(was) != observe.IsMetered(is) || !equality.Semantic.DeepEqual(was.Status.Topology, is.Status.Topology)
+		return was.Status.ReportedAt.IsZero() != is.Status.ReportedAt.IsZero() || was.Status.Power.Source != is.Status.Power.Source ||
+			!equality.Semantic.DeepEqual(was.Status.Topology, is.Status.Topology)
 	})
 }
 

@@ -19,8 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
+	"github.com/joulevirt/joulevirt/internal/power/prior"
 )
 
 // Options of the controllers. All fields are required.
@@ -28,6 +31,7 @@ type Options struct {
 	// Clients reach the nodes' agents.
 	Clients rates.Clients
 	Pull    PullOptions
+	Energy  EnergyOptions
 	// StatusDelay is how long statuses of profiles and policies wait for further
 	// changes before they are written.
 	StatusDelay time.Duration
@@ -60,6 +64,22 @@ func DefaultPullOptions() PullOptions {
 	}
 }
 
+// EnergyOptions say how the nodes' power is asked for.
+type EnergyOptions struct {
+	// Interval between two questions to a Prometheus server, and between two looks
+	// at what is known of the nodes' power.
+	Interval time.Duration
+	// VMs asks for the power of VMs too, and shows it: a series a VM, there and
+	// here.
+	VMs bool
+}
+
+// DefaultEnergyOptions ask as often as exporters are scraped, and as agents are
+// asked for their rates.
+func DefaultEnergyOptions() EnergyOptions {
+	return EnergyOptions{Interval: 15 * time.Second}
+}
+
 // Required are the kinds that must be installed before Setup.
 func Required() []Requirement {
 	out := []Requirement{
@@ -80,31 +100,104 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	store := rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle)
-	if err := o.Registry.Register(newReportCollector(mgr.GetClient(), store)); err != nil {
-		return fmt.Errorf("register metrics of reports: %w", err)
+	parts := &reconcilerParts{
+		store:   rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle),
+		metrics: metrics, news: newNews(),
 	}
-	changed := make(chan event.GenericEvent)
-	puller := newPuller(mgr, o, store, metrics, changed)
-	if err := mgr.Add(puller); err != nil {
+	parts.puller = newPuller(mgr, o, parts)
+	if err := mgr.Add(parts.puller); err != nil {
 		return fmt.Errorf("add the puller of rates: %w", err)
 	}
-	return addReconcilers(mgr, o, reconcilerParts{store: store, metrics: metrics, puller: puller, changed: changed})
+	if err := addEnergy(mgr, o, parts); err != nil {
+		return err
+	}
+	reports := newReportCollector(mgr.GetClient(), parts.store, parts.watch.Seen)
+	if err := o.Registry.Register(reports); err != nil {
+		return fmt.Errorf("register metrics of reports: %w", err)
+	}
+	return addReconcilers(mgr, o, parts)
 }
 
+// reconcilerParts is what the reconcilers share.
 type reconcilerParts struct {
 	store   *rates.Store
 	metrics *Metrics
+	news    news
 	puller  *rates.Puller
-	changed chan event.GenericEvent
+	powers  *observe.Powers
+	meter   *energy.Meter
+	watch   *powerWatch
 }
 
-func addReconcilers(mgr ctrl.Manager, o Options, parts reconcilerParts) error {
-	plans := &NodePlanReconciler{
-		Client: mgr.GetClient(), Observer: &observe.Observer{Reader: mgr.GetClient(), Rates: parts.store},
-		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
+// news are causes for reconcilers that no object tells.
+type news struct {
+	// plans are nodes to be planned anew. policies are for statuses that say
+	// something else now, figures for those that say it with other figures.
+	plans, policies, figures chan event.GenericEvent
+}
+
+func newNews() news {
+	return news{plans: make(chan event.GenericEvent), policies: make(chan event.GenericEvent), figures: make(chan event.GenericEvent)}
+}
+
+func (n news) plan(ctx context.Context, node string) {
+	send(ctx, n.plans, &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}})
+}
+
+func send(ctx context.Context, to chan<- event.GenericEvent, about client.Object) {
+	select {
+	case to <- event.GenericEvent{Object: about}:
+	case <-ctx.Done():
 	}
-	if err := plans.setup(mgr, parts.changed); err != nil {
+}
+
+// addEnergy adds what knows the nodes' power.
+func addEnergy(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	priors, err := prior.Default()
+	if err != nil {
+		return fmt.Errorf("read the priors of nodes' power: %w", err)
+	}
+	parts.meter = energy.NewMeter(energy.MeterOptions{
+		Targets: func(ctx context.Context) ([]energy.Target, error) { return energyTargets(ctx, mgr.GetClient()) },
+		Secrets: liveSecrets{mgr.GetAPIReader()}, NewSource: o.Energy.newSource,
+		Answered: func(_ context.Context, _ energy.Server, _ error, took time.Duration) {
+			parts.metrics.ObserveRead(took)
+			parts.watch.Wake()
+		},
+		Interval: o.Energy.Interval, Clock: o.Clock, Log: mgr.GetLogger().WithName("energy"),
+	})
+	parts.powers = &observe.Powers{Rates: parts.store, Meters: parts.meter, Clock: o.Clock}
+	parts.watch = newPowerWatch(powerWatchOptions{
+		reader: mgr.GetClient(), powers: parts.powers, models: learned.New(priors),
+		interval: o.Energy.Interval, clock: o.Clock, log: mgr.GetLogger().WithName("power"),
+		replan:  parts.news.plan,
+		changed: func(ctx context.Context) { send(ctx, parts.news.policies, &v1alpha1.EnergyPolicy{}) },
+		figures: func(ctx context.Context) { send(ctx, parts.news.figures, &v1alpha1.EnergyPolicy{}) },
+	})
+	if err := o.Registry.Register(newPowerCollector(parts.watch, parts.meter)); err != nil {
+		return fmt.Errorf("register metrics of power: %w", err)
+	}
+	if o.Energy.VMs {
+		if err := o.Registry.Register(newVMPowerCollector(mgr.GetClient(), parts.powers)); err != nil {
+			return fmt.Errorf("register metrics of VMs' power: %w", err)
+		}
+	}
+	if err := mgr.Add(parts.meter); err != nil {
+		return fmt.Errorf("add the meter of Prometheus servers: %w", err)
+	}
+	if err := mgr.Add(parts.watch); err != nil {
+		return fmt.Errorf("add the watch of nodes' power: %w", err)
+	}
+	return nil
+}
+
+func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	plans := &NodePlanReconciler{
+		Client: mgr.GetClient(), Observer: &observe.Observer{Reader: mgr.GetClient(), Powers: parts.powers},
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
+		Planned: parts.watch.Planned,
+	}
+	if err := plans.setup(mgr, parts.news.plans); err != nil {
 		return fmt.Errorf("add the controller of NodePlans: %w", err)
 	}
 	reports := &NodeReportReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: parts.puller.Wake}
@@ -116,25 +209,18 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts reconcilerParts) error {
 	if err := profiles.setup(mgr, delay); err != nil {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)
 	}
-	policies := &EnergyPolicyReconciler{Client: mgr.GetClient(), Clock: o.Clock}
-	if err := policies.setup(mgr, delay); err != nil {
+	policies := &EnergyPolicyReconciler{Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake}
+	if err := policies.setup(mgr, delay, parts.news); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)
 	}
 	return nil
 }
 
-func newPuller(mgr ctrl.Manager, o Options, store *rates.Store, metrics *Metrics, changed chan<- event.GenericEvent) *rates.Puller {
+func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Puller {
 	return rates.NewPuller(rates.Options{
-		Store: store, Clients: o.Clients,
+		Store: parts.store, Clients: o.Clients,
 		Targets: func(ctx context.Context) ([]rates.Target, error) { return targets(ctx, mgr.GetClient()) },
-		Changed: func(ctx context.Context, node string) {
-			plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}}
-			select {
-			case changed <- event.GenericEvent{Object: plan}:
-			case <-ctx.Done():
-			}
-		},
-		Observe:  metrics.ObservePull,
+		Changed: parts.news.plan, Observe: parts.metrics.ObservePull,
 		Interval: o.Pull.Interval, Timeout: o.Pull.Timeout, Concurrency: o.Pull.Concurrency,
 		Clock: o.Clock, Log: mgr.GetLogger().WithName("rates"),
 	})

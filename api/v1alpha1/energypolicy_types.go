@@ -170,7 +170,7 @@ type NodeCounts struct {
 	Governed int32 `json:"governed"`
 	// reporting: governed, with a fresh report of their agent.
 	Reporting int32 `json:"reporting"`
-	// metered: governed, with measured power.
+	// metered: governed, with power measured by one of spec.energy.sources.
 	Metered int32 `json:"metered"`
 }
 
@@ -217,6 +217,31 @@ type LeverCoverage struct {
 	Reasons []ReasonCount `json:"reasons,omitempty"`
 }
 
+// EnergySourceStatus is how one of the policy's energy sources does.
+type EnergySourceStatus struct {
+	// type of the source.
+	Type EnergySourceType `json:"type"`
+	// available is true when the source gives the power of at least one governed
+	// node. It is false too, without a reason, while no node needs the source
+	// because those before it give the power of all.
+	// +optional
+	Available bool `json:"available"`
+	// nodes whose power the source gives: those for which no source before it
+	// does.
+	// +optional
+	Nodes int32 `json:"nodes"`
+	// reason is a CamelCase word that says why the source does not give the power
+	// of the first governed node, by name, that it was tried for in vain, or why
+	// it gives nothing newer of it. Absent: there is none.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message names that node, what is wrong and what to do.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
 // EnergyPolicyStatus is what became of the policy.
 type EnergyPolicyStatus struct {
 	// observedGeneration is the generation of the spec that this status is of.
@@ -227,13 +252,20 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Nodes NodeCounts `json:"nodes,omitzero"`
 
-	// watts that the governed, metered nodes draw, rounded. Absent: nothing is
-	// metered.
+	// watts that the governed, metered nodes draw, rounded. Condition
+	// MeterAvailable says when it adds up figures of CPU packages and of whole
+	// machines. Absent: nothing is metered.
 	// +optional
 	Watts *int64 `json:"watts,omitempty"`
 
-	// joulesPerGB is the energy of the governed nodes per gigabyte (1e9 bytes)
-	// of their VMs' traffic. Absent: not known.
+	// energySources tell how each of spec.energy.sources does, in their order.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	EnergySources []EnergySourceStatus `json:"energySources,omitempty"`
+
+	// joulesPerGB is the energy of the governed, metered nodes per gigabyte (1e9
+	// bytes) of their VMs' traffic, now. Absent: not known, or no traffic.
 	// +optional
 	JoulesPerGB *resource.Quantity `json:"joulesPerGB,omitempty"`
 
@@ -285,6 +317,7 @@ const (
 // +kubebuilder:printcolumn:name="Levers",type=string,JSONPath=`.spec.levers`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes.governed`
 // +kubebuilder:printcolumn:name="Metered",type=integer,JSONPath=`.status.nodes.metered`
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.energySources[?(@.available==true)].type`
 // +kubebuilder:printcolumn:name="Watts",type=integer,JSONPath=`.status.watts`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

@@ -19,6 +19,20 @@ const (
 // +kubebuilder:validation:Enum=Auto;Kepler;KeplerLegacy;Platform;Query
 type PrometheusSeries string
 
+const (
+	// SeriesAuto takes the first of Platform, Kepler and KeplerLegacy that knows
+	// a node.
+	SeriesAuto PrometheusSeries = "Auto"
+	// SeriesKepler is those of Kepler 0.10 and newer.
+	SeriesKepler PrometheusSeries = "Kepler"
+	// SeriesKeplerLegacy is those of Kepler 0.9 and older.
+	SeriesKeplerLegacy PrometheusSeries = "KeplerLegacy"
+	// SeriesPlatform is kepler_platform_watts.
+	SeriesPlatform PrometheusSeries = "Platform"
+	// SeriesQuery is the admin's own query.
+	SeriesQuery PrometheusSeries = "Query"
+)
+
 // SecretReference names a Secret and its namespace.
 type SecretReference struct {
 	// namespace of the Secret.
@@ -32,7 +46,8 @@ type SecretReference struct {
 // PrometheusSource says which server is asked for what.
 // +kubebuilder:validation:XValidation:rule="(self.series == 'Query') == has(self.query)",message="query goes with series Query: set both, or neither"
 type PrometheusSource struct {
-	// url of the server, such as https://prometheus.monitoring.svc:9090.
+	// url of the server, such as https://prometheus.monitoring.svc:9090. Put no
+	// password into it: who may read policies reads it.
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || url(self).getScheme() == 'http')",message="url must be an http or https URL, such as https://prometheus.monitoring.svc:9090"
 	// +kubebuilder:validation:MaxLength=2048
 	// +required
@@ -40,7 +55,8 @@ type PrometheusSource struct {
 
 	// series chooses what is asked: Kepler is version 0.10 and newer,
 	// KeplerLegacy is 0.9 and older, Platform is kepler_platform_watts, Query is
-	// the admin's own query. Auto takes the first that answers.
+	// the admin's own query. Auto takes, for each node, the first of Platform,
+	// Kepler and KeplerLegacy that has series of it.
 	// +kubebuilder:default=Auto
 	// +optional
 	Series PrometheusSeries `json:"series,omitempty"`
@@ -52,9 +68,20 @@ type PrometheusSource struct {
 	// +optional
 	Query *string `json:"query,omitempty"`
 
-	// secret holds any of the keys token, ca.crt, tls.crt and tls.key.
+	// secret holds any of the keys token, ca.crt, tls.crt and tls.key. It is read
+	// each time that the server is asked. A token is sent over https only. The
+	// manager may read Secrets of its own namespace only: for another one, bind
+	// its account to ClusterRole joulevirt-energy-credentials-reader there.
 	// +optional
 	Secret *SecretReference `json:"secret,omitempty"`
+
+	// timeout is how long the server may take to answer.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1m')",message="timeout must be a duration from 1s to 1m, such as 10s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:default="10s"
+	// +optional
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }
 
 // EnergySource is one place to read power from.
@@ -68,11 +95,15 @@ type EnergySource struct {
 	// +optional
 	Prometheus *PrometheusSource `json:"prometheus,omitempty"`
 
-	// freshness is the age at which a figure of this source is no longer used.
+	// freshness is the age at which a figure of this source is no longer used and
+	// the next source is taken. It must be more than the time between two scrapes
+	// and the 15 s between two questions to the server. Mode Enforce does nothing
+	// new without a measured figure, and takes back what is in force when all
+	// meters had none for three times their freshness.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="freshness must be a duration from 1s to 1h, such as 30s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:default="1m"
+	// +kubebuilder:default="2m"
 	// +optional
 	Freshness *metav1.Duration `json:"freshness,omitempty"`
 }

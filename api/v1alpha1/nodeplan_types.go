@@ -245,6 +245,9 @@ const (
 	// ReasonNamespaceNotSelected: the policy does not cover the VM's namespace.
 	ReasonNamespaceNotSelected = "NamespaceNotSelected"
 	// ReasonNoMeter above: mode Enforce needs a meter, or allowModelled.
+	// ReasonAwaitingMeter: no meter of the node gives a fresh figure, and it is too
+	// early to say that there is none: nothing new is done.
+	ReasonAwaitingMeter = "AwaitingMeter"
 
 	// ReasonPinned: each vCPU has a physical core of its own or shares one
 	// without making it hot.

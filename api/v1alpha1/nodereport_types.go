@@ -17,6 +17,19 @@ const (
 	PowerModel PowerSource = "Model"
 )
 
+// PowerScope is the part of a node that a figure of power covers. Figures of
+// different scopes are not comparable.
+// +kubebuilder:validation:Enum=Package;Platform
+type PowerScope string
+
+const (
+	// PowerScopePackage is all CPU packages, without memory that is counted
+	// apart.
+	PowerScopePackage PowerScope = "Package"
+	// PowerScopePlatform is the whole machine.
+	PowerScopePlatform PowerScope = "Platform"
+)
+
 // CoreGroup is the physical cores that share a last-level cache. Grouping keeps
 // the report of a node with 512 cores within its size.
 type CoreGroup struct {
@@ -83,6 +96,10 @@ type Capability struct {
 type Power struct {
 	// source of the figure.
 	Source PowerSource `json:"source"`
+	// scope is the part of the node that the figure covers. Absent when there is
+	// no figure.
+	// +optional
+	Scope PowerScope `json:"scope,omitempty"`
 	// watts, rounded. Absent when the source is None.
 	// +optional
 	Watts *int64 `json:"watts,omitempty"`

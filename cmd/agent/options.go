@@ -74,7 +74,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"Certificate that the agent shows, with --tls-key-file and --client-ca-file. Empty: one that the manager signs.")
 	flags.StringVar(&o.tlsFiles.key, "tls-key-file", "", "Key of --tls-cert-file.")
 	flags.StringVar(&o.tlsFiles.clientCA, "client-ca-file", "", "Authority of the clients that may ask.")
-	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples.")
+	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples, from 100ms to 30s.")
 	flags.DurationVar(&o.staleAfter, "stale-after", o.staleAfter,
 		"Age of the manager's Lease from which on everything is put back, up to 20 % more or less.")
 	flags.BoolVar(&o.perVMMetrics, "per-vm-metrics", o.perVMMetrics, "Have /metrics show each VM.")
@@ -109,9 +109,11 @@ func (o *options) validate() error {
 	if _, _, err := net.SplitHostPort(o.advertiseAddress); err != nil {
 		return fmt.Errorf("--advertise-address %q must be a host or host:port, or POD_IP must be set: %w", o.advertiseAddress, err)
 	}
-	const least = 100 * time.Millisecond
-	if o.interval < least {
-		return fmt.Errorf("--sample-interval must be %v or more, not %v", least, o.interval)
+	// Over longer times energy counters may wrap twice, and the manager counts
+	// rates as stale before the next come.
+	const least, most = 100 * time.Millisecond, 30 * time.Second
+	if o.interval < least || o.interval > most {
+		return fmt.Errorf("--sample-interval must be from %v to %v, not %v", least, most, o.interval)
 	}
 	if o.staleAfter <= 0 {
 		return fmt.Errorf("--stale-after must be above zero, not %v", o.staleAfter)

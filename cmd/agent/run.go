@@ -27,6 +27,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/pki"
+	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
 
@@ -88,6 +89,10 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	priors, err := prior.Default()
+	if err != nil {
+		return err
+	}
 	n, err := openNode(&o.node)
 	if err != nil {
 		return err
@@ -112,17 +117,14 @@ func run(ctx context.Context, o *options) error {
 	loop, err := agent.New(agent.Options{
 		Node: o.nodeName, Interval: o.interval, StaleAfter: agent.Jitter(o.staleAfter, rand.Float64()),
 		Host: n.host, Cluster: cluster, Libvirt: poller, Statuses: statuses,
-		Board: board, Clock: real, Log: log,
+		Prior: priors.Node, Board: board, Clock: real, Log: log,
 	}, n.journal)
 	if err != nil {
 		return err
 	}
-	finder, err := publish.NewFinder(n.host, real, board, publish.Findings{
+	finder := publish.NewFinder(board, publish.Findings{
 		AgentVersion: version.String(), RatesAddress: o.advertiseAddress, Facts: n.facts,
 	})
-	if err != nil {
-		return err
-	}
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return cluster.Run(ctx) })
 	group.Go(func() error { return poller.Run(ctx) })
@@ -168,7 +170,7 @@ func newWriter(config *rest.Config, nodeName string) (*publish.Writer, error) {
 // serve starts the agent's servers.
 func serve(ctx context.Context, group *errgroup.Group, o *options, board *publish.Board, config *rest.Config, log logr.Logger) error {
 	handlers, err := publish.NewHandlers(board, clock.RealClock{}, missedRounds*o.interval,
-		publish.NewCollector(board, o.nodeName, o.perVMMetrics), log.WithName("serve"))
+		publish.NewCollector(board, o.nodeName, o.perVMMetrics, clock.RealClock{}), log.WithName("serve"))
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type options struct {
 	burst          int
 	statusDelay    time.Duration
 	pull           controllers.PullOptions
+	energy         controllers.EnergyOptions
 	agentFiles     fileClients
 	log            zap.Options
 }
@@ -32,7 +33,7 @@ func defaultOptions() *options {
 	return &options{
 		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081",
 		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
-		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(),
+		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(), energy: controllers.DefaultEnergyOptions(),
 	}
 }
 
@@ -54,6 +55,10 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.pull.StaleAfter, "rates-stale-after", o.pull.StaleAfter, "Age at which rates are no longer planned with.")
 	flags.DurationVar(&o.pull.Settle, "replan-interval", o.pull.Settle, "Least time between two plans of a node for changed loads alone.")
 	flags.IntVar(&o.pull.Concurrency, "rates-concurrency", o.pull.Concurrency, "Agents that are asked at once.")
+	flags.DurationVar(&o.energy.Interval, "energy-interval", o.energy.Interval,
+		"Time between two questions to each Prometheus server that policies name, and between two looks at what is known of the nodes' power.")
+	flags.BoolVar(&o.energy.VMs, "vm-power", o.energy.VMs,
+		"Ask these servers for the power of VMs too, and show it as joulevirt_vm_exported_power_watts: a series a VM, there and here.")
 	flags.StringVar(&o.agentFiles.caFile, "agent-ca-file", "",
 		"Authority of the agents' serving certificates, with --client-cert-file and --client-key-file. Empty: the manager's own authority.")
 	flags.StringVar(&o.agentFiles.certFile, "client-cert-file", "", "Certificate that the manager shows to agents.")
@@ -72,6 +77,7 @@ func (o *options) validate() error {
 	for name, d := range map[string]time.Duration{
 		"--rates-interval": o.pull.Interval, "--rates-timeout": o.pull.Timeout,
 		"--rates-stale-after": o.pull.StaleAfter, "--replan-interval": o.pull.Settle,
+		"--energy-interval": o.energy.Interval,
 	} {
 		if d <= 0 {
 			return fmt.Errorf("%s must be above zero, not %s", name, d)

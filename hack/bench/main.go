@@ -3,7 +3,7 @@
 //
 //	figure NAME VALUE UNIT
 //
-// Everything else goes to standard error. It needs root, for it makes cgroups
+// A line before those of simulated nodes says that they are. Everything else goes to standard error. It needs root, for it makes cgroups
 // and network namespaces.
 package main
 
@@ -35,7 +35,9 @@ type figure struct {
 type benchmark struct {
 	// figures that it measures, to choose by.
 	figures []string
-	run     func(context.Context, environment) ([]figure, error)
+	// simulated figures are of nodes that are simulated, and say so.
+	simulated bool
+	run       func(context.Context, environment) ([]figure, error)
 }
 
 // environment is what benchmarks get of the outside.
@@ -48,6 +50,11 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms"}, run: measureAgent},
 		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureProfileToPlan},
+		{figures: []string{"model_update_us", "model_update_allocs"}, simulated: true, run: measureModelUpdate},
+		{figures: []string{"sim_speed_x", "sim_physics_speed_x"}, simulated: true, run: measureSim},
+		{figures: []string{
+			"model_error_median_pct", "model_error_p95_pct", "model_error_constant_median_pct", "model_error_constant_p95_pct",
+		}, simulated: true, run: measureModelError},
 	}
 }
 
@@ -80,6 +87,9 @@ func run(ctx context.Context, only string, out io.Writer, env environment) error
 		figures, err := b.run(ctx, env)
 		if err != nil {
 			return fmt.Errorf("%s: %w", strings.Join(b.figures, ", "), err)
+		}
+		if b.simulated {
+			fmt.Fprintln(out, "# simulated: what follows is of simulated nodes")
 		}
 		for _, f := range figures {
 			if strings.HasPrefix(f.name, only) {

@@ -60,6 +60,7 @@ func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err erro
 	if err := debian.Host().Ensure(ctx, out, debian.NodePackages()...); err != nil {
 		return err
 	}
+	d.cache = source.Cache
 	d.stack, err = stack.Start(ctx, stack.Options{
 		Binaries: source, NodeName: nodeName, SimulatedNodes: simulated,
 		CacheDir: filepath.Join(source.Cache, "guest"), Progress: out,

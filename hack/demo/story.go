@@ -24,9 +24,11 @@ const (
 type demo struct {
 	out       io.Writer
 	manifests string
-	started   time.Time
-	stack     *stack.Stack
-	vms       []vm
+	// cache keeps programs between runs.
+	cache   string
+	started time.Time
+	stack   *stack.Stack
+	vms     []vm
 }
 
 // vm is a VM of the demo that runs on this machine.
@@ -50,6 +52,7 @@ func (d *demo) story(ctx context.Context) error {
 		{"VirtualMachines applied: KubeVirt's controllers start real QEMU", d.startVMs},
 		{"Without an EnergyPolicy nothing is changed: the agent only reports", d.observe},
 		{"A profile and a policy applied: the agent pins the vCPUs", d.pin},
+		{"What the node draws, and how that is known", d.measure},
 		{"kill -9 of the agent, and a new one: it adopts its own pins", d.crash},
 		{"The profile deleted: masks as if we had never been there", d.unpin},
 	} {

@@ -1,7 +1,7 @@
 // Command setup installs and builds all that the tests and the demo need:
-// Debian packages (as root), and the programs of the test cluster. What is
-// there already costs a moment. Tests do the same for themselves; done before,
-// it shows its progress.
+// Debian packages (as root), the programs of the test cluster, and a Prometheus
+// server. What is there already costs a moment. Tests do the same for
+// themselves; done before, it shows its progress.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
+	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
 func main() {
@@ -34,6 +35,10 @@ func run(ctx context.Context, system debian.System, source binaries.Source, prog
 		return err
 	}
 	fmt.Fprintln(progress, "setup: programs of the test cluster")
-	_, err := source.Ensure(ctx, binaries.All()...)
+	if _, err := source.Ensure(ctx, binaries.All()...); err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "setup: Prometheus server")
+	_, err := prometheus.Program(ctx, source.Cache, progress)
 	return err
 }

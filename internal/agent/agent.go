@@ -14,10 +14,12 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/metering"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/agent/sample"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/power"
 )
 
 // Cluster is what the agent needs to know of its cluster. watch.Cluster is
@@ -63,9 +65,12 @@ type Options struct {
 	Cluster  Cluster
 	Libvirt  Libvirt
 	Statuses Statuses
-	Board    *publish.Board
-	Clock    clock.WithTicker
-	Log      logr.Logger
+	// Prior is the power that is expected of a machine before anything of it is
+	// measured. prior.Priors has one.
+	Prior func(model.Topology) power.NodePrior
+	Board *publish.Board
+	Clock clock.WithTicker
+	Log   logr.Logger
 }
 
 // Agent is the loop of one node.
@@ -74,6 +79,8 @@ type Agent struct {
 	started  time.Time
 	sampler  *sample.Sampler
 	actuator *affinity.Actuator
+	shape    *shape
+	account  *metering.Account
 	// journalLost is true until the threads that an earlier agent may have
 	// bound have been looked for.
 	journalLost bool
@@ -103,9 +110,15 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 	} else if len(entries) > 0 {
 		opts.Log.Info("took over the bindings of an earlier agent", "threads", len(entries))
 	}
+	shape, err := newShape(opts.Host, opts.Clock)
+	if err != nil {
+		return nil, err
+	}
 	return &Agent{
 		opts:        opts,
 		started:     opts.Clock.Now(),
+		shape:       shape,
+		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
 		actuator:    affinity.New(opts.Host, j, entries),
 		journalLost: lost,
@@ -167,6 +180,8 @@ func (a *Agent) round(ctx context.Context, publishing bool) {
 func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates := sample.Rates(a.opts.Node, a.previous, round)
 	a.addDomains(rates, round)
+	a.state.Topology = a.shape.now()
+	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
 	a.previous = round
 	a.state.Rounds++
 	if failure != nil {

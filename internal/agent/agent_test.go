@@ -21,6 +21,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -92,6 +93,8 @@ func (noLibvirt) Offer([]discover.VM)                  {}
 func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
 func (noLibvirt) Health() (int, int)                   { return 0, 0 }
 
+func noPrior(model.Topology) power.NodePrior { return power.NodePrior{} }
+
 // bench is an agent on a real VM's process, without a cluster.
 type bench struct {
 	*testing.T
@@ -151,7 +154,7 @@ func (b *bench) start() (stop func()) {
 	a, err := New(Options{
 		Node: "node1", Interval: 20 * time.Millisecond, StaleAfter: b.staleAfter,
 		Host: b.host, Cluster: b.cluster, Libvirt: noLibvirt{}, Statuses: b.cluster,
-		Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
+		Prior: noPrior, Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
 	}, j)
 	if err != nil {
 		b.Fatal(err)

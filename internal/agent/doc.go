@@ -3,6 +3,6 @@
 // of the VMs' threads as the NodePlan wants them for as long as the plan
 // exists, is to be applied, and its manager is alive.
 //
-// discover, sample, actuate, journal, libvirt, watch and publish are its parts;
-// this package puts them together.
+// discover, sample, metering, actuate, journal, libvirt, watch and publish are its
+// parts; this package puts them together.
 package agent

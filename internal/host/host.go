@@ -99,10 +99,16 @@ type CPUTimes struct {
 
 // EnergyZone is one energy counter of the node.
 type EnergyZone struct {
-	// Name of the zone as the kernel has it, such as "package-0" or "psys".
+	// ID of the zone, unique on the node, such as "intel-rapl:0:1".
+	ID string
+	// Name of the zone as the kernel has it, such as "package-0" or "psys". Two
+	// zones may have the same, such as the "dram" of two packages.
 	Name string
-	// Microjoules used since some moment; the counter starts over after Range.
+	// Microjoules used since some moment; the counter starts over after Range. A
+	// Range of 0 is not known.
 	Microjoules, Range uint64
+	// Err says why the counter could not be read: its figures then mean nothing.
+	Err error
 }
 
 // Capability is something that a lever or a measurement needs of the node.
@@ -131,8 +137,10 @@ type Host interface {
 	Topology() (model.Topology, error)
 	// CPUTimes of every online logical CPU, in order.
 	CPUTimes() ([]CPUTimes, error)
-	// EnergyZones reads the node's own energy counters. A node without any
-	// returns ErrUnsupported.
+	// EnergyZones reads the node's own energy counters, in the order of their
+	// ID. One that cannot be read fails alone, in its Err. Zones overlap: some
+	// are parts of others, and some show the same through another driver. A
+	// node without any returns ErrUnsupported.
 	EnergyZones() ([]EnergyZone, error)
 	// Uptime is the time since boot in ticks, comparable with TaskID.Start.
 	Uptime() (uint64, error)

@@ -25,6 +25,7 @@ const (
 	ReasonReportUnreadable     Reason = "ReportUnreadable"
 	ReasonNoRates              Reason = "NoRates"
 	ReasonNoMeter              Reason = "NoMeter"
+	ReasonAwaitingMeter        Reason = "AwaitingMeter"
 	ReasonObserveOnly          Reason = "ObserveOnly"
 	ReasonLeverNotAllowed      Reason = "LeverNotAllowed"
 	ReasonNamespaceNotSelected Reason = "NamespaceNotSelected"

@@ -22,6 +22,13 @@ type NodeRates struct {
 	CPUs []CPURates `json:"cpus"`
 	// VMs has an entry for each VM whose QEMU process was found.
 	VMs []VMRates `json:"vms"`
+	// Power is the newest that the agent knows itself, by a meter or a model. Nil:
+	// nothing yet. It may be of an earlier round.
+	Power *Power `json:"power,omitempty"`
+	// PowerMessage says why the power is not measured. Empty: it is.
+	PowerMessage string `json:"powerMessage,omitempty"`
+	// Totals since the agent's start. Nil: the agent does not count.
+	Totals *Totals `json:"totals,omitempty"`
 }
 
 // CPURates is the use of one logical CPU by everything on the node.
@@ -60,6 +67,9 @@ type VMRates struct {
 	Taps []TapRates `json:"taps,omitempty"`
 	// Domain holds what libvirt said. Nil when it did not answer.
 	Domain *DomainFacts `json:"domain,omitempty"`
+	// Watts is the VM's share of the node's dynamic power. It ranks VMs; it does
+	// not judge savings. Nil: not known.
+	Watts *units.Watts `json:"watts,omitempty"`
 }
 
 // ThreadRates is the use of CPU by one or several threads.
@@ -118,4 +128,26 @@ func (v *VMRates) Busy() units.Cores {
 		busy += vcpu.RunCores
 	}
 	return busy
+}
+
+// WakeUps returns how often the VM's threads were switched in.
+func (v *VMRates) WakeUps() units.PerSecond {
+	sum := v.Emulator.SwitchesPerSecond + v.IOThreads.SwitchesPerSecond + v.Vhost.SwitchesPerSecond + v.Other.SwitchesPerSecond
+	for _, vcpu := range v.VCPUs {
+		sum += vcpu.SwitchesPerSecond
+	}
+	return sum
+}
+
+// Traffic returns the sum over the VM's taps, both directions together.
+func (v *VMRates) Traffic() TrafficRates {
+	var sum TrafficRates
+	for _, tap := range v.Taps {
+		for _, way := range []TrafficRates{tap.ToVM, tap.FromVM} {
+			sum.BitsPerSecond += way.BitsPerSecond
+			sum.PacketsPerSecond += way.PacketsPerSecond
+			sum.DropsPerSecond += way.DropsPerSecond
+		}
+	}
+	return sum
 }

@@ -66,6 +66,12 @@ type VM struct {
 	Dedicated bool
 	// NamespaceSelected is true when the policy covers the VM's namespace.
 	NamespaceSelected bool
+	// Power is what an exporter says of the launcher pod: a share of the node's
+	// dynamic power by CPU time, over the exporter's own interval. It ranks VMs and
+	// judges nothing: two VMs of equal share may cost different power, and only a
+	// meter of the node tells what a change saves. Nil: none says anything, or the
+	// manager does not ask.
+	Power *Power
 }
 
 // Node is everything that the plan of one node depends on. It is never changed
@@ -83,8 +89,14 @@ type Node struct {
 	// sense: Reported is then false.
 	ReportUnreadable bool
 	Topology         Topology
+	// Power that the node draws, by the first of the policy's sources that knows.
+	// Nil: none does, or its figure is not at hand.
+	Power *Power
 	// Metered is true when the node's power is measured, not modelled.
 	Metered bool
+	// MeterUnknown is true while it is too early to say that the node has no meter,
+	// as after a change of leader, or when a figure is late. Metered is then false.
+	MeterUnknown bool
 	// Rates are the agent's newest. Nil: none, or too old to plan with.
 	Rates *NodeRates
 	// RatesAwaited is true while there are no rates because the node's agent was

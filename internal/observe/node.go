@@ -27,13 +27,6 @@ const VMIsByNode = "status.activePods.node"
 // the object changes.
 var ErrUnreadable = errors.New("unreadable")
 
-// Rates gives a node's rates while they are fresh.
-type Rates interface {
-	Fresh(node string) *model.NodeRates
-	// Awaited is true until the node's agent was asked once.
-	Awaited(node string) bool
-}
-
 // Observer reads the state of nodes.
 //
 // Launcher pods are not read: a VMI's status.activePods has the UID and the
@@ -41,7 +34,7 @@ type Rates interface {
 // cost the manager more memory than everything else.
 type Observer struct {
 	Reader client.Reader
-	Rates  Rates
+	Powers *Powers
 }
 
 // Observation is what was read about one node.
@@ -88,10 +81,17 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 	if seen.Plan != nil {
 		seen.Node.Current = Plan(seen.Plan)
 	}
+	settings := EnergySettings(policy.EnergyPolicy)
+	power := o.Powers.Of(node.Name, settings, report)
+	seen.Node.Power, seen.Node.Metered, seen.Node.MeterUnknown = power.Power, power.Metered, power.Unknown
 	if report != nil && len(report.Status.Topology.CoreGroups) > 0 {
 		seen.ReportErr = o.report(&seen.Node, report)
 	}
 	seen.Node.VMs, err = o.vms(ctx, node.Name, policy)
+	for i := range seen.Node.VMs {
+		vm := &seen.Node.VMs[i]
+		vm.Power = o.Powers.OfVM(node.Name, settings, vm.PodUID, vm.Namespace, vm.Name)
+	}
 	return seen, err
 }
 
@@ -102,16 +102,10 @@ func (o *Observer) report(into *model.Node, report *v1alpha1.NodeReport) error {
 		into.ReportUnreadable = true
 		return fmt.Errorf("read NodeReport %s: %w", report.Name, err)
 	}
-	into.Topology, into.Reported, into.Metered = topology, true, IsMetered(report)
-	into.Rates = o.Rates.Fresh(into.Name)
-	into.RatesAwaited = into.Rates == nil && report.Status.RatesAddress != "" && o.Rates.Awaited(into.Name)
+	into.Topology, into.Reported = topology, true
+	into.Rates = o.Powers.Rates.Fresh(into.Name)
+	into.RatesAwaited = into.Rates == nil && report.Status.RatesAddress != "" && o.Powers.Rates.Awaited(into.Name)
 	return nil
-}
-
-// IsMetered tells whether a node's power is measured.
-func IsMetered(report *v1alpha1.NodeReport) bool {
-	source := report.Status.Power.Source
-	return source == v1alpha1.PowerRAPL || source == v1alpha1.PowerPrometheus
 }
 
 func (o *Observer) vms(ctx context.Context, node string, policy PolicyEntry) ([]model.VM, error) {

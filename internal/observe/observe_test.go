@@ -70,7 +70,7 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 		model.ReasonNamespaceNotSelected: v1alpha1.ReasonNamespaceNotSelected, model.ReasonPinned: v1alpha1.ReasonPinned,
 		model.ReasonSharedPreferred: v1alpha1.ReasonSharedPreferred, model.ReasonDedicatedCPUs: v1alpha1.ReasonDedicatedCPUs,
 		model.ReasonCoreWouldBeHot: v1alpha1.ReasonCoreWouldBeHot, model.ReasonNoAllowedCore: v1alpha1.ReasonNoAllowedCore,
-		model.ReasonNotRunning: v1alpha1.ReasonNotRunning, model.ReasonAwaitingApproval: v1alpha1.ReasonAwaitingApproval,
+		model.ReasonNotRunning: v1alpha1.ReasonNotRunning, model.ReasonAwaitingMeter: v1alpha1.ReasonAwaitingMeter, model.ReasonAwaitingApproval: v1alpha1.ReasonAwaitingApproval,
 	} {
 		if string(word) != api {
 			t.Errorf("the model's %q is the API's %q", word, api)

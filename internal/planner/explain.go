@@ -39,6 +39,8 @@ func planMessage(reason model.Reason) string {
 		return "the policy's levers do not name Affinity, the only lever planned for now"
 	case model.ReasonNoMeter:
 		return "mode Enforce needs measured power: give the node a meter, or set spec.energy.allowModelled of the policy"
+	case model.ReasonAwaitingMeter:
+		return "no meter of the node gives a fresh figure: nothing new is done until one does, and what is in force is taken back when none does for long: see condition MeterAvailable of the policy"
 	case model.ReasonNodeFrozen:
 		return "the node is cordoned or draining: nothing new is done"
 	case model.ReasonNoReport:

@@ -17,7 +17,7 @@ import (
 //
 // A VM whose permission went, be it the policy's, the profile's or the
 // node's, loses its pins whatever else is the matter. Everything new waits
-// while the node is frozen or its agent is not heard.
+// while the node is frozen, or its agent or its meter is not heard.
 func Plan(node model.Node, now time.Time) model.Plan {
 	plan := model.Plan{Policy: node.Policy.Name, Mode: node.Policy.Mode}
 	plan.VMs = make([]model.VMPlan, len(node.VMs))
@@ -43,22 +43,23 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	}
 	summarise(&plan, held)
 	authorise(&plan, node, held != "", now)
-	if held == model.ReasonNoRates && node.RatesAwaited {
-		repeatReasons(&plan, node.Current)
+	if held == model.ReasonAwaitingMeter || held == model.ReasonNoRates && node.RatesAwaited {
+		repeatReasons(&plan, node.Current, held)
 	}
 	return plan
 }
 
-// repeatReasons explains a plan that waits for the first rates as the current
-// one does, where it does the same: or a new leader would write every plan of
-// the cluster twice, to say for a second that it knows nothing.
-func repeatReasons(plan, current *model.Plan) {
+// repeatReasons explains a plan that waits for the first rates, or the first
+// answer of a meter, as the current one does, where it does the same: or a new
+// leader would write every plan of the cluster twice, to say for a second that
+// it knows nothing.
+func repeatReasons(plan, current *model.Plan, held model.Reason) {
 	if current == nil || current.Policy != plan.Policy || current.Mode != plan.Mode {
 		return
 	}
 	for i := range plan.VMs {
 		vm := &plan.VMs[i]
-		if was, known := current.VM(vm.PodUID); known && len(was.Pins) == 0 && vm.Reason == model.ReasonNoRates {
+		if was, known := current.VM(vm.PodUID); known && len(was.Pins) == 0 && vm.Reason == held {
 			vm.Reason, vm.Message = was.Reason, was.Message
 		}
 	}
@@ -75,10 +76,15 @@ func forbidden(node model.Node) model.Reason {
 		return model.ReasonObserveOnly
 	case !policy.Allows(model.LeverAffinity):
 		return model.ReasonLeverNotAllowed
-	case policy.Mode == model.ModeEnforce && node.Reported && !node.Metered && !policy.AllowModelled:
+	case needsMeter(node) && !node.MeterUnknown:
 		return model.ReasonNoMeter
 	}
 	return ""
+}
+
+// needsMeter tells whether the node lacks a meter that its policy asks for.
+func needsMeter(node model.Node) bool {
+	return node.Policy.Mode == model.ModeEnforce && node.Reported && !node.Metered && !node.Policy.AllowModelled
 }
 
 func finish(plan *model.Plan, reason model.Reason) {
@@ -141,6 +147,8 @@ func holding(node model.Node) model.Reason {
 		return model.ReasonNoReport
 	case node.Rates == nil:
 		return model.ReasonNoRates
+	case needsMeter(node): // and it is not known whether there is one, see forbidden
+		return model.ReasonAwaitingMeter
 	}
 	return ""
 }
@@ -253,14 +261,15 @@ func summarise(plan *model.Plan, held model.Reason) {
 // what was approved needs no new approval. On a frozen node an approval that
 // comes late waits, because its pins would be new.
 func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
+	current := node.Current
 	if plan.Mode == model.ModeEnforce {
-		plan.Apply = true
+		// Without a word of the meter, what is not applied stays so.
+		plan.Apply = !needsMeter(node) || current == nil || current.Apply
 		return
 	}
 	if !plan.HasActions() {
 		return
 	}
-	current := node.Current
 	plan.RecommendedAt = now
 	if current != nil && !current.RecommendedAt.IsZero() && current.Policy == plan.Policy {
 		inherits := subset(plan.VMs, current)

@@ -57,28 +57,33 @@ func outcome(plan model.Plan) string {
 	return text
 }
 
+func unknownMeter(n *model.Node) { n.Metered, n.MeterUnknown = false, true }
+
 func TestPlanReasons(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*model.Node)
 		want   string
 	}{
-		"pinned":                  {nil, "Planned apply=true a:Pinned/2"},
-		"no VMs":                  {func(n *model.Node) { n.VMs = nil }, "NothingToDo apply=true"},
-		"observe":                 {func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false a:ObserveOnly/0"},
-		"no mode is like observe": {func(n *model.Node) { n.Policy.Mode = "" }, "ObserveOnly apply=false a:ObserveOnly/0"},
-		"lever not allowed":       {func(n *model.Node) { n.Policy.Levers = []model.Lever{"Buffering"} }, "LeverNotAllowed apply=false a:LeverNotAllowed/0"},
-		"no meter":                {func(n *model.Node) { n.Metered = false }, "NoMeter apply=false a:NoMeter/0"},
-		"no meter, modelled":      {func(n *model.Node) { n.Metered = false; n.Policy.AllowModelled = true }, "Planned apply=true a:Pinned/2"},
-		"no report":               {func(n *model.Node) { n.Reported = false; n.Rates = nil }, "NoReport apply=true a:NoReport/0"},
-		"no rates":                {func(n *model.Node) { n.Rates = nil }, "NoRates apply=true a:NoRates/0"},
-		"frozen":                  {func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:NodeFrozen/0"},
-		"namespace not selected":  {func(n *model.Node) { n.VMs[0].NamespaceSelected = false }, "NothingToDo apply=true a:NamespaceNotSelected/0"},
-		"dedicated by its VMI":    {func(n *model.Node) { n.VMs[0].Dedicated = true }, "NothingToDo apply=true a:DedicatedCPUs/0"},
-		"dedicated by the agent":  {func(n *model.Node) { n.Rates.VMs[0].Dedicated = true }, "NothingToDo apply=true a:DedicatedCPUs/0"},
-		"shared":                  {func(n *model.Node) { n.VMs[0].Affinity = model.AffinityShared }, "NothingToDo apply=true a:SharedPreferred/0"},
-		"no threads found":        {func(n *model.Node) { n.Rates.VMs = nil }, "NothingToDo apply=true a:NotRunning/0"},
-		"all cores reserved":      {func(n *model.Node) { n.Policy.Reserved = units.NewCPUSet(0, 1, 2, 3) }, "NothingToDo apply=true a:NoAllowedCore/0"},
-		"all cores isolated":      {func(n *model.Node) { n.Topology.Isolated = units.NewCPUSet(4, 5, 6, 7) }, "NothingToDo apply=true a:NoAllowedCore/0"},
+		"pinned":                   {nil, "Planned apply=true a:Pinned/2"},
+		"no VMs":                   {func(n *model.Node) { n.VMs = nil }, "NothingToDo apply=true"},
+		"observe":                  {func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false a:ObserveOnly/0"},
+		"no mode is like observe":  {func(n *model.Node) { n.Policy.Mode = "" }, "ObserveOnly apply=false a:ObserveOnly/0"},
+		"lever not allowed":        {func(n *model.Node) { n.Policy.Levers = []model.Lever{"Buffering"} }, "LeverNotAllowed apply=false a:LeverNotAllowed/0"},
+		"no meter":                 {func(n *model.Node) { n.Metered = false }, "NoMeter apply=false a:NoMeter/0"},
+		"no meter, modelled":       {func(n *model.Node) { n.Metered = false; n.Policy.AllowModelled = true }, "Planned apply=true a:Pinned/2"},
+		"meter unknown":            {unknownMeter, "AwaitingMeter apply=true a:AwaitingMeter/0"},
+		"meter unknown, modelled":  {func(n *model.Node) { unknownMeter(n); n.Policy.AllowModelled = true }, "Planned apply=true a:Pinned/2"},
+		"meter unknown, recommend": {func(n *model.Node) { unknownMeter(n); n.Policy.Mode = model.ModeRecommend }, "AwaitingApproval apply=false a:Pinned/2"},
+		"no report":                {func(n *model.Node) { n.Reported = false; n.Rates = nil }, "NoReport apply=true a:NoReport/0"},
+		"no rates":                 {func(n *model.Node) { n.Rates = nil }, "NoRates apply=true a:NoRates/0"},
+		"frozen":                   {func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:NodeFrozen/0"},
+		"namespace not selected":   {func(n *model.Node) { n.VMs[0].NamespaceSelected = false }, "NothingToDo apply=true a:NamespaceNotSelected/0"},
+		"dedicated by its VMI":     {func(n *model.Node) { n.VMs[0].Dedicated = true }, "NothingToDo apply=true a:DedicatedCPUs/0"},
+		"dedicated by the agent":   {func(n *model.Node) { n.Rates.VMs[0].Dedicated = true }, "NothingToDo apply=true a:DedicatedCPUs/0"},
+		"shared":                   {func(n *model.Node) { n.VMs[0].Affinity = model.AffinityShared }, "NothingToDo apply=true a:SharedPreferred/0"},
+		"no threads found":         {func(n *model.Node) { n.Rates.VMs = nil }, "NothingToDo apply=true a:NotRunning/0"},
+		"all cores reserved":       {func(n *model.Node) { n.Policy.Reserved = units.NewCPUSet(0, 1, 2, 3) }, "NothingToDo apply=true a:NoAllowedCore/0"},
+		"all cores isolated":       {func(n *model.Node) { n.Topology.Isolated = units.NewCPUSet(4, 5, 6, 7) }, "NothingToDo apply=true a:NoAllowedCore/0"},
 		"hot": {func(n *model.Node) {
 			for cpu := range 8 {
 				n.Rates.CPUs = append(n.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.95})
@@ -150,6 +155,80 @@ func TestPlanRepeatsItselfWhileRatesAreAwaited(t *testing.T) {
 		node.Rates, node.RatesAwaited = nil, true
 		if got := outcome(Plan(node, now())); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// While it is not known whether the node is metered, what is in force stays as
+// it is, and goes with its permission.
+func TestPlanRepeatsItselfWhileTheMeterIsAwaited(t *testing.T) {
+	hot := func(n *model.Node) {
+		for cpu := range 8 {
+			n.Rates.CPUs = append(n.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.95})
+		}
+	}
+	inForce := Plan(newNode("a", "b"), now())
+	none := Plan(with(newNode("a", "b"), nil, hot), now())
+	unmetered := Plan(with(newNode("a", "b"), &inForce, func(n *model.Node) { n.Metered = false }), now())
+	for name, tc := range map[string]struct {
+		current *model.Plan
+		change  func(*model.Node)
+		want    string
+	}{
+		"as it was":                  {&inForce, nil, "Planned apply=true a:Pinned/2 b:Pinned/2"},
+		"no rates yet":               {&inForce, func(n *model.Node) { n.Rates, n.RatesAwaited = nil, true }, "Planned apply=true a:Pinned/2 b:Pinned/2"},
+		"a VM came":                  {&inForce, func(n *model.Node) { more := newNode("a", "b", "c"); n.VMs, n.Rates = more.VMs, more.Rates }, "Planned apply=true a:Pinned/2 b:Pinned/2 c:AwaitingMeter/0"},
+		"a VM is to be shared":       {&inForce, func(n *model.Node) { n.VMs[0].Affinity = model.AffinityShared }, "AwaitingMeter apply=true a:SharedPreferred/0 b:Pinned/2"},
+		"the lever is gone":          {&inForce, func(n *model.Node) { n.Policy.Levers = nil }, "LeverNotAllowed apply=false a:LeverNotAllowed/0 b:LeverNotAllowed/0"},
+		"reserved":                   {&inForce, func(n *model.Node) { n.Policy.Reserved = n.Topology.Online() }, "AwaitingMeter apply=true a:AwaitingMeter/0 b:AwaitingMeter/0"},
+		"cordoned":                   {&inForce, func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:Pinned/2 b:Pinned/2"},
+		"cores were hot":             {&none, nil, "NothingToDo apply=true a:CoreWouldBeHot/0 b:CoreWouldBeHot/0"},
+		"there was no meter":         {&unmetered, nil, "NoMeter apply=false a:NoMeter/0 b:NoMeter/0"},
+		"no meter, and no rates yet": {&unmetered, func(n *model.Node) { n.Rates, n.RatesAwaited = nil, true }, "NoMeter apply=false a:NoMeter/0 b:NoMeter/0"},
+	} {
+		node := with(newNode("a", "b"), tc.current, tc.change)
+		unknownMeter(&node)
+		got := Plan(node, now())
+		if outcome(got) != tc.want {
+			t.Errorf("%s: %s, want %s", name, outcome(got), tc.want)
+		}
+		for _, vm := range got.VMs {
+			if was, _ := tc.current.VM(vm.PodUID); len(vm.Pins) > 0 && !cmp.Equal(vm.Pins, was.Pins) {
+				t.Errorf("%s: pins of %s moved from %v to %v", name, vm.PodUID, was.Pins, vm.Pins)
+			}
+		}
+	}
+}
+
+// Whatever else is unknown, a permission that went takes the pins with it, and
+// nothing comes that was not there.
+func TestPlanOfUnknownMeterOnlyTakes(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		names := []string{"a", "b", "c", "d"}
+		inForce := Plan(newNode(names[:1+r.IntN(4)]...), now())
+		node := with(newNode(names...), &inForce, unknownMeter)
+		for i := range node.VMs {
+			switch r.IntN(4) {
+			case 0:
+				node.VMs[i].Affinity = model.AffinityShared
+			case 1:
+				node.VMs[i].NamespaceSelected = false
+			case 2:
+				node.VMs[i].Dedicated = true
+			}
+		}
+		node.Frozen = r.IntN(3) == 0
+		if r.IntN(3) == 0 {
+			node.Rates = nil
+		}
+		for i, vm := range Plan(node, now()).VMs {
+			was, _ := inForce.VM(vm.PodUID)
+			of := node.VMs[i]
+			allowed := of.Affinity == model.AffinityAuto && of.NamespaceSelected && !of.Dedicated
+			if wanted := allowed && len(was.Pins) > 0; (len(vm.Pins) > 0) != wanted || wanted && !cmp.Equal(vm.Pins, was.Pins) {
+				t.Fatalf("seed %d: VM %+v had pins %v, has %v", seed, of, was.Pins, vm.Pins)
+			}
 		}
 	}
 }

@@ -45,8 +45,23 @@ mode: Observe
 priority: 0
 energy:
   sources:
-  - {type: RAPL, freshness: 1m}
-  - {type: Model, freshness: 1m}
+  - {type: RAPL, freshness: 2m}
+  - {type: Model, freshness: 2m}
+guardrails: {maxCoreUtilizationPercent: 85}
+budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
+verification: {holdBackPercent: 10, confidencePercent: 95}
+recommendationValidity: 24h`,
+	}, {
+		name:  "a policy that names a Prometheus server",
+		kind:  "EnergyPolicy",
+		given: `{mode: Observe, energy: {sources: [{type: Prometheus, prometheus: {url: "https://p:9090"}}, {type: RAPL, freshness: 30s}]}}`,
+		want: `
+mode: Observe
+priority: 0
+energy:
+  sources:
+  - {type: Prometheus, freshness: 2m, prometheus: {url: "https://p:9090", series: Auto, timeout: 10s}}
+  - {type: RAPL, freshness: 30s}
 guardrails: {maxCoreUtilizationPercent: 85}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
 verification: {holdBackPercent: 10, confidencePercent: 95}

@@ -159,6 +159,21 @@ func policyEnergyRows() []row {
 		accepts: []string{prometheus(url + `, series: Query, query: ` + strings.Repeat("w", 4096))},
 		refuses: []string{prometheus(url + `, series: Query, query: ` + strings.Repeat("w", 4097))},
 	}, {
+		field: "spec.energy.sources[].prometheus.timeout",
+		rule:  "timeout must be a duration from 1s to 1m, such as 10s",
+		accepts: []string{
+			prometheus(url + `, timeout: 1s`), prometheus(url + `, timeout: 1m`), prometheus(url + `, timeout: 1m0s`), prometheus(url + `, timeout: 2500ms`),
+		},
+		refuses: []string{
+			prometheus(url + `, timeout: 999ms`), prometheus(url + `, timeout: 61s`), prometheus(url + `, timeout: 0s`),
+			prometheus(url + `, timeout: "-10s"`), prometheus(url + `, timeout: "10"`), prometheus(url + `, timeout: ""`), prometheus(url + `, timeout: long`),
+		},
+	}, {
+		field:   "spec.energy.sources[].prometheus.timeout",
+		rule:    "maxLength",
+		accepts: []string{prometheus(url + `, timeout: ` + strings.Repeat("0", 30) + `9s`)},
+		refuses: []string{prometheus(url + `, timeout: ` + strings.Repeat("0", 31) + `9s`)},
+	}, {
 		field:   "spec.energy.sources[].prometheus.secret.namespace",
 		rule:    "minLength",
 		accepts: []string{prometheus(url + `, secret: {namespace: a, name: b}`)},

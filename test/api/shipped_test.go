@@ -19,7 +19,7 @@ const samplesFolder = "../../config/samples"
 
 // testShipped applies what users are given to apply, as they would.
 func testShipped(t *testing.T, c *cluster.Cluster) {
-	for _, folder := range []string{samplesFolder, "../../policies"} {
+	for _, folder := range []string{samplesFolder, samplesFolder + "/energy", "../../policies"} {
 		t.Run(folder, func(t *testing.T) {
 			if err := c.ApplyManifests(t.Context(), folder); err != nil {
 				t.Error(err)

@@ -21,8 +21,8 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/handler"
 	"github.com/joulevirt/joulevirt/test/cluster/internal/pki"
-	"github.com/joulevirt/joulevirt/test/cluster/internal/port"
-	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
+	"github.com/joulevirt/joulevirt/test/internal/port"
+	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
 // partTimeout bounds the start of one program. Two busy cores and a cold page

@@ -12,7 +12,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/internal/pki"
-	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
+	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
 // kwokStages says how kwok moves the pods of simulated nodes.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/internal/pki"
-	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
+	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
 // serviceRange is the virtual range of Service addresses; nothing routes it.

@@ -153,6 +153,11 @@ func (f *fixture) profile(name string) *v1alpha1.VMNetworkProfile {
 
 // enforce allows the affinity lever in the test's namespace on this machine.
 func (f *fixture) enforce() *v1alpha1.EnergyPolicy {
+	return f.enforceBy(v1alpha1.EnergySettings{AllowModelled: true})
+}
+
+// enforceBy is enforce with energy from what an admin says.
+func (f *fixture) enforceBy(energy v1alpha1.EnergySettings) *v1alpha1.EnergyPolicy {
 	policy := &v1alpha1.EnergyPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
 		Spec: v1alpha1.EnergyPolicySpec{
@@ -164,7 +169,7 @@ func (f *fixture) enforce() *v1alpha1.EnergyPolicy {
 			NamespaceSelector: &metav1.LabelSelector{
 				MatchLabels: map[string]string{corev1.LabelMetadataName: f.namespace},
 			},
-			Energy: v1alpha1.EnergySettings{AllowModelled: true},
+			Energy: energy,
 			// The machine also runs the whole control plane: what it leaves must
 			// not keep a guest that idles from being pinned.
 			Guardrails: v1alpha1.Guardrails{MaxCoreUtilizationPercent: 100},

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
 
 // metricsReader is the ClusterRole that the manifests give to scrapers.
@@ -28,9 +30,20 @@ func (f *fixture) token(name string) string {
 	return config.BearerToken
 }
 
-// metrics scrapes the agent as Prometheus does.
-func metrics(ctx context.Context, token string) (status int, body string, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+world.Agent().Metrics+"/metrics", http.NoBody)
+// scraper is the token of one who may read metrics.
+func (f *fixture) scraper() string {
+	f.Helper()
+	f.create(&rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: metricsReader},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: f.namespace, Name: "prometheus"}},
+	})
+	return f.token("prometheus")
+}
+
+// metrics scrapes the manager or the agent as Prometheus does.
+func metrics(ctx context.Context, program *stack.Program, token string) (status int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+program.Metrics+"/metrics", http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}
@@ -53,17 +66,12 @@ func metrics(ctx context.Context, token string) (status int, body string, err er
 func TestMetricsAreForThoseTheAPIServerLetsRead(t *testing.T) {
 	f := newFixture(t)
 	web := f.startVM(f.newVM("web", 1))
-	reader, stranger := f.token("prometheus"), f.token("stranger")
-	f.create(&rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: metricsReader},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: f.namespace, Name: "prometheus"}},
-	})
+	reader, stranger := f.scraper(), f.token("stranger")
 	ofVM := func(series, label string) string {
 		return fmt.Sprintf("joulevirt_vm_%s{%s,name=%q,namespace=%q,node=%q", series, label, web.vmi.Name, web.vmi.Namespace, nodeName)
 	}
 	f.eventually("the agent's and the VM's series", func(ctx context.Context) error {
-		status, body, err := metrics(ctx, reader)
+		status, body, err := metrics(ctx, world.Agent(), reader)
 		if err != nil || status != http.StatusOK {
 			return fmt.Errorf("status %d: %w: %s", status, err, body)
 		}
@@ -85,7 +93,7 @@ func TestMetricsAreForThoseTheAPIServerLetsRead(t *testing.T) {
 		"no token":             {"", http.StatusUnauthorized},
 		"a token of no reader": {stranger, http.StatusForbidden},
 	} {
-		status, body, err := metrics(t.Context(), test.token)
+		status, body, err := metrics(t.Context(), world.Agent(), test.token)
 		if err != nil || status != test.want || strings.Contains(body, "joulevirt_") {
 			t.Errorf("%s: status %d, %v, want %d: %s", name, status, err, test.want, body)
 		}

@@ -237,6 +237,17 @@ func TestVMDeletedDuringApplyMakesNoErrorLoop(t *testing.T) {
 		}
 		return nil
 	})
+	// A plan from before the deletion names both: it has yet to change.
+	f.eventually("the plan names the VM that is left alone", func(ctx context.Context) error {
+		plan, err := f.plan(ctx)
+		if err != nil {
+			return err
+		}
+		if len(plan.Spec.VMs) != 1 || plan.Spec.VMs[0].Name != stays.vmi.Name {
+			return fmt.Errorf("it names %+v", plan.Spec.VMs)
+		}
+		return nil
+	})
 	f.eventually("the other VM is pinned", stays.pinned)
 	f.eventually("the plan is in force for the VM that is left", f.applied(1))
 

@@ -28,6 +28,7 @@ type Manager struct {
 // Timing is how the manager paces itself.
 type Timing struct {
 	Pull        controllers.PullOptions
+	Energy      controllers.EnergyOptions
 	StatusDelay time.Duration
 }
 
@@ -38,13 +39,16 @@ func Fast() Timing {
 			Interval: 200 * time.Millisecond, Timeout: 5 * time.Second,
 			StaleAfter: 2 * time.Second, Settle: 200 * time.Millisecond, Concurrency: 8,
 		},
+		Energy:      controllers.EnergyOptions{Interval: 200 * time.Millisecond},
 		StatusDelay: 100 * time.Millisecond,
 	}
 }
 
 // Shipped is what the manager does without flags.
 func Shipped() Timing {
-	return Timing{Pull: controllers.DefaultPullOptions(), StatusDelay: controllers.DefaultStatusDelay}
+	return Timing{
+		Pull: controllers.DefaultPullOptions(), Energy: controllers.DefaultEnergyOptions(), StatusDelay: controllers.DefaultStatusDelay,
+	}
 }
 
 // StartManager starts the controllers and returns when their caches are filled.
@@ -70,7 +74,7 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(), Clock: clock.RealClock{}, Log: log,
 		Setup: func(ctx context.Context) error {
 			err := controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: clients, Pull: timing.Pull, StatusDelay: timing.StatusDelay,
+				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, StatusDelay: timing.StatusDelay,
 				Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
 			})
 			close(started)

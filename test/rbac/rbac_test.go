@@ -52,7 +52,7 @@ func TestShippedManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Its monitors need CRDs of the Prometheus Operator: only that they are
+	// Its monitors and rules need CRDs of the Prometheus Operator: only that they are
 	// there is checked.
 	monitored, err := c.RunKubectl(t.Context(), "kustomize", "../../config/prometheus")
 	if monitors := strings.Count(monitored, "kind: ServiceMonitor"); err != nil || monitors != 2 {
@@ -66,6 +66,7 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("Agent", func(t *testing.T) { testAgent(t, c, agents) })
 	t.Run("Certificates", func(t *testing.T) { testCertificateRequests(t, agents.boundToA) })
 	t.Run("Rights", func(t *testing.T) { testRights(t, c) })
+	t.Run("EnergyCredentials", func(t *testing.T) { testEnergyCredentials(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })
 }
 

@@ -1,11 +1,14 @@
 package rbac
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/test/cluster"
 )
@@ -33,9 +36,14 @@ func rights() []right {
 		{manager, "sign", "certificates.k8s.io/signers", "", "joulevirt.io/agent-serving", true},
 		{manager, "sign", "certificates.k8s.io/signers", "", "kubernetes.io/kube-apiserver-client", false},
 		{manager, "get", "/secrets", namespace, "joulevirt-ca", true},
-		{manager, "get", "/secrets", namespace, "other", false},
+		{manager, "update", "/secrets", namespace, "joulevirt-ca", true},
+		{manager, "get", "/secrets", namespace, "credentials-of-prometheus", true},
+		{manager, "update", "/secrets", namespace, "credentials-of-prometheus", false},
 		{manager, "list", "/secrets", namespace, "", false},
+		{manager, "watch", "/secrets", namespace, "", false},
 		{manager, "get", "/secrets", elsewhere, "joulevirt-ca", false},
+		{manager, "get", "/secrets", elsewhere, "credentials-of-prometheus", false},
+		{manager, "get", "/secrets", "", "", false},
 		{manager, "patch", "/configmaps", namespace, "joulevirt-agent-ca", true},
 		{manager, "update", "coordination.k8s.io/leases", namespace, "", true},
 		{manager, "update", "coordination.k8s.io/leases", "kube-node-lease", "", false},
@@ -71,24 +79,68 @@ func rights() []right {
 
 func testRights(t *testing.T, c *cluster.Cluster) {
 	for _, r := range rights() {
-		group, resource, _ := strings.Cut(r.resource, "/")
-		resource, subresource, _ := strings.Cut(resource, "/")
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + namespace + ":" + r.who,
-			Groups: []string{
-				"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated",
-			},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
-				Namespace: r.namespace, Name: r.name,
-			},
-		}}
-		if err := c.Client().Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
-		if review.Status.Allowed != r.want {
-			t.Errorf("%s may %s %v in namespace %q named %q: %v, want %v", r.who, r.verb,
-				schema.GroupResource{Group: group, Resource: resource}, r.namespace, r.name, review.Status.Allowed, r.want)
-		}
+		checkRight(t, c, r)
 	}
+}
+
+// testEnergyCredentials binds the shipped role in one namespace, as the message
+// of a policy says that an admin should.
+func testEnergyCredentials(t *testing.T, c *cluster.Cluster) {
+	const monitoring = "monitoring"
+	if err := c.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: monitoring}}); err != nil {
+		t.Fatal(err)
+	}
+	checkRight(t, c, right{manager, "get", "/secrets", monitoring, "reader", false})
+	_, err := c.RunKubectl(t.Context(), "create", "rolebinding", "joulevirt-energy-credentials", "-n", monitoring,
+		"--clusterrole=joulevirt-energy-credentials-reader", "--serviceaccount="+namespace+":"+manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.WaitFor(t.Context(), policyDelay, "the binding is heeded", func(ctx context.Context) error {
+		allowed, err := mayDo(ctx, c, right{manager, "get", "/secrets", monitoring, "reader", true})
+		if err == nil && !allowed {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []right{
+		{manager, "list", "/secrets", monitoring, "", false},
+		{manager, "update", "/secrets", monitoring, "reader", false},
+		{manager, "get", "/configmaps", monitoring, "reader", false},
+		{manager, "get", "/secrets", elsewhere, "reader", false},
+		{agent, "get", "/secrets", monitoring, "reader", false},
+	} {
+		checkRight(t, c, r)
+	}
+}
+
+func checkRight(t *testing.T, c *cluster.Cluster, r right) {
+	t.Helper()
+	allowed, err := mayDo(t.Context(), c, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if allowed != r.want {
+		t.Errorf("%s may %s %s in namespace %q named %q: %v, want %v", r.who, r.verb, r.resource, r.namespace, r.name, allowed, r.want)
+	}
+}
+
+func mayDo(ctx context.Context, c *cluster.Cluster, r right) (bool, error) {
+	group, resource, _ := strings.Cut(r.resource, "/")
+	resource, subresource, _ := strings.Cut(resource, "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: "system:serviceaccount:" + namespace + ":" + r.who,
+		Groups: []string{
+			"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated",
+		},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
+			Namespace: r.namespace, Name: r.name,
+		},
+	}}
+	err := c.Client().Create(ctx, review)
+	return review.Status.Allowed, err
 }

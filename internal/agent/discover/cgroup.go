@@ -1,16 +1,7 @@
 package discover
 
 import (
-	"regexp"
 	"strings"
-)
-
-var (
-	// cgroupfsPod is a pod's folder under the cgroupfs driver: podUID.
-	cgroupfsPod = regexp.MustCompile(`^pod([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
-	// systemdPod is a pod's slice under the systemd driver, which cannot have
-	// dashes in a name: kubepods-burstable-podUID.slice.
-	systemdPod = regexp.MustCompile(`^[0-9A-Za-z_-]*kubepods(?:-[a-z]+)?-pod([0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12})\.slice$`)
 )
 
 // PodUID returns the UID of the pod that a process is in, from the content of
@@ -43,14 +34,59 @@ func podOfPath(path string) (string, bool) {
 	elements := strings.Split(path, "/")
 	hidden := strings.HasPrefix(path, "/..")
 	for i := len(elements) - 1; i >= 0; i-- {
-		if m := systemdPod.FindStringSubmatch(elements[i]); m != nil {
-			return strings.ReplaceAll(m[1], "_", "-"), true
+		if uid, ok := systemdPod(elements[i]); ok {
+			return uid, true
 		}
-		if m := cgroupfsPod.FindStringSubmatch(elements[i]); m != nil && (hidden || underKubepods(elements[:i])) {
-			return m[1], true
+		if uid, ok := strings.CutPrefix(elements[i], "pod"); ok && isUID(uid, '-') && (hidden || underKubepods(elements[:i])) {
+			return uid, true
 		}
 	}
 	return "", false
+}
+
+// systemdPod reads a pod's slice under the systemd driver, which cannot have
+// dashes in a name: kubepods-burstable-podUID.slice, perhaps with the names of
+// slices around it before.
+func systemdPod(element string) (string, bool) {
+	name, ok := strings.CutSuffix(element, ".slice")
+	at := len(name) - uidLength
+	if !ok || at < 0 || !isUID(name[at:], '_') {
+		return "", false
+	}
+	above, ok := strings.CutSuffix(name[:at], "-pod")
+	if !ok {
+		return "", false
+	}
+	// The quality of service is missing when it is guaranteed.
+	if last := strings.LastIndexByte(above, '-'); last >= 0 && !strings.HasSuffix(above, "kubepods") {
+		above = above[:last]
+	}
+	return strings.ReplaceAll(name[at:], "_", "-"), strings.HasSuffix(above, "kubepods")
+}
+
+// uidLength is that of a UID in text: 32 digits and 4 separators.
+const uidLength = 36
+
+// isUID tells whether a text is a UID in lower case. It is not done by a regular
+// expression because it is asked of each VM's each path each second.
+func isUID(text string, separator byte) bool {
+	if len(text) != uidLength {
+		return false
+	}
+	for i := range uidLength {
+		c := text[i]
+		switch i {
+		case 8, 13, 18, 23:
+			if c != separator {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // underKubepods tells whether the folders above a pod's are the kubelet's:

@@ -1,86 +1,52 @@
 package publish
 
 import (
-	"errors"
-	"fmt"
-	"time"
-
-	"k8s.io/utils/clock"
-
-	"github.com/joulevirt/joulevirt/internal/agent/sample"
-	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-const (
-	// topologyInterval is how long a topology is taken for true: CPUs are seldom
-	// taken off line.
-	topologyInterval = time.Minute
-	// powerInterval is the time that power is a mean over, at least.
-	powerInterval = 10 * time.Second
-)
+// meanSeconds is the time that the power of a report is a mean over, at least.
+const meanSeconds = 10
 
 // Finder collects what a report is made of. It is used by one goroutine.
 type Finder struct {
-	host  host.Host
-	clock clock.PassiveClock
 	board *Board
 	found Findings
-
-	topologyAt time.Time
-	zones      []host.EnergyZone
-	zonesAt    time.Time
+	// from is where the mean of the power starts.
+	from model.Totals
 }
 
-// NewFinder returns the Finder of a node. constant holds the findings that do
-// not change: version, address, facts.
-func NewFinder(h host.Host, c clock.PassiveClock, board *Board, constant Findings) (*Finder, error) {
-	f := &Finder{host: h, clock: c, board: board, found: constant}
-	var err error
-	if f.found.Topology, err = h.Topology(); err != nil {
-		return nil, err
-	}
-	f.topologyAt = c.Now()
-	return f, nil
+// NewFinder returns a Finder. constant holds the findings that do not change:
+// version, address, facts.
+func NewFinder(board *Board, constant Findings) *Finder {
+	return &Finder{board: board, found: constant}
 }
 
 // Find returns false while there is nothing to report.
 func (f *Finder) Find() (Findings, bool) {
-	now := f.clock.Now()
-	if now.Sub(f.topologyAt) >= topologyInterval {
-		f.topologyAt = now
-		// A failure keeps the last one: CPUs come and go while it is read.
-		if topology, err := f.host.Topology(); err == nil {
-			f.found.Topology = topology
-		}
-	}
-	f.measure(now)
 	f.found.State = f.board.Latest()
-	return f.found, f.found.State != nil && f.found.State.Synced
+	if f.found.State == nil || !f.found.State.Synced {
+		return f.found, false
+	}
+	f.measure(f.found.State.Rates)
+	return f.found, true
 }
 
-// measure computes the power of the last interval, once that is over.
-func (f *Finder) measure(now time.Time) {
-	if now.Sub(f.zonesAt) < powerInterval {
+// measure computes the mean power from the totals, once enough time was
+// metered. The first figure is that of one round.
+func (f *Finder) measure(rates *model.NodeRates) {
+	if rates.Power == nil || rates.Totals == nil {
+		f.found.Watts, f.from = nil, model.Totals{}
 		return
 	}
-	zones, err := f.host.EnergyZones()
-	switch {
-	case errors.Is(err, host.ErrUnsupported) && f.found.Topology.Nested:
-		f.found.Watts, f.found.NoMeter = nil, "the node is a VM, and a VM has no energy counters"
-	case errors.Is(err, host.ErrUnsupported):
-		f.found.Watts, f.found.NoMeter = nil, "no energy counters in /sys/class/powercap: load the module for the processor, such as intel_rapl_msr"
-	case err != nil:
-		f.found.Watts, f.found.NoMeter = nil, fmt.Sprintf("energy counters cannot be read: %v", err)
-	default:
-		f.found.Watts, f.found.NoMeter = power(f.zones, zones, now.Sub(f.zonesAt)), ""
+	now := rates.Totals
+	if f.found.Watts == nil || !f.from.Since.Equal(now.Since) {
+		watts := rates.Power.Watts
+		f.found.Watts, f.from = &watts, *now
+		return
 	}
-	f.zones, f.zonesAt = zones, now
-}
-
-func power(previous, current []host.EnergyZone, elapsed time.Duration) *units.Watts {
-	if watts, known := sample.Watts(previous, current, elapsed); known {
-		return &watts
+	if seconds := now.MeteredSeconds - f.from.MeteredSeconds; seconds >= meanSeconds {
+		watts := units.Watts(float64(now.Joules-f.from.Joules) / seconds)
+		f.found.Watts, f.from = &watts, *now
 	}
-	return nil
 }

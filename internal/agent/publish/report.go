@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -34,10 +35,7 @@ type Findings struct {
 	AgentVersion string
 	RatesAddress string
 	Facts        host.Facts
-	Topology     model.Topology
-	// NoMeter says why nothing measures the node's power. Empty: it is measured.
-	NoMeter string
-	// Watts are the node's power. Nil: not known, or not yet.
+	// Watts are the node's mean power over some time. Nil: not known, or not yet.
 	Watts *units.Watts
 	State *State
 }
@@ -49,20 +47,13 @@ func Report(f Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1al
 	status := v1alpha1.NodeReportStatus{
 		AgentVersion: f.AgentVersion, KernelVersion: f.Facts.Kernel,
 		ReportedAt: &at, RatesAddress: f.RatesAddress,
-		Topology: topology(f.Topology), VMs: counts(f.State),
-		Power: v1alpha1.Power{Source: v1alpha1.PowerNone, Message: CutMessage(f.NoMeter)},
+		Topology: topology(f.State.Topology), VMs: counts(f.State),
+		Power: powerOf(f),
 	}
 	for _, c := range f.Facts.Capabilities {
 		status.Capabilities = append(status.Capabilities, v1alpha1.Capability{
 			Name: c.Name, Available: c.Available, Message: CutMessage(c.Message),
 		})
-	}
-	if f.NoMeter == "" {
-		status.Power.Source = v1alpha1.PowerRAPL
-	}
-	if f.Watts != nil {
-		watts := int64(math.Round(float64(*f.Watts)))
-		status.Power.Watts, status.Power.MeasuredAt = &watts, &at
 	}
 	if previous != nil {
 		status.Conditions = append(status.Conditions, previous.Conditions...)
@@ -84,13 +75,6 @@ func conditions(f Findings) []metav1.Condition {
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonSamplingFailed
 		ready.Message = CutMessage(f.State.RoundError.Error())
 	}
-	meter := metav1.Condition{
-		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.ReasonMeterFound, Message: "the node has energy counters",
-	}
-	if f.NoMeter != "" {
-		meter.Status, meter.Reason, meter.Message = metav1.ConditionFalse, v1alpha1.ReasonNoMeter, CutMessage(f.NoMeter)
-	}
 	libvirt := metav1.Condition{
 		Type: v1alpha1.ConditionLibvirtReadable, Status: metav1.ConditionTrue,
 		Reason: "Answering", Message: "every launcher's libvirt that was asked answers",
@@ -102,7 +86,48 @@ func conditions(f Findings) []metav1.Condition {
 	case f.State.LibvirtAnswering == 0:
 		libvirt.Status, libvirt.Reason, libvirt.Message = metav1.ConditionUnknown, "NotAsked", "no libvirt was asked yet"
 	}
-	return []metav1.Condition{ready, meter, libvirt}
+	return []metav1.Condition{ready, meterCondition(f.State), libvirt}
+}
+
+// powerOf is the node's, with the message of a figure that is not measured. What
+// a meter that works refuses now and then is told by metrics, not by reports.
+func powerOf(f Findings) v1alpha1.Power {
+	rates := f.State.Rates
+	said := v1alpha1.Power{Source: v1alpha1.PowerNone, Message: CutMessage(rates.PowerMessage)}
+	if rates.Power == nil || f.Watts == nil {
+		return said
+	}
+	at, watts := metav1.NewTime(rates.Power.Time), int64(math.Round(float64(*f.Watts)))
+	said.Source, said.Scope = v1alpha1.PowerSource(rates.Power.Source), v1alpha1.PowerScope(rates.Power.Scope)
+	said.MeasuredAt, said.Watts = &at, &watts
+	if rates.Power.Source.Measures() {
+		said.Message = ""
+	}
+	return said
+}
+
+func meterCondition(state *State) metav1.Condition {
+	meter := metav1.Condition{
+		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.ReasonMeterFound, Message: "the node has energy counters",
+	}
+	if power := state.Rates.Power; power != nil && power.Source.Measures() {
+		return meter
+	}
+	meter.Status, meter.Reason, meter.Message = metav1.ConditionUnknown, string(energy.ReasonAwaiting), "the energy counters were not read yet"
+	refusal := state.Energy.Refusal
+	if refusal == nil {
+		return meter
+	}
+	meter.Reason, meter.Message = string(refusal.Reason), CutMessage(refusal.Message)
+	switch refusal.Reason {
+	case energy.ReasonAwaiting:
+	case energy.ReasonNoCounters:
+		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
+	default:
+		meter.Status = metav1.ConditionFalse
+	}
+	return meter
 }
 
 func counts(state *State) v1alpha1.VMCounts {

@@ -5,12 +5,17 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/metering"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // State is what the agent knows after a round. It is immutable.
 type State struct {
 	Rates *model.NodeRates
+	// Topology of the node, at most a minute old.
+	Topology model.Topology
+	// Energy is how the rates' power is known.
+	Energy metering.Status
 	// Synced is false while the cluster's objects are not known, and so no VM.
 	Synced bool
 	// Unknown counts the processes that run a VM which is not known, by why.

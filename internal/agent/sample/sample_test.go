@@ -134,34 +134,6 @@ func TestCPURates(t *testing.T) {
 	}
 }
 
-func TestWatts(t *testing.T) {
-	zone := func(name string, uj uint64) host.EnergyZone {
-		return host.EnergyZone{Name: name, Microjoules: uj, Range: 1000e6}
-	}
-	for name, test := range map[string]struct {
-		before, after []host.EnergyZone
-		want          units.Watts
-		known         bool
-	}{
-		"packages, not their parts": {
-			[]host.EnergyZone{zone("package-0", 0), zone("core", 0), zone("package-1", 0), zone("dram", 0)},
-			[]host.EnergyZone{zone("package-0", 40e6), zone("core", 30e6), zone("package-1", 60e6), zone("dram", 5e6)}, 50, true,
-		},
-		"the platform": {
-			[]host.EnergyZone{zone("package-0", 0), zone("psys", 0)},
-			[]host.EnergyZone{zone("package-0", 40e6), zone("psys", 100e6)}, 50, true,
-		},
-		"a counter that started over": {[]host.EnergyZone{zone("package-0", 990e6)}, []host.EnergyZone{zone("package-0", 10e6)}, 10, true},
-		"a counter that came":         {nil, []host.EnergyZone{zone("package-0", 10e6)}, 0, false},
-		"no package":                  {[]host.EnergyZone{zone("dram", 0)}, []host.EnergyZone{zone("dram", 10e6)}, 0, false},
-	} {
-		got, known := Watts(test.before, test.after, 2*time.Second)
-		if got != test.want || known != test.known {
-			t.Errorf("%s: %v, %v; want %v, %v", name, got, known, test.want, test.known)
-		}
-	}
-}
-
 // node is a host with one VM whose parts can fail.
 type node struct {
 	host.Host
@@ -169,6 +141,8 @@ type node struct {
 }
 
 func (n *node) CPUTimes() ([]host.CPUTimes, error) { return nil, nil }
+
+func (n *node) EnergyZones() ([]host.EnergyZone, error) { return nil, host.ErrUnsupported }
 
 func (n *node) Processes() ([]host.Process, error) {
 	return []host.Process{{

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/energy/powercap"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -35,6 +36,9 @@ type UnreadVM struct {
 type Round struct {
 	At   time.Time
 	CPUs []host.CPUTimes
+	// Energy is read right after the CPU times, because power is explained by
+	// them. That it fails is no failure of the round: many nodes have no counters.
+	Energy powercap.Counters
 	// VMs whose processes could be read.
 	VMs []VM
 	// Unread are VMs that run and whose processes could not be read.
@@ -63,6 +67,8 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 		failures = append(failures, err)
 	}
 	round.CPUs = cpus
+	round.Energy.Time = s.clock.Now()
+	round.Energy.Zones, round.Energy.Err = s.host.EnergyZones()
 	processes, err := s.host.Processes()
 	if err != nil {
 		return nil, errors.Join(append(failures, err)...)

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/prometheus/procfs/sysfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -49,11 +48,10 @@ func (h *Host) Facts() (host.Facts, error) {
 		BootID: strings.TrimSpace(string(boot)),
 		Kernel: strings.TrimSpace(string(release)),
 	}
-	_, energy := h.EnergyZones()
 	facts.Capabilities = []host.Capability{
 		capability(CapabilityAffinity, needs(unix.CAP_SYS_NICE, "CAP_SYS_NICE")),
 		capability(CapabilityCgroupV2, h.cgroupV2()),
-		capability(CapabilityEnergyCounters, energy),
+		capability(CapabilityEnergyCounters, h.energyCounters()),
 		capability(CapabilityLibvirt, needs(unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE")),
 		capability(CapabilitySchedSlice, probeSlice()),
 		capability(CapabilityVhostNet, h.exists("class/misc/vhost-net", "module vhost_net is not loaded")),
@@ -142,24 +140,4 @@ func probeSlice() error {
 		}()
 	}()
 	return <-result
-}
-
-// EnergyZones implements host.Host.
-func (h *Host) EnergyZones() ([]host.EnergyZone, error) {
-	found, err := sysfs.GetRaplZones(h.sys)
-	if err != nil || len(found) == 0 {
-		return nil, fmt.Errorf("no energy counters in /sys/class/powercap: %w", host.ErrUnsupported)
-	}
-	zones := make([]host.EnergyZone, 0, len(found))
-	for _, zone := range found {
-		used, err := zone.GetEnergyMicrojoules()
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a control type, which groups zones
-		}
-		if err != nil {
-			return nil, fmt.Errorf("energy counter %s: %w", zone.Path, err)
-		}
-		zones = append(zones, host.EnergyZone{Name: zone.Name, Microjoules: used, Range: zone.MaxMicrojoules})
-	}
-	return zones, nil
 }

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/prometheus/procfs"
-	"github.com/prometheus/procfs/sysfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -35,7 +35,6 @@ type Host struct {
 	procRoot string
 	sysRoot  string
 	proc     procfs.FS
-	sys      sysfs.FS
 	cgroups  *cgroupTree
 
 	// mu guards what is below.
@@ -60,9 +59,8 @@ func New(opts Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proc root %s: %w", opts.ProcRoot, err)
 	}
-	sys, err := sysfs.NewFS(opts.SysRoot)
-	if err != nil {
-		return nil, fmt.Errorf("sys root %s: %w", opts.SysRoot, err)
+	if info, err := os.Stat(opts.SysRoot); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("sys root %s: %w", opts.SysRoot, cmp.Or[error](err, unix.ENOTDIR))
 	}
 	cgroups, err := openCgroupTree(opts.CgroupRoot)
 	if err != nil {
@@ -72,7 +70,6 @@ func New(opts Options) (*Host, error) {
 		procRoot:  opts.ProcRoot,
 		sysRoot:   opts.SysRoot,
 		proc:      proc,
-		sys:       sys,
 		cgroups:   cgroups,
 		others:    map[int]sighting{},
 		processes: map[host.TaskID]*process{},

@@ -18,11 +18,11 @@ import (
 
 // tree is a made-up node.
 type tree struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 }
 
-func newTree(t *testing.T) *tree {
+func newTree(t testing.TB) *tree {
 	tr := &tree{t: t, dir: t.TempDir()}
 	for _, dir := range []string{"proc", "sys/fs/cgroup"} {
 		if err := os.MkdirAll(filepath.Join(tr.dir, dir), 0o755); err != nil {
@@ -226,23 +226,6 @@ func TestProcessesOfATree(t *testing.T) {
 			t.Errorf("sample %+v, %v; want threads, and taps with an error", sample, err)
 		}
 	})
-}
-
-func TestEnergyZones(t *testing.T) {
-	tr := newTree(t)
-	if _, err := tr.host().EnergyZones(); !errors.Is(err, host.ErrUnsupported) {
-		t.Errorf("a node without counters: %v, want ErrUnsupported", err)
-	}
-	for zone, name := range map[string]string{"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"} {
-		at := "sys/class/powercap/" + zone + "/"
-		tr.write(at+"name", name+"\n")
-		tr.write(at+"energy_uj", "1234\n")
-		tr.write(at+"max_energy_range_uj", "9999\n")
-	}
-	got, err := tr.host().EnergyZones()
-	if err != nil || len(got) != 2 || got[0].Microjoules != 1234 || got[0].Range != 9999 {
-		t.Errorf("zones %+v, %v", got, err)
-	}
 }
 
 func TestDialUnixStaysInThePod(t *testing.T) {

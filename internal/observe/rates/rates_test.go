@@ -97,11 +97,14 @@ func TestDecode(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	good, err := json.Marshal(round(1))
-	if err != nil {
-		f.Fatal(err)
+	for _, good := range []*model.NodeRates{round(1), metered()} {
+		body, err := json.Marshal(good)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(body))
 	}
-	f.Add(string(good))
+	f.Add(`{"node":"n","power":{"source":"Prometheus","watts":1e308},"totals":{"since":"0001-01-01T00:00:00Z"}}`)
 	f.Add(`{"vms":[{"allowedCPUs":"8191"}]}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		r, err := decode(strings.NewReader(body), "n")
@@ -119,17 +122,17 @@ func FuzzDecode(f *testing.F) {
 func TestStoreFreshness(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(start())
 	store := NewStore(clock, time.Minute, time.Minute)
-	if _, known := store.Age("n"); known || store.Fresh("n") != nil {
+	if heard, _ := store.Heard("n"); heard != nil || store.Fresh("n") != nil {
 		t.Error("rates without any")
 	}
 	store.Put(round(1))
 	clock.SetTime(start().Add(50 * time.Second))
 	store.Put(round(1)) // the same round again: the agent's sampling hangs
-	if age, known := store.Age("n"); !known || age != 50*time.Second {
-		t.Errorf("age %s, want that of the round", age)
+	if heard, at := store.Heard("n"); heard == nil || !at.Equal(start()) {
+		t.Errorf("%v came at %s, want the time at which the round came first", heard, at)
 	}
 	clock.SetTime(start().Add(61 * time.Second))
-	if store.Fresh("n") != nil {
+	if heard, at := store.Heard("n"); heard != nil || store.Fresh("n") != nil || !at.IsZero() {
 		t.Error("rates older than staleAfter are given out")
 	}
 	store.Put(round(2))

@@ -49,13 +49,20 @@ func NewStore(clk clock.PassiveClock, staleAfter, settle time.Duration) *Store {
 
 // Fresh returns a node's rates, or nil when there are none or they are too old.
 func (s *Store) Fresh(node string) *model.NodeRates {
+	rates, _ := s.Heard(node)
+	return rates
+}
+
+// Heard returns a node's rates, and when they came by the manager's clock. The
+// rates are nil when there are none or they are too old.
+func (s *Store) Heard(node string) (*model.NodeRates, time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e := s.nodes[node]
 	if e == nil || !s.fresh(e) {
-		return nil
+		return nil, time.Time{}
 	}
-	return e.rates
+	return e.rates, e.received
 }
 
 // Awaited tells whether the node's agent was not heard and not asked in vain
@@ -65,18 +72,6 @@ func (s *Store) Awaited(node string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.nodes[node] == nil
-}
-
-// Age returns how long ago a node's newest rates came, and false when none
-// ever did.
-func (s *Store) Age(node string) (time.Duration, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	e := s.nodes[node]
-	if e == nil || e.rates == nil {
-		return 0, false
-	}
-	return s.clock.Since(e.received), true
 }
 
 func (s *Store) fresh(e *entry) bool {

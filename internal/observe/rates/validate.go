@@ -20,6 +20,16 @@ const (
 	maxText = 253
 	// maxRate of anything: 10^15 bits/s is above every network.
 	maxRate = 1e15
+	// maxWatts is above every machine.
+	maxWatts = 1e6
+	// maxTotal of anything counted since an agent's start: 10^18 is 30 years of a
+	// billion a second.
+	maxTotal = 1e18
+	// maxMessage is the longest text.
+	maxMessage = 1024
+	// maxAhead is how far a power's time may be ahead of its round: both are of
+	// one clock, but it can be set meanwhile.
+	maxAhead = time.Minute
 )
 
 // ErrInvalid is wrapped by every error about an answer that cannot be true.
@@ -41,6 +51,12 @@ func Validate(r *model.NodeRates, node string) error {
 		return fmt.Errorf("%w: %d VMs", ErrInvalid, len(r.VMs))
 	}
 	if err := validateCPUs(r.CPUs); err != nil {
+		return err
+	}
+	if err := validatePower(r); err != nil {
+		return err
+	}
+	if err := validateTotals(r.Totals); err != nil {
 		return err
 	}
 	pods := map[string]bool{}
@@ -97,6 +113,9 @@ func validateVM(vm *model.VMRates) error {
 			return fmt.Errorf("%w: a thread's rates %+v", ErrInvalid, thread)
 		}
 	}
+	if vm.Watts != nil && !isPower(*vm.Watts) {
+		return fmt.Errorf("%w: it draws %v W", ErrInvalid, *vm.Watts)
+	}
 	for _, tap := range vm.Taps {
 		for _, way := range []model.TrafficRates{tap.ToVM, tap.FromVM} {
 			if !within(float64(way.BitsPerSecond), maxRate) || !within(float64(way.PacketsPerSecond), maxRate) ||
@@ -107,6 +126,54 @@ func validateVM(vm *model.VMRates) error {
 	}
 	return nil
 }
+
+// validatePower lets only the figures pass that an agent makes itself: those of
+// a Prometheus server are the manager's business. Sources and scopes that a newer
+// agent may have pass: no policy names them, and the rest of its rates is of use.
+func validatePower(r *model.NodeRates) error {
+	if len(r.PowerMessage) > maxMessage {
+		return fmt.Errorf("%w: powerMessage has %d bytes", ErrInvalid, len(r.PowerMessage))
+	}
+	p := r.Power
+	if p == nil {
+		return nil
+	}
+	switch {
+	case p.Source == model.SourcePrometheus || !model.IsWord(string(p.Source)):
+		return fmt.Errorf("%w: power.source is %.64q, which is no agent's, such as %q or %q", ErrInvalid, p.Source, model.SourceRAPL, model.SourceModel)
+	case !model.IsWord(string(p.Scope)):
+		return fmt.Errorf("%w: power.scope is %.64q, which is no word, such as %q or %q", ErrInvalid, p.Scope, model.ScopePackage, model.ScopePlatform)
+	case !isPower(p.Watts) || !isPower(p.StdErrWatts):
+		return fmt.Errorf("%w: power is %v W with standard error %v W", ErrInvalid, p.Watts, p.StdErrWatts)
+	case p.DRAMWatts != nil && !isPower(*p.DRAMWatts):
+		return fmt.Errorf("%w: power of the memory is %v W", ErrInvalid, *p.DRAMWatts)
+	case p.Time.IsZero():
+		return fmt.Errorf("%w: power.time is missing", ErrInvalid)
+	case p.Time.Sub(r.Time) > maxAhead:
+		return fmt.Errorf("%w: power.time %v is after the round, %v", ErrInvalid, p.Time, r.Time)
+	case !within(p.IntervalSeconds, time.Hour.Seconds()):
+		return fmt.Errorf("%w: power.intervalSeconds is %v", ErrInvalid, p.IntervalSeconds)
+	}
+	return nil
+}
+
+func validateTotals(t *model.Totals) error {
+	if t == nil {
+		return nil
+	}
+	if t.Since.IsZero() {
+		return fmt.Errorf("%w: totals.since is missing", ErrInvalid)
+	}
+	for _, total := range []float64{t.Seconds, t.BusyCoreSeconds, t.AwakeCoreSeconds, t.WakeUps, float64(t.Joules), t.MeteredSeconds} {
+		if !within(total, maxTotal) {
+			return fmt.Errorf("%w: totals are %+v", ErrInvalid, *t)
+		}
+	}
+	return nil
+}
+
+// isPower is false for numbers that are not finite too.
+func isPower(w units.Watts) bool { return w >= 0 && w < maxWatts }
 
 // within is false for numbers that are not finite too.
 func within(x, most float64) bool { return x >= 0 && x <= most }

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
+	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
 const (
@@ -58,7 +58,7 @@ func (s *Stack) StartManager(ctx context.Context) error {
 	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics,
 		// A cluster plans again for changed loads each minute; who watches a
 		// test or a demonstration waits less.
-		"--rates-interval=5s", "--replan-interval=5s")
+		"--rates-interval=5s", "--replan-interval=5s", "--energy-interval=3s")
 	process, err := s.group.Start("manager", filepath.Join(s.programs, "manager"), args...)
 	if err != nil {
 		return err

@@ -22,9 +22,9 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/handler"
-	"github.com/joulevirt/joulevirt/test/cluster/internal/proc"
 	"github.com/joulevirt/joulevirt/test/cluster/launcher"
 	"github.com/joulevirt/joulevirt/test/guest/gobuild"
+	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
 const modulePath = "github.com/joulevirt/joulevirt"

@@ -1,0 +1,208 @@
+package controllers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// maxSourceMessage is what the API takes.
+const maxSourceMessage = 512
+
+// bitsPerGB is of 1e9 bytes.
+const bitsPerGB = 8e9
+
+// energyOfNode is what is known of a governed node.
+type energyOfNode struct {
+	name   string
+	choice energy.Choice
+	// report and rates are nil when there are none, or none fresh.
+	report *v1alpha1.NodeReport
+	rates  *model.NodeRates
+	// awaited is true until the node's agent was asked for its rates.
+	awaited bool
+}
+
+// energyTally is what was counted of the power of a policy's nodes, which are
+// added in the order of their names.
+type energyTally struct {
+	// sources are in the policy's order.
+	sources []v1alpha1.EnergySourceStatus
+	// watts of the metered nodes. Nil: there is no figure.
+	watts *units.Watts
+	// scopes counts the metered nodes by what their figures cover.
+	scopes map[model.PowerScope]int
+	// traffic of the VMs, and watts of their nodes, where both are known.
+	traffic      units.BitsPerSecond
+	trafficWatts units.Watts
+	// unmetered is the first node without measured power, and why its first meter
+	// does not give it.
+	unmetered string
+	why       *energy.Attempt
+	// doubted is the first metered node whose meter gives nothing newer, and why.
+	doubted string
+	doubt   *energy.Attempt
+	// awaited is true when a meter or an agent was not heard yet.
+	awaited bool
+}
+
+func newEnergyTally(settings []energy.Setting) energyTally {
+	tally := energyTally{scopes: map[model.PowerScope]int{}}
+	for _, setting := range settings {
+		tally.sources = append(tally.sources, v1alpha1.EnergySourceStatus{Type: v1alpha1.EnergySourceType(setting.Type)})
+	}
+	return tally
+}
+
+func (t *energyTally) add(node energyOfNode) {
+	choice := node.choice
+	t.awaited = t.awaited || node.awaited
+	for i := range t.sources {
+		if t.sources[i].Type == v1alpha1.EnergySourceType(choice.Source) {
+			t.sources[i].Available = true
+			t.sources[i].Nodes++
+		}
+	}
+	for i := range choice.Attempts {
+		t.blame(node.name, &choice.Attempts[i])
+	}
+	if choice.Doubt != nil {
+		t.blame(node.name, choice.Doubt)
+	}
+	if choice.Metered {
+		t.addMetered(node)
+		return
+	}
+	t.awaited = t.awaited || choice.Unknown && slices.ContainsFunc(choice.Attempts, func(a energy.Attempt) bool {
+		return a.Reason == energy.ReasonAwaiting
+	})
+	if t.unmetered == "" {
+		t.unmetered = node.name
+		at := slices.IndexFunc(choice.Attempts, func(a energy.Attempt) bool { return a.Type.Measures() })
+		if at >= 0 {
+			t.why = &choice.Attempts[at]
+		}
+	}
+}
+
+// blame notes the first trouble of a source.
+func (t *energyTally) blame(node string, attempt *energy.Attempt) {
+	for i := range t.sources {
+		source := &t.sources[i]
+		if source.Type == v1alpha1.EnergySourceType(attempt.Type) && source.Reason == "" {
+			source.Reason = string(attempt.Reason)
+			source.Message = cut("node "+node+": "+attempt.Message, maxSourceMessage)
+		}
+	}
+}
+
+func (t *energyTally) addMetered(node energyOfNode) {
+	if t.doubt == nil && node.choice.Doubt != nil {
+		t.doubted, t.doubt = node.name, node.choice.Doubt
+	}
+	power := node.choice.Power
+	if power == nil {
+		// The agent's rates are not at hand: its report has a coarse figure.
+		if reported := node.report.Status.Power; reported.Watts != nil {
+			t.addWatts(units.Watts(*reported.Watts), model.PowerScope(reported.Scope))
+		}
+		return
+	}
+	t.addWatts(power.Watts, power.Scope)
+	if node.rates == nil {
+		return
+	}
+	t.trafficWatts += power.Watts
+	for i := range node.rates.VMs {
+		t.traffic += node.rates.VMs[i].Traffic().BitsPerSecond
+	}
+}
+
+func (t *energyTally) addWatts(watts units.Watts, scope model.PowerScope) {
+	if t.watts == nil {
+		t.watts = new(units.Watts)
+	}
+	*t.watts += watts
+	if scope != "" {
+		t.scopes[scope]++
+	}
+}
+
+// write gives the status its figures.
+func (t *energyTally) write(status *v1alpha1.EnergyPolicyStatus) {
+	status.EnergySources = t.sources
+	if t.watts != nil {
+		rounded := int64(math.Round(float64(*t.watts)))
+		status.Watts = &rounded
+	}
+	if t.traffic > 0 {
+		status.JoulesPerGB = threeDigits(float64(t.trafficWatts) / (float64(t.traffic) / bitsPerGB))
+	}
+}
+
+// keepEnergy repeats what the status said of energy, as the condition
+// MeterAvailable does by not being set.
+func keepEnergy(status, was *v1alpha1.EnergyPolicyStatus) {
+	status.Nodes.Metered = was.Nodes.Metered
+	status.EnergySources, status.Watts, status.JoulesPerGB = was.EnergySources, was.Watts, was.JoulesPerGB
+}
+
+// threeDigits rounds a positive number: digits that say nothing would change the
+// status each time. It returns nil for what no quantity holds.
+func threeDigits(x float64) *resource.Quantity {
+	const least, most = 1e-3, 1e15
+	if !(x >= least && x < most) {
+		return nil
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
+	milli := math.Round(math.Round(x/unit) * unit * 1000)
+	return resource.NewMilliQuantity(int64(milli), resource.DecimalSI)
+}
+
+func meterAvailable(tally policyTally) metav1.Condition {
+	e := tally.energy
+	meter := metav1.Condition{
+		Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMeterFound,
+		Message: fmt.Sprintf("the power of %d of %d governed nodes is measured", tally.nodes.Metered, tally.nodes.Governed),
+	}
+	switch {
+	case tally.nodes.Governed == 0:
+		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
+		meter.Message = "the policy governs no node whose power could be measured: see condition Ready"
+		return meter
+	case e.unmetered != "":
+		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
+		meter.Message += fmt.Sprintf(": on the others, such as %s, mode Enforce acts only with spec.energy.allowModelled: set it, or ", e.unmetered)
+		if e.why == nil {
+			meter.Message += "name a meter, Prometheus or RAPL, in spec.energy.sources"
+			break
+		}
+		meter.Reason = string(e.why.Reason)
+		meter.Message += fmt.Sprintf("repair source %s of node %s: %s", e.why.Type, e.unmetered, e.why.Message)
+	case e.doubt != nil:
+		meter.Message += fmt.Sprintf(". Source %s of node %s gives nothing newer, and what it gave ages: %s: %s", e.doubt.Type, e.doubted, e.doubt.Reason, e.doubt.Message)
+	}
+	if len(e.scopes) > 1 {
+		meter.Message += fmt.Sprintf(". status.watts adds figures of different parts of nodes: of the CPU packages on %d, of the whole machine on %d",
+			e.scopes[model.ScopePackage], e.scopes[model.ScopePlatform])
+	}
+	return meter
+}
+
+// cut shortens a text to a number of bytes, at a character's border.
+func cut(text string, most int) string {
+	const dots = "..."
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+}

@@ -1,0 +1,105 @@
+package controllers
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/learned"
+)
+
+// powerCollector shows what is known of nodes' power, from the last look: a node
+// that went has no series any longer.
+type powerCollector struct {
+	seen   func() powerSights
+	meter  serverAnswers
+	models *learned.Models
+	clock  clock.PassiveClock
+
+	watts, joules, age, modelError, up *prometheus.Desc
+}
+
+// serverAnswers tells of each Prometheus server that was asked whether it
+// answered the last time.
+type serverAnswers interface{ Answers() map[energy.Server]bool }
+
+func newPowerCollector(watch *powerWatch, meter serverAnswers) *powerCollector {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &powerCollector{
+		seen: watch.Seen, meter: meter, models: watch.models, clock: watch.clock,
+		watts: describe("joulevirt_node_power_watts",
+			"Power of a governed node, by the first energy source of its policy that knows: Prometheus, RAPL or Model.", "node", "source"),
+		joules: describe("joulevirt_node_energy_joules_total",
+			"Energy that a governed node drew while the manager leads, by the source that gave its power.", "node", "source"),
+		age: describe("joulevirt_node_power_age_seconds", "Age of the power of a governed node.", "node"),
+		modelError: describe("joulevirt_power_model_error_ratio",
+			"Mean relative error of the power that the model of a node foretold, against what its meter said then.", "node"),
+		up: describe("joulevirt_energy_source_up",
+			"1 when an energy source works, else 0: a Prometheus server when it answered the last time, RAPL and Model when they give the power of a governed node.",
+			"type", "server"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *powerCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{c.watts, c.joules, c.age, c.modelError, c.up} {
+		out <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *powerCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	sights := c.seen()
+	for _, sight := range sights {
+		if power := sight.choice.Power; power != nil {
+			gauge(c.watts, float64(power.Watts), sight.node, string(power.Source))
+			gauge(c.age, energy.Age(*power, c.clock.Now()).Seconds(), sight.node)
+		}
+		for _, drawn := range c.models.Energy(sight.node) {
+			out <- prometheus.MustNewConstMetric(c.joules, prometheus.CounterValue, float64(drawn.Joules), sight.node, string(drawn.Source))
+		}
+		if accuracy, known := c.models.Accuracy(sight.node); known {
+			gauge(c.modelError, accuracy.MeanRelativeError, sight.node)
+		}
+	}
+	for source, up := range c.sourcesUp(sights) {
+		value := 0.0
+		if up {
+			value = 1
+		}
+		gauge(c.up, value, string(source.kind), source.server)
+	}
+}
+
+type sourceLabels struct {
+	kind   model.PowerSource
+	server string
+}
+
+// sourcesUp tells of the sources that were tried whether they work. Two questions
+// to one server are one source, which works when both do.
+func (c *powerCollector) sourcesUp(sights powerSights) map[sourceLabels]bool {
+	up := map[sourceLabels]bool{}
+	for server, answers := range c.meter.Answers() {
+		labels := sourceLabels{model.SourcePrometheus, server.String()}
+		before, known := up[labels]
+		up[labels] = answers && (before || !known)
+	}
+	for _, sight := range sights {
+		for _, attempt := range sight.choice.Attempts {
+			if labels := (sourceLabels{kind: attempt.Type}); attempt.Type != model.SourcePrometheus && !up[labels] {
+				up[labels] = false
+			}
+		}
+		if source := sight.choice.Source; source != "" && source != model.SourcePrometheus {
+			up[sourceLabels{kind: source}] = true
+		}
+	}
+	return up
+}

@@ -1,0 +1,175 @@
+// Package metering keeps the books of a node's energy: what the node draws and
+// from where that is known, what was used since the agent's start, and what of
+// it each VM is likely to cost. It is pure: rates, counters and topology go in,
+// and the rates come out completed.
+package metering
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/energy/modelled"
+	"github.com/joulevirt/joulevirt/internal/energy/powercap"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/power"
+)
+
+const (
+	// Grace is how long a meter's last good figure stands while the meter fails.
+	// Then the node counts as one without a meter, and its power is modelled.
+	Grace = time.Minute
+	// alike is by how much of it a meter's interval may differ from that of the
+	// rates for both to tell of the same load.
+	alike = 0.1
+	// maxMessage is the longest message, in bytes.
+	maxMessage = 512
+)
+
+// Status is how the node's energy is known. It is immutable.
+type Status struct {
+	// Refusal says why the last reading of the meter was not used, or that there
+	// is no meter. Its message stays the same while its reason does. Nil: the
+	// reading was used.
+	Refusal *energy.Refusal
+	// Refusals counts the readings of a meter that were not used, by why.
+	Refusals map[energy.Reason]uint64
+	// Used is in the order of source and scope.
+	Used []Used
+	// Modelled is what the model said of the last round, before it learned from
+	// the meter. Nil: nothing.
+	Modelled *model.Power
+	// Accuracy is how well the model foretold what the meter then said.
+	Accuracy power.Accuracy
+}
+
+// Account keeps the books of one node. It is not for concurrent use.
+type Account struct {
+	prior   func(model.Topology) power.NodePrior
+	started time.Time
+
+	meter powercap.Meter
+	guard energy.Guard
+	// measured is the newest good reading of the meter. Nil: there was none.
+	measured *model.Power
+	// refusal of the last reading, see Status.
+	refusal  *energy.Refusal
+	refusals map[energy.Reason]uint64
+
+	model *modelled.Model
+	// shape is the machine that the model was made for.
+	shape shape
+
+	// figure is the node's power as it was published last.
+	figure *model.Power
+	totals model.Totals
+	// origin of the joules in the totals.
+	origin origin
+	used   []Used
+	// modelledFor is how many seconds were modelled since the last reading that
+	// was used.
+	modelledFor float64
+	// sampled is true when the last round had CPU times: rates of the next one
+	// are known.
+	sampled bool
+
+	shares []power.Share
+}
+
+// shape is what makes a machine another one to a model.
+type shape struct{ cores, packages int }
+
+func shapeOf(t model.Topology) shape {
+	packages := map[int]bool{}
+	for _, core := range t.Cores {
+		packages[core.Package] = true
+	}
+	return shape{cores: len(t.Cores), packages: len(packages)}
+}
+
+// New returns the Account of a node of which nothing is known yet. prior is
+// what is expected of a machine before anything is learned of it.
+func New(prior func(model.Topology) power.NodePrior, started time.Time) *Account {
+	return &Account{
+		prior: prior, started: started,
+		refusals: map[energy.Reason]uint64{}, totals: model.Totals{Since: started},
+	}
+}
+
+// round is what happened in one round.
+type round struct {
+	at time.Time
+	// load is nil when the CPU times of this round, or of the one before, are
+	// missing.
+	load    *power.Load
+	seconds float64
+	// reading is nil when the meter's was refused.
+	reading *powercap.Reading
+}
+
+// Add takes in a round, and completes its rates: the node's power, why it is
+// not measured, the totals, and the VMs' shares.
+func (a *Account) Add(rates *model.NodeRates, counters powercap.Counters, topology model.Topology) Status {
+	is := shapeOf(topology)
+	now := round{at: rates.Time, seconds: rates.IntervalSeconds, load: a.load(rates, topology)}
+	if reading, refusal := a.read(counters, topology.Nested, is.packages); refusal == nil {
+		now.reading = &reading
+		a.measured = &reading.Power
+		a.note(nil)
+	} else {
+		a.note(refusal)
+	}
+	a.fitModel(topology, is)
+	said, unsaid := a.predict(now)
+	a.learn(now)
+
+	figure, message := a.choose(now, said, unsaid, topology.Nested)
+	a.figure, rates.PowerMessage = figure, strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
+	a.count(now)
+	rates.Power = a.figure
+	totals := a.totals
+	rates.Totals = &totals
+	a.attribute(rates, now)
+	return Status{
+		Refusal: a.refusal, Refusals: maps.Clone(a.refusals), Used: slices.Clone(a.used),
+		Modelled: said, Accuracy: a.model.Accuracy(),
+	}
+}
+
+// load of the round; nil when it is not known. A CPU without an earlier time
+// has rate 0, which does not mean that it was idle.
+func (a *Account) load(rates *model.NodeRates, topology model.Topology) *power.Load {
+	known := a.sampled && rates.IntervalSeconds > 0
+	a.sampled = len(rates.CPUs) > 0
+	if !known || !a.sampled {
+		return nil
+	}
+	load := power.LoadOf(rates, topology)
+	return &load
+}
+
+func (a *Account) read(counters powercap.Counters, nested bool, packages int) (powercap.Reading, *energy.Refusal) {
+	if nested {
+		// Some hypervisors show counters to their VMs. They are a share that the
+		// hypervisor works out by CPU time, which is what the model does, too.
+		return powercap.Reading{}, energy.Refuse(energy.ReasonNoCounters, "the node is itself a VM and has no energy counters")
+	}
+	reading, refusal := a.meter.Read(counters, packages)
+	if refusal == nil {
+		refusal = a.guard.Check(reading.Power)
+	}
+	return reading, refusal
+}
+
+// note remembers why a reading is not used. The message of the first one of a
+// kind stays: those that follow differ in numbers only.
+func (a *Account) note(refusal *energy.Refusal) {
+	if refusal == nil || a.refusal == nil || a.refusal.Reason != refusal.Reason {
+		a.refusal = refusal
+	}
+	if refusal != nil && (a.measured != nil || !hopeless(refusal.Reason)) {
+		a.refusals[refusal.Reason]++
+	}
+}

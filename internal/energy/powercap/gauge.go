@@ -1,0 +1,142 @@
+package powercap
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const (
+	// shortest time between two readings: below it, the moments at which the
+	// counters were read are too uncertain.
+	shortest = 10 * time.Millisecond
+	// longest time that a mean over it still tells something of its end.
+	longest = 5 * time.Minute
+	// settles is how long a counter may stand still before it counts as frozen.
+	// Counters move every millisecond, but some count whole joules.
+	settles = 2 * time.Second
+	// believes is how many readings in a row have to be plausible after one that
+	// was not: the way back from a wrong value, or the step to another one, can
+	// look like a power.
+	believes = 3
+)
+
+// gauge follows the sum of some counters. The zero value is ready.
+type gauge struct {
+	// last are the counters where the next interval starts, at that moment.
+	last []host.EnergyZone
+	at   time.Time
+	// odd says what a counter did that none does, and doubts for how many more
+	// readings that counts.
+	odd    *energy.Refusal
+	doubts int
+	// frozen is true while a counter stands still for longer than it may.
+	frozen bool
+}
+
+// read returns what the counters used since the last reading that was of use.
+// One of them that is of none makes the sum so: the rest alone would be a
+// smaller figure, not a worse one.
+func (g *gauge) read(zones []host.EnergyZone, at time.Time, scope model.PowerScope, most units.Watts) (Reading, *energy.Refusal) {
+	for _, zone := range zones {
+		if zone.Err != nil {
+			return Reading{}, refuse(zone.Err) // the next interval spans this moment
+		}
+	}
+	if refusal := g.begin(zones, at); refusal != nil {
+		return Reading{}, refusal
+	}
+	elapsed := at.Sub(g.at)
+	var sum units.Joules
+	for i, zone := range zones {
+		used, verdict := power.Difference(g.last[i].Microjoules, zone.Microjoules, zone.Range, elapsed, most)
+		if verdict == power.CounterFrozen && elapsed < settles && !g.frozen {
+			return Reading{}, energy.Refuse(energy.ReasonAwaiting, "energy counter %s (%s) has not moved yet", zone.ID, zone.Name)
+		}
+		if !verdict.Usable() {
+			refusal := g.doubt(verdict, judge(verdict, g.last[i], zone, elapsed))
+			g.start(zones, at)
+			return Reading{}, refusal
+		}
+		sum += used
+	}
+	g.start(zones, at)
+	g.frozen = false
+	if g.doubts > 0 {
+		g.doubts--
+		return Reading{}, g.odd
+	}
+	return Reading{Joules: sum, Power: model.Power{
+		Source: model.SourceRAPL, Scope: scope, Watts: units.Watts(float64(sum) / elapsed.Seconds()),
+		Time: at, IntervalSeconds: elapsed.Seconds(),
+	}}, nil
+}
+
+// begin tells why there is no interval that ends now, and starts the first one.
+func (g *gauge) begin(zones []host.EnergyZone, at time.Time) *energy.Refusal {
+	elapsed := at.Sub(g.at)
+	switch {
+	case len(zones) == 0:
+		g.start(zones, at)
+		return energy.Refuse(energy.ReasonNoCounters, "no energy counter")
+	case !slices.EqualFunc(g.last, zones, sameZone):
+		g.start(zones, at)
+		g.doubts, g.frozen = 0, false
+		return energy.Refuse(energy.ReasonAwaiting, "the node has these energy counters since %s: the next reading tells its power",
+			at.UTC().Format(time.RFC3339))
+	case elapsed < 0:
+		g.start(zones, at)
+		return energy.Refuse(energy.ReasonAwaiting, "the node's clock was set back: the next reading tells its power")
+	case elapsed > longest:
+		g.start(zones, at)
+		return energy.Refuse(energy.ReasonAwaiting, "the counters were last read %v ago: the next reading tells the power", elapsed.Round(time.Second))
+	case elapsed < shortest:
+		return energy.Refuse(energy.ReasonAwaiting, "the last reading was %v ago: read less often", elapsed)
+	}
+	return nil
+}
+
+// doubt remembers what a verdict of no use means for the next readings. A
+// counter that is odd again and again is so for one reason: the first one's.
+func (g *gauge) doubt(verdict power.CounterVerdict, refusal *energy.Refusal) *energy.Refusal {
+	g.frozen = verdict == power.CounterFrozen
+	if verdict != power.CounterReset && verdict != power.CounterTooFast {
+		return refusal
+	}
+	if g.doubts == 0 {
+		g.odd = refusal
+	}
+	g.doubts = believes
+	return g.odd
+}
+
+func (g *gauge) start(zones []host.EnergyZone, at time.Time) {
+	g.last, g.at = append(g.last[:0], zones...), at
+}
+
+func sameZone(a, b host.EnergyZone) bool {
+	return a.ID == b.ID && a.Name == b.Name && a.Range == b.Range
+}
+
+// judge says what the verdict on a counter means that is of no use.
+func judge(verdict power.CounterVerdict, was, is host.EnergyZone, elapsed time.Duration) *energy.Refusal {
+	switch verdict {
+	case power.CounterReset:
+		return energy.Refuse(energy.ReasonWentBack, "energy counter %s (%s) went from %d to %d uJ without reaching its range: "+
+			"it was started over, or several drivers feed it", is.ID, is.Name, was.Microjoules, is.Microjoules)
+	case power.CounterGap:
+		return energy.Refuse(energy.ReasonAwaiting, "energy counter %s (%s) was last read %v ago and may have started over since: "+
+			"the next reading tells the power", is.ID, is.Name, elapsed.Round(time.Second))
+	case power.CounterFrozen:
+		return energy.Refuse(energy.ReasonFrozen, "energy counter %s (%s) stands still at %d uJ: load its module again, such as intel_rapl_msr",
+			is.ID, is.Name, is.Microjoules)
+	default: // CounterTooFast
+		return energy.Refuse(energy.ReasonJumped, "energy counter %s (%s) went from %d to %d uJ in %v, which no processor uses: "+
+			"look at the firmware", is.ID, is.Name, was.Microjoules, is.Microjoules, elapsed.Round(time.Millisecond))
+	}
+}

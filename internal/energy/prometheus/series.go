@@ -1,0 +1,98 @@
+package prometheus
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/joulevirt/joulevirt/internal/energy"
+	power "github.com/joulevirt/joulevirt/internal/model"
+)
+
+// nodePower keeps apart the two packages named model.
+type nodePower = power.Power
+
+// series is one series with its samples, oldest first.
+type series struct {
+	metric  model.Metric
+	samples []model.SamplePair
+}
+
+func (s series) first() model.Time { return s.samples[0].Timestamp }
+func (s series) last() model.Time  { return s.samples[len(s.samples)-1].Timestamp }
+
+// askSeries asks for the samples of series over a time.
+func askSeries(ctx context.Context, ask asker, selector string, window time.Duration) (model.Matrix, error) {
+	value, err := ask(ctx, selector+"["+model.Duration(window).String()+"]", time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	matrix, ok := value.(model.Matrix)
+	if !ok || slices.Contains(matrix, nil) {
+		return nil, wrongType(value, model.ValMatrix)
+	}
+	return matrix, nil
+}
+
+func wrongType(value model.Value, want model.ValueType) error {
+	got := "nothing"
+	if value != nil {
+		got = "a " + value.Type().String()
+	}
+	if got == "a "+want.String() {
+		got += " with holes"
+	}
+	return energy.Refuse(energy.ReasonWrongType, "the server answers with %s where a %s was asked for", got, want)
+}
+
+// successor returns the series in force among those that have the same meaning
+// for a node, newest last: an exporter that restarts as another pod begins a
+// new series. Series that go on side by side are several meters, or one that is
+// scraped twice, and to add them up would be wrong either way.
+func successor(all []series) ([]series, *energy.Refusal) {
+	slices.SortFunc(all, func(a, b series) int {
+		return cmp.Or(cmp.Compare(a.first(), b.first()), compare(a.metric, b.metric))
+	})
+	for i, s := range all[:len(all)-1] {
+		if next := all[i+1]; !s.last().Before(next.first()) {
+			a, b := differing(s.metric, next.metric)
+			return nil, energy.Refuse(energy.ReasonManySeries, "the node has %s twice, %s and %s: scrape it by one job only, or choose with series Query",
+				describe(common(s.metric, next.metric)), a, b)
+		}
+	}
+	return all, nil
+}
+
+// compare orders series by their labels.
+func compare(a, b model.Metric) int {
+	switch {
+	case a.Before(b):
+		return -1
+	case b.Before(a):
+		return 1
+	}
+	return 0
+}
+
+// common returns what two series agree on.
+func common(a, b model.Metric) model.Metric {
+	both := model.Metric{}
+	for name, value := range a {
+		if b[name] == value {
+			both[name] = value
+		}
+	}
+	return both
+}
+
+// fromMatrix checks that a stream holds plain samples.
+func fromMatrix(stream *model.SampleStream) (series, *energy.Refusal) {
+	s := series{metric: stream.Metric, samples: stream.Values}
+	if len(stream.Histograms) > 0 || len(stream.Values) == 0 {
+		return s, energy.Refuse(energy.ReasonWrongType, "%s holds histograms, and a number is needed: look at the exporter", describe(stream.Metric))
+	}
+	return s, nil
+}

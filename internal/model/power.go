@@ -1,0 +1,89 @@
+package model
+
+import (
+	"strings"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// maxWord is the length of the longest word, with room for those to come.
+const maxWord = 64
+
+// IsWord tells whether a text may be one of the API's CamelCase words, such as a
+// source or a reason: agents of other versions have words that this one does not
+// know.
+func IsWord(text string) bool {
+	isLetter := func(r rune) bool { return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' }
+	return text != "" && len(text) <= maxWord && strings.TrimFunc(text, isLetter) == ""
+}
+
+// PowerSource is where a figure of power comes from. The words are those of the
+// API.
+type PowerSource string
+
+// The sources of power.
+const (
+	// SourcePrometheus is a meter that is read through a Prometheus server.
+	SourcePrometheus PowerSource = "Prometheus"
+	// SourceRAPL is the node's own energy counters, read by its agent.
+	SourceRAPL PowerSource = "RAPL"
+	// SourceModel is no meter: the figure is computed from the node's load.
+	SourceModel PowerSource = "Model"
+)
+
+// Measures tells whether the source is a meter. Only what a meter says judges a
+// saving.
+func (s PowerSource) Measures() bool { return s == SourcePrometheus || s == SourceRAPL }
+
+// PowerScope is the part of a node that a figure of power covers. Figures of
+// different scopes are not comparable.
+type PowerScope string
+
+// The scopes of power.
+const (
+	// ScopePackage is all CPU packages, without memory that is counted apart.
+	ScopePackage PowerScope = "Package"
+	// ScopePlatform is the whole machine, as psys or the platform's management
+	// controller measures it.
+	ScopePlatform PowerScope = "Platform"
+)
+
+// Power is the power that a node draws, with where that is known from, when it
+// was so, and over how long. It is a mean over the interval that ends at Time.
+type Power struct {
+	Source PowerSource `json:"source"`
+	Scope  PowerScope  `json:"scope"`
+	Watts  units.Watts `json:"watts"`
+	// StdErrWatts is the standard error of a modelled figure; 0 for meters,
+	// which do not tell theirs.
+	StdErrWatts units.Watts `json:"stdErrWatts,omitempty"`
+	// DRAMWatts is the power of the memory, where it is metered apart. It is no
+	// part of Watts.
+	DRAMWatts *units.Watts `json:"dramWatts,omitempty"`
+	// Time is when the interval ended, by the clock of who measured.
+	Time time.Time `json:"time"`
+	// IntervalSeconds is the time that Watts is the mean over. 0: an instant.
+	IntervalSeconds float64 `json:"intervalSeconds"`
+}
+
+// Totals count since an agent started, so that who reads them twice knows the
+// means over the time between exactly, however long it was.
+type Totals struct {
+	// Since is when counting started: with another value, everything started
+	// over.
+	Since time.Time `json:"since"`
+	// Seconds that were counted.
+	Seconds float64 `json:"seconds"`
+	// BusyCoreSeconds is CPU time used by everything on the node.
+	BusyCoreSeconds float64 `json:"busyCoreSeconds"`
+	// AwakeCoreSeconds is the time that physical cores were kept from deep
+	// sleep, see power.AwakeCores.
+	AwakeCoreSeconds float64 `json:"awakeCoreSeconds"`
+	// WakeUps is how often threads of VMs were switched in.
+	WakeUps float64 `json:"wakeUps"`
+	// Joules are those of Power's source and scope, and MeteredSeconds the time
+	// over which they were counted: less than Seconds when readings failed.
+	Joules         units.Joules `json:"joules"`
+	MeteredSeconds float64      `json:"meteredSeconds"`
+}

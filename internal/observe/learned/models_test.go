@@ -1,0 +1,276 @@
+package learned
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/power/curve"
+	"github.com/joulevirt/joulevirt/internal/power/prior"
+	"github.com/joulevirt/joulevirt/internal/power/whatif"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+func newModels(t *testing.T) *Models {
+	t.Helper()
+	priors, err := prior.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(priors)
+}
+
+func eightCores() model.Topology {
+	var topology model.Topology
+	for i := range 8 {
+		topology.Cores = append(topology.Cores, model.Core{CPUs: units.NewCPUSet(i)})
+	}
+	return topology
+}
+
+// machine is a node whose load changes now and then, and its true power.
+type machine struct {
+	truth  power.Coefficients
+	random *rand.Rand
+	load   power.Load
+	totals model.Totals
+	// history of the true power, a second each.
+	history []units.Watts
+}
+
+func newMachine(seed uint64) *machine {
+	return &machine{
+		truth:  power.Coefficients{Idle: 45, PerBusyCore: 10, PerWakeUp: 3e-5, PerAwakeCore: 0.8},
+		random: rand.New(rand.NewPCG(seed, 5)), totals: model.Totals{Since: noon()},
+	}
+}
+
+func (m *machine) second() {
+	if len(m.history)%100 == 0 {
+		busy := m.random.Float64() * 7
+		m.load = power.Load{
+			BusyCores: units.Cores(busy), AwakeCores: units.Cores(math.Min(8, busy+m.random.Float64()*3)),
+			WakeUps: units.PerSecond(m.random.Float64() * 40_000),
+		}
+	}
+	watts := m.truth.At(m.load) + units.Watts(m.random.NormFloat64())
+	m.history = append(m.history, watts)
+	m.totals.Seconds++
+	m.totals.BusyCoreSeconds += float64(m.load.BusyCores)
+	m.totals.AwakeCoreSeconds += float64(m.load.AwakeCores)
+	m.totals.WakeUps += float64(m.load.WakeUps)
+	m.totals.Joules += units.Joules(watts)
+	m.totals.MeteredSeconds++
+}
+
+// mean power of the last seconds.
+func (m *machine) mean(last int) units.Watts {
+	var sum units.Watts
+	for _, watts := range m.history[len(m.history)-last:] {
+		sum += watts
+	}
+	return sum / units.Watts(last)
+}
+
+func (m *machine) rates() *model.NodeRates {
+	now := at(float64(len(m.history)))
+	totals := m.totals
+	return &model.NodeRates{
+		Node: "n", Time: now, Totals: &totals,
+		Power: &model.Power{Source: model.SourceRAPL, Scope: model.ScopePackage, Watts: m.history[len(m.history)-1], Time: now, IntervalSeconds: 1},
+	}
+}
+
+// Three hours of a machine, metered by its own counters, or by a server whose
+// figures are a minute's mean, come late, and at other times than the rates: in
+// both cases the model foretells power, and the energy is what was drawn.
+func TestModelsLearn(t *testing.T) {
+	for name, step := range map[string]func(m *machine, last *model.Power) *model.Power{
+		"RAPL": func(m *machine, _ *model.Power) *model.Power { return m.rates().Power },
+		"Prometheus": func(m *machine, last *model.Power) *model.Power {
+			if now := len(m.history); now%37 == 0 && now > 60 {
+				return &model.Power{Source: model.SourcePrometheus, Scope: model.ScopePackage, Watts: m.mean(60), Time: at(float64(now)), IntervalSeconds: 60}
+			}
+			return last
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			models, m := newModels(t), newMachine(1)
+			var figure *model.Power
+			var sight Sight
+			for s := range 3 * 3600 {
+				m.second()
+				figure = step(m, figure)
+				if s%15 == 0 {
+					sight = Sight{
+						Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
+						Power: figure, Rates: m.rates(), Received: at(float64(len(m.history))).Add(300 * time.Millisecond),
+					}
+					models.Look("n", sight)
+				}
+			}
+			for _, load := range []power.Load{{BusyCores: 1, AwakeCores: 2, WakeUps: 5000}, {BusyCores: 6, AwakeCores: 8, WakeUps: 30_000}} {
+				got, known := models.Predict("n", load)
+				want := m.truth.At(load)
+				if !known || math.Abs(float64(got.Watts-want)) > 0.03*float64(want) {
+					t.Errorf("at %+v: %+v, is %v W", load, got, want)
+				}
+			}
+			accuracy, known := models.Accuracy("n")
+			if !known || accuracy.MeanRelativeError > 0.05 {
+				t.Errorf("accuracy %+v", accuracy)
+			}
+			drawn := models.Energy("n")
+			if len(drawn) != 1 || math.Abs(float64(drawn[0].Joules/m.totals.Joules)-1) > 0.02 {
+				t.Errorf("energy %+v, drawn %v J", drawn, m.totals.Joules)
+			}
+			if c, known := models.Coefficients("n"); !known || c.Idle < 40 || c.Idle > 50 {
+				t.Errorf("coefficients %+v, are %+v", c, m.truth)
+			}
+		})
+	}
+}
+
+func TestModelsKeepNodesAndSourcesApart(t *testing.T) {
+	models := newModels(t)
+	look := func(name string, s float64, source model.PowerSource) {
+		rates := round(s, source)
+		models.Look(name, Sight{
+			Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
+			Power: rates.Power, Rates: rates, Received: at(s),
+		})
+	}
+	look("a", 0, model.SourceModel)
+	look("a", 15, model.SourceModel)
+	if _, known := models.Accuracy("a"); known {
+		t.Error("a model of a node that nothing measured")
+	}
+	look("a", 30, model.SourceRAPL)
+	look("a", 45, model.SourceRAPL)
+	look("b", 45, model.SourceRAPL)
+	want := []Energy{{Source: model.SourceModel, Joules: 1200}, {Source: model.SourceRAPL, Joules: 1200}}
+	if diff := cmp.Diff(want, models.Energy("a")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, known := models.Predict("b", steadyLoad()); known {
+		t.Error("a node learned from another")
+	}
+	models.Retain(map[string]bool{"b": true})
+	if _, known := models.Predict("a", steadyLoad()); known || models.Energy("a") != nil || len(models.Energy("b")) != 1 {
+		t.Error("a node that went is known, or another is not")
+	}
+}
+
+// Another processor, or another part of the node that is measured, has another
+// model.
+func TestModelsStartAnew(t *testing.T) {
+	models := newModels(t)
+	s := 0.0
+	look := func(cores int, scope model.PowerScope, topology error) int {
+		t.Helper()
+		for range 2 {
+			s += 15
+			rates := round(s, model.SourceRAPL)
+			rates.Power.Scope = scope
+			models.Look("n", Sight{
+				Processor: Processor{Cores: cores}, Topology: func() (model.Topology, error) { return eightCores(), topology },
+				Power: rates.Power, Rates: rates, Received: at(s),
+			})
+		}
+		accuracy, _ := models.Accuracy("n")
+		return accuracy.Samples
+	}
+	for _, step := range []struct {
+		cores    int
+		scope    model.PowerScope
+		topology error
+		want     int
+	}{
+		{8, model.ScopePackage, errors.New("unreadable"), 0},
+		{8, model.ScopePackage, nil, 2},
+		{8, model.ScopePackage, errors.New("not asked again"), 4},
+		{8, model.ScopePlatform, nil, 1},
+		{8, model.ScopePackage, nil, 5}, // as while a server was out
+		{8, model.ScopePlatform, nil, 2},
+		{8, "Rack", nil, 1},
+		{8, model.ScopePlatform, nil, 3},
+		{8, model.ScopePackage, nil, 1}, // what held before the last is forgotten
+		{16, model.ScopePackage, nil, 2},
+		{0, model.ScopePackage, errors.New("not known now"), 4},
+		{0, model.ScopePlatform, nil, 0}, // of another scope, and nothing to start with
+		{16, model.ScopePackage, nil, 5},
+	} {
+		if got := look(step.cores, step.scope, step.topology); got != step.want {
+			t.Errorf("%d cores, %s: learned from %d readings, want %d", step.cores, step.scope, got, step.want)
+		}
+	}
+}
+
+// What VMs cost the host is learned without a meter too, but answers are only
+// given of a node that has one: they are in watts.
+func TestModelsLearnCurves(t *testing.T) {
+	models := newModels(t)
+	vm := func(s float64, packets units.PacketsPerSecond) model.VMRates {
+		return model.VMRates{
+			PodUID: "pod", VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.2, SwitchesPerSecond: 900}}},
+			Vhost: model.ThreadRates{RunCores: units.Cores(0.01 * s / 600), SwitchesPerSecond: 100},
+			Taps:  []model.TapRates{{ToVM: model.TrafficRates{PacketsPerSecond: packets, BitsPerSecond: 1e7}}},
+		}
+	}
+	look := func(s float64, source model.PowerSource) {
+		rates := round(s, source)
+		rates.VMs = []model.VMRates{vm(s, 5000)}
+		models.Look("n", Sight{
+			Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
+			Power: rates.Power, Rates: rates, Received: at(s),
+		})
+	}
+	for i := range 40 {
+		look(float64(15*i), model.SourceModel)
+	}
+	if models.WhatIf("n", func(whatif.Host) {}) || models.WhatIf("m", func(whatif.Host) {}) {
+		t.Error("somebody asks of a node that nothing measured")
+	}
+	look(600, model.SourceRAPL)
+	look(615, model.SourceRAPL)
+	asked := models.WhatIf("n", func(host whatif.Host) {
+		key := curve.Key{Class: curve.ClassOf(1, true)}
+		if seconds := host.Curves.Seconds(key); seconds < 30 {
+			t.Errorf("the VM's curve was learned from %v s, want some 40", seconds)
+		}
+		if samples := host.Model.Accuracy().Samples; samples != 1 {
+			t.Errorf("the node's power was learned from %d readings, want 1", samples)
+		}
+	})
+	if !asked {
+		t.Error("nobody may ask of a metered node")
+	}
+}
+
+// A pull stands for the time since the one before, as long as that is known.
+func TestStandsFor(t *testing.T) {
+	pull := func(seconds float64, since time.Time) *model.NodeRates {
+		return &model.NodeRates{IntervalSeconds: 1, Totals: &model.Totals{Since: since, Seconds: seconds}}
+	}
+	for name, tc := range map[string]struct {
+		before, now *model.NodeRates
+		want        float64
+	}{
+		"the first":                   {nil, pull(900, noon()), 1},
+		"15 s later":                  {pull(900, noon()), pull(915, noon()), 15},
+		"after a gap":                 {pull(900, noon()), pull(9000, noon()), 60},
+		"the agent restarted":         {pull(900, noon()), pull(915, at(900)), 1},
+		"totals that went back":       {pull(900, noon()), pull(800, noon()), 1},
+		"an agent that has no totals": {&model.NodeRates{}, &model.NodeRates{IntervalSeconds: 5}, 5},
+	} {
+		if got := standsFor(tc.before, tc.now); got != tc.want {
+			t.Errorf("%s: %v s, want %v", name, got, tc.want)
+		}
+	}
+}

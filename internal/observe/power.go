@@ -1,0 +1,187 @@
+package observe
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// reportFreshness is the age at which a report counts as lost: an agent writes
+// every five minutes at least, so this is two that failed.
+const reportFreshness = 15 * time.Minute
+
+// defaultFreshness and defaultTimeout are the API's own defaults, for policies
+// stored before a field existed.
+const (
+	defaultFreshness = 2 * time.Minute
+	defaultTimeout   = 10 * time.Second
+)
+
+// Rates gives nodes' rates while they are fresh.
+type Rates interface {
+	Fresh(node string) *model.NodeRates
+	// Heard is Fresh with when the rates came, by the manager's clock.
+	Heard(node string) (*model.NodeRates, time.Time)
+	// Awaited is true until the node's agent was asked once.
+	Awaited(node string) bool
+}
+
+// Meters gives what Prometheus servers said of nodes.
+type Meters interface {
+	Candidate(server energy.Server, node string) energy.Candidate
+	// VMs are those of the node.
+	VMs(server energy.Server, node string) energy.VMs
+}
+
+// Powers tells what is known of nodes' power, now. Who plans and who tells
+// people ask the same.
+type Powers struct {
+	Rates  Rates
+	Meters Meters
+	Clock  clock.PassiveClock
+}
+
+// Of tells what is known of a node's power by a policy's sources. The report may
+// be nil.
+func (p *Powers) Of(node string, settings []energy.Setting, report *v1alpha1.NodeReport) energy.Choice {
+	now := p.Clock.Now()
+	agent := agentWord{node: node, report: report, reportFresh: ReportFresh(report, now)}
+	agent.rates, agent.received = p.Rates.Heard(node)
+	know := func(setting energy.Setting) energy.Candidate {
+		if setting.Type == model.SourcePrometheus {
+			return p.Meters.Candidate(setting.Server, node)
+		}
+		return agent.candidate(setting.Type)
+	}
+	return energy.Choose(settings, know, now)
+}
+
+// ReportFresh tells whether a node's agent lives, by its report, which may be
+// nil.
+func ReportFresh(report *v1alpha1.NodeReport, now time.Time) bool {
+	return report != nil && report.Status.ReportedAt != nil && now.Sub(report.Status.ReportedAt.Time) <= reportFreshness
+}
+
+// EnergySettings reads a policy's energy sources.
+func EnergySettings(policy *v1alpha1.EnergyPolicy) []energy.Setting {
+	sources := policy.Spec.Energy.Sources
+	if len(sources) == 0 { // stored before the field had its default
+		sources = []v1alpha1.EnergySource{{Type: v1alpha1.EnergySourceRAPL}, {Type: v1alpha1.EnergySourceModel}}
+	}
+	settings := make([]energy.Setting, 0, len(sources))
+	for _, source := range sources {
+		setting := energy.Setting{Type: model.PowerSource(source.Type), Freshness: defaultFreshness}
+		if source.Freshness != nil {
+			setting.Freshness = source.Freshness.Duration
+		}
+		if source.Prometheus != nil {
+			setting.Server = energyServer(source.Prometheus)
+			setting.Server.Freshness = setting.Freshness
+		}
+		settings = append(settings, setting)
+	}
+	return settings
+}
+
+func energyServer(p *v1alpha1.PrometheusSource) energy.Server {
+	server := energy.Server{
+		URL: p.URL, Series: string(cmp.Or(p.Series, v1alpha1.SeriesAuto)), Timeout: defaultTimeout,
+	}
+	if p.Query != nil {
+		server.Query = *p.Query
+	}
+	if p.Secret != nil {
+		server.SecretNamespace, server.SecretName = p.Secret.Namespace, p.Secret.Name
+	}
+	if p.Timeout != nil {
+		server.Timeout = p.Timeout.Duration
+	}
+	return server
+}
+
+// agentWord is what a node's agent said of its power: each second by its rates,
+// and coarsely by its report.
+type agentWord struct {
+	node string
+	// rates are nil when none are fresh.
+	rates    *model.NodeRates
+	received time.Time
+	// report is nil when there is none.
+	report      *v1alpha1.NodeReport
+	reportFresh bool
+}
+
+// candidate is what the agent says of one of its own sources, RAPL or Model.
+//
+// An agent that starts has no figure in its first rounds, and rates can be lost
+// for a while: until the agent writes another report, the report's word holds.
+func (a agentWord) candidate(source model.PowerSource) energy.Candidate {
+	if a.rates != nil && a.rates.Power != nil && a.rates.Power.Source == source {
+		return energy.Candidate{Reading: a.byOurClock(*a.rates.Power), Since: a.received, Refused: a.doubt(source)}
+	}
+	other := a.rates != nil && a.rates.Power != nil
+	said := a.report != nil && a.report.Status.Power.Source == v1alpha1.PowerSource(source) && !other
+	switch {
+	case said && a.reportFresh:
+		return energy.Candidate{Reported: true, Certain: true}
+	case said && a.rates == nil:
+		// Nothing is known of the node any more: that is not the same as no meter.
+		return energy.Candidate{Refused: a.refuse(source)}
+	}
+	refused := a.refuse(source)
+	return energy.Candidate{Refused: refused, Certain: refused.Reason != energy.ReasonAwaiting}
+}
+
+// byOurClock gives a reading the time that it has by the manager's clock: the
+// agent's may differ.
+func (a agentWord) byOurClock(reading model.Power) *model.Power {
+	behind := max(0, a.rates.Time.Sub(reading.Time))
+	reading.Time = a.received.Add(-behind)
+	return &reading
+}
+
+// doubt is why the agent keeps a figure of its meter that is not of this round.
+// Its message begins with the reason, as a Refusal's text does.
+func (a agentWord) doubt(source model.PowerSource) *energy.Refusal {
+	if !source.Measures() || a.rates.PowerMessage == "" {
+		return nil
+	}
+	reason, message, found := strings.Cut(a.rates.PowerMessage, ": ")
+	if !found || !model.IsWord(reason) {
+		return energy.Refuse(energy.ReasonStale, "%s", a.rates.PowerMessage)
+	}
+	return energy.Refuse(energy.Reason(reason), "%s", message)
+}
+
+func (a agentWord) refuse(source model.PowerSource) *energy.Refusal {
+	if a.report == nil || a.rates == nil && !a.reportFresh {
+		reason := energy.ReasonNoMeter
+		if source == model.SourceModel {
+			reason = energy.ReasonNoModel
+		}
+		return energy.Refuse(reason, "the node's agent does not report: look whether it runs there, and at NodeReport %s", a.node)
+	}
+	if source == model.SourceModel {
+		return energy.Refuse(energy.ReasonNoModel, "the node's agent models no power: it does so on nodes without energy counters that report their topology")
+	}
+	refusal := energy.Refuse(energy.ReasonNoMeter, "the node's agent reads no energy counters: see status.power of NodeReport %s", a.node)
+	meter := meta.FindStatusCondition(a.report.Status.Conditions, v1alpha1.ConditionMeterAvailable)
+	if meter != nil && meter.Reason != v1alpha1.ReasonMeterFound && model.IsWord(meter.Reason) {
+		refusal.Reason = energy.Reason(meter.Reason)
+	}
+	message := a.report.Status.Power.Message
+	if a.rates != nil {
+		message = cmp.Or(a.rates.PowerMessage, message)
+	}
+	if message != "" {
+		refusal.Message = message
+	}
+	return refusal
+}

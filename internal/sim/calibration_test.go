@@ -1,0 +1,307 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const mbit = 1e6
+
+// study is the study's host: 4 cores, one package.
+func study(t testing.TB, physics *Physics, off Effect) *Host {
+	t.Helper()
+	h, err := NewHost(Config{
+		Name: "study", Seed: 1, Start: time.Unix(0, 0), Shape: Shape{CoresPerPackage: 4},
+		CPUModel: "i5-2400", Physics: physics, Off: off, Meter: Meter{DRAM: true, Platform: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// outcome is what the study measured.
+type outcome struct {
+	// cores of CPU time of the whole host, wake-ups of VMs per second, package
+	// and platform power.
+	cores, wakes, watts, wall float64
+}
+
+// run lets a host warm up and returns its means over a minute.
+func run(t testing.TB, h *Host) outcome {
+	t.Helper()
+	h.Advance(10 * time.Minute)
+	before := totals(h)
+	h.Advance(time.Minute)
+	after := totals(h)
+	truth := h.Truth()
+	return outcome{
+		cores: (after.cores - before.cores) / 60, wakes: (after.wakes - before.wakes) / 60,
+		watts: float64(truth.Packages), wall: float64(truth.Platform),
+	}
+}
+
+func totals(h *Host) outcome {
+	var o outcome
+	for i := range h.cpus.total {
+		o.cores += h.cpus.total[i].busy
+	}
+	for _, v := range h.vms {
+		for i := range v.threads {
+			o.wakes += v.threads[i].switches
+		}
+	}
+	return o
+}
+
+func add(t testing.TB, h *Host, vm VM) string {
+	t.Helper()
+	if vm.Namespace == "" {
+		vm.Namespace, vm.Name = "study", string(rune('a'+len(h.vms)))
+	}
+	if _, err := h.AddVM(vm); err != nil {
+		t.Fatal(err)
+	}
+	return h.vms[len(h.vms)-1].PodUID
+}
+
+func sending(rates []float64, vcpus int) func(testing.TB, *Host) {
+	return func(t testing.TB, h *Host) {
+		for _, rate := range rates {
+			add(t, h, VM{VCPUs: vcpus, Traffic: Traffic{FromVM: units.BitsPerSecond(rate * mbit)}})
+		}
+	}
+}
+
+func relative(got, want float64) float64 { return 100 * (got/want - 1) }
+
+// published is a value of the study, and by how much the simulator is known to
+// miss it, in percent: what the design note tells is what is held.
+type published struct{ value, off float64 }
+
+// row is one row of a table of the study: traffic that VMs send, and what was
+// measured. Zero: not given.
+type row struct {
+	mbps                     []float64
+	cores, wakes, rapl, wall published
+}
+
+// points is by how many percentage points an error may be another than the known
+// one: what rounding to whole points and random traffic make.
+const points = 1.0
+
+// misses tells whether a value is off by what is known.
+func misses(t *testing.T, what string, got float64, want published) {
+	t.Helper()
+	if want.value == 0 {
+		return
+	}
+	off := relative(got, want.value)
+	t.Logf("%s: %.4g, study %.4g: %+.1f %%", what, got, want.value, off)
+	if math.Abs(off-want.off) > points {
+		t.Errorf("%s is off by %+.1f %%, known are %+.0f %%", what, off, want.off)
+	}
+}
+
+// table compares a table with the simulator, and tells that each row costs more
+// than the one before, as in the study.
+func table(t *testing.T, physics *Physics, vcpus int, rows []row) {
+	t.Helper()
+	last := outcome{}
+	for _, r := range rows {
+		h := study(t, physics, 0)
+		sending(r.mbps, vcpus)(t, h)
+		o := run(t, h)
+		name := fmt.Sprint(r.mbps)
+		misses(t, name+" cores", o.cores, r.cores)
+		misses(t, name+" RAPL W", o.watts, r.rapl)
+		misses(t, name+" wall W", o.wall, r.wall)
+		if o.cores <= last.cores || o.watts <= last.watts {
+			t.Errorf("%v costs %+v, no more than the row before, %+v", r.mbps, o, last)
+		}
+		last = o
+	}
+}
+
+// From xen_cpu_by_skew_5vms.csv: dom0 and the VMs together, from skewed to
+// balanced.
+func TestXenSkew(t *testing.T) {
+	table(t, Xen(), 1, []row{
+		{mbps: []float64{0.5, 0.5, 0.5, 0.5, 898}, cores: published{1.16, -11}},
+		{mbps: []float64{10, 10, 10, 10, 860}, cores: published{1.289, -3}},
+		{mbps: []float64{50, 50, 50, 50, 700}, cores: published{1.40, +7}},
+		{mbps: []float64{50, 50, 200, 300, 300}, cores: published{1.606, +3}},
+		{mbps: []float64{100, 100, 200, 200, 300}, cores: published{1.726, -1}},
+		{mbps: []float64{150, 150, 200, 200, 200}, cores: published{1.75, -1}},
+		{mbps: []float64{180, 180, 180, 180, 180}, cores: published{1.83, -5}},
+	})
+}
+
+// From xen_cpu_by_active_vms.csv.
+func TestXenActiveVMs(t *testing.T) {
+	table(t, Xen(), 2, []row{
+		{mbps: []float64{0, 0, 0}, rapl: published{5.5, -7}, wall: published{31.3, -11}},
+		{mbps: []float64{0, 0, 900}, cores: published{1.065, +10}, rapl: published{22.4, +6}, wall: published{52.9, +4}},
+		{mbps: []float64{0, 200, 700}, cores: published{1.544, -3}, rapl: published{32.9, -10}, wall: published{63.8, 0}},
+		{mbps: []float64{300, 300, 300}, cores: published{1.901, -3}, rapl: published{35.4, +3}, wall: published{67.3, +9}},
+	})
+}
+
+// From kvm_cycles_by_active_vms.csv, at 3.1 GHz. One VM costs too much here:
+// the buffering table's hosts, of the same processor, draw 17-19 W for what
+// draws 12.3 W in this one, and the fit is between. The study's context
+// switches hardly grow from one active VM to two and double with the third, which
+// no cost per VM that is concave in its rate can do.
+func TestKVMCycles(t *testing.T) {
+	const hz = 3.1e9
+	rows := []row{
+		{mbps: []float64{0, 0, 900}, cores: published{1.46e9 / hz, +20}, wakes: published{57800 / 2, +8}, rapl: published{5.14 + 7.2, +19}},
+		{mbps: []float64{0, 200, 700}, cores: published{2.48e9 / hz, -3}, wakes: published{60710 / 2, +59}},
+		{mbps: []float64{300, 300, 300}, cores: published{3.25e9 / hz, -5}, wakes: published{103730 / 2, +30}},
+	}
+	table(t, KVM(), 2, rows)
+	last := 0.0
+	for _, r := range rows {
+		h := study(t, KVM(), 0)
+		sending(r.mbps, 2)(t, h)
+		wakes := run(t, h).wakes
+		misses(t, fmt.Sprint(r.mbps)+" wake-ups/s", wakes, r.wakes)
+		if wakes <= last {
+			t.Errorf("%v wakes %v/s, no more than the row before", r.mbps, wakes)
+		}
+		last = wakes
+	}
+}
+
+// From virtio_overhead_10mbps.csv: a VM with little traffic costs several times
+// what the study saw, whose packets come in bunches. Here each comes by itself.
+func TestSlowVMsAreTooDear(t *testing.T) {
+	const hz = 3.1e9
+	for name, test := range map[string]struct {
+		traffic      Traffic
+		cores, wakes published
+	}{
+		"receive": {Traffic{ToVM: 10 * mbit}, published{51.8e6 / hz, +292}, published{452 / 2, +710}},
+		"send":    {Traffic{FromVM: 10 * mbit}, published{33.4e6 / hz, +502}, published{307 / 2, +1097}},
+	} {
+		h := study(t, KVM(), 0)
+		add(t, h, VM{VCPUs: 2, Traffic: test.traffic})
+		o := run(t, h)
+		misses(t, name+" cores", o.cores, test.cores)
+		misses(t, name+" wake-ups/s", o.wakes, test.wakes)
+	}
+}
+
+// From buffering_power_kvm.csv: watts without a window, and savings in percent,
+// each with what the simulator is known to save.
+func TestBufferingSaves(t *testing.T) {
+	type saving struct{ study, here float64 }
+	for name, test := range map[string]struct {
+		traffic    Traffic
+		rapl, wall published
+		// by window
+		raplSaving, wallSaving [2]saving
+	}{
+		"receive": {Traffic{ToVM: 940 * mbit}, published{19.2, -18}, published{46.7, -7}, [2]saving{{18.8, 16}, {32.3, 33}}, [2]saving{{12.0, 8}, {19.5, 17}}},
+		"send":    {Traffic{FromVM: 940 * mbit}, published{17.4, -15}, published{44.3, -5}, [2]saving{{20.1, 17}, {28.7, 35}}, [2]saving{{12.2, 9}, {16.5, 18}}},
+	} {
+		h := study(t, KVM(), 0)
+		pod := add(t, h, VM{VCPUs: 4, Traffic: test.traffic})
+		plain := run(t, h)
+		misses(t, name+" RAPL W", plain.watts, test.rapl)
+		misses(t, name+" wall W", plain.wall, test.wall)
+		for i, window := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
+			if err := h.SetBuffering(pod, window); err != nil {
+				t.Fatal(err)
+			}
+			o := run(t, h)
+			for meter, saved := range map[string]struct {
+				got  float64
+				want saving
+			}{
+				"RAPL": {-relative(o.watts, plain.watts), test.raplSaving[i]},
+				"wall": {-relative(o.wall, plain.wall), test.wallSaving[i]},
+			} {
+				t.Logf("%s, window %v: saves %.1f %% %s (study %v)", name, window, saved.got, meter, saved.want.study)
+				if math.Abs(saved.got-saved.want.here) > points {
+					t.Errorf("%s, window %v: saves %.1f %% %s, known are %v %%", name, window, saved.got, meter, saved.want.here)
+				}
+			}
+		}
+		if err := h.SetBuffering(pod, 0); err != nil {
+			t.Fatal(err)
+		}
+		misses(t, name+" W with buffering off again, of before", run(t, h).watts, published{plain.watts, 0})
+	}
+}
+
+// affinities are the study's set-ups: 10 VMs that send 90 Mbit/s each.
+func affinities(t *testing.T, physics *Physics) map[string]outcome {
+	all := map[string]outcome{}
+	for name, mask := range map[string]func(vm int) units.CPUSet{
+		"random":    nil,
+		"pinned":    func(vm int) units.CPUSet { return units.NewCPUSet(vm % 4) },
+		"separated": func(int) units.CPUSet { return units.NewCPUSet(0, 1) },
+	} {
+		h := study(t, physics, 0)
+		for vm := range 10 {
+			add(t, h, VM{Traffic: Traffic{FromVM: 90 * mbit}})
+			if mask == nil {
+				continue
+			}
+			if err := h.SetAffinity(h.vms[len(h.vms)-1].threads[1].id, mask(vm)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all[name] = run(t, h)
+	}
+	return all
+}
+
+// From affinity_power.csv: pinning each vCPU to a core saves 17.5 % of the
+// package's power. In the study "separated" costs more than random on Xen; here,
+// as on KVM, it is between the others.
+func TestPinningSaves(t *testing.T) {
+	const study = 17.5
+	all := affinities(t, Xen())
+	saving := -relative(all["pinned"].watts, all["random"].watts)
+	t.Logf("random %.2f W, separated %.2f W, pinned %.2f W: saves %.1f %%, study %v %% (21.87 W to 18.04 W)",
+		all["random"].watts, all["separated"].watts, all["pinned"].watts, saving, study)
+	if saving < study-points || saving > study+points {
+		t.Errorf("pinning saves %.1f %%", saving)
+	}
+	kvm := affinities(t, KVM())
+	t.Logf("KVM: random %.2f W, separated %.2f W, pinned %.2f W", kvm["random"].watts, kvm["separated"].watts, kvm["pinned"].watts)
+	if !(kvm["random"].watts > kvm["separated"].watts && kvm["separated"].watts > kvm["pinned"].watts) {
+		t.Errorf("power does not fall from random over separated to pinned: %+v", kvm)
+	}
+}
+
+// From flood_counters_kvm.csv and flood_cpu_idle.csv, whose processor is older
+// (Core 2 Q9500): the share by which buffering lowers switches is compared,
+// and a flood's cost with that of the same bytes in large packets.
+func TestAFloodIsDear(t *testing.T) {
+	h := study(t, KVM(), 0)
+	pod := add(t, h, VM{Traffic: Flood(10 * mbit)})
+	flood := run(t, h)
+	if err := h.SetBuffering(pod, 500*time.Microsecond); err != nil {
+		t.Fatal(err)
+	}
+	buffered := run(t, h)
+	if err := errors.Join(h.SetBuffering(pod, 0), h.SetTraffic(pod, Traffic{ToVM: 10 * mbit, FromVM: 10 * mbit})); err != nil {
+		t.Fatal(err)
+	}
+	large := run(t, h)
+	t.Logf("flood %.2f cores, study 1.02 of an older kind; buffered %.2f; same bytes in large packets %.2f", flood.cores, buffered.cores, large.cores)
+	t.Logf("buffering lowers wake-ups by %.0f %%, study's context switches by 40 %%", -relative(buffered.wakes, flood.wakes))
+	if flood.cores < 3*large.cores || buffered.cores > 0.9*flood.cores {
+		t.Errorf("flood %+v, buffered %+v, large packets %+v", flood, buffered, large)
+	}
+	misses(t, "flood, cores", flood.cores, published{1.02, -67})
+	misses(t, "buffered flood, wake-ups by those without", buffered.wakes/flood.wakes, published{0.6, -75})
+}

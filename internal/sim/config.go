@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Shape is the arrangement of a host's CPUs. A field that is 0 counts as 1,
+// except CoresPerLLC, where 0 means that a package has one last-level cache.
+type Shape struct {
+	Packages, NUMAPerPackage, CoresPerPackage, CoresPerLLC, ThreadsPerCore int
+}
+
+// Effect is something that changes a host's power, or what its meter shows,
+// and that the product's model of power does not know.
+type Effect uint
+
+// The hidden effects. They are on unless Config.Off has them.
+const (
+	// Frequency: clock and voltage rise with a core's use, and the highest clock
+	// falls with the number of active cores. Off: every busy core draws the same.
+	Frequency Effect = 1 << iota
+	// IdleStates: how deep a core sleeps depends on its own wake-ups. Off: it
+	// sleeps deeply whenever it is idle.
+	IdleStates
+	// PackageSleep: shared parts sleep while all cores do. Off: never.
+	PackageSleep
+	// Temperature: leakage follows the temperature, which follows the power and
+	// the room. Off: the temperature is constant.
+	Temperature
+	// Instructions: work of different kinds costs different energy per second.
+	// Off: all work costs the same.
+	Instructions
+	// MeterNoise: the meter errs at random. Off: it does not.
+	MeterNoise
+	// MeterSteps: the meter counts in steps and publishes once a millisecond.
+	// Off: it shows microjoules of now.
+	MeterSteps
+)
+
+// AllEffects are all hidden effects.
+const AllEffects = Frequency | IdleStates | PackageSleep | Temperature | Instructions | MeterNoise | MeterSteps
+
+// Meter says what energy counters a host has.
+type Meter struct {
+	// Absent hosts have none at all.
+	Absent bool
+	// DRAM and Platform add the zones dram and psys to those of the packages.
+	DRAM, Platform bool
+	// Range at which counters start over, in microjoules. 0: 262143328850, the
+	// range of Intel's.
+	Range uint64
+}
+
+// Config describes a host. The zero value of every field but Name is usable.
+type Config struct {
+	// Name of the host. Two hosts of one seed differ when their names do.
+	Name string
+	Seed uint64
+	// Start is the time at which the host is built, having been up for a day.
+	Start time.Time
+	Shape Shape
+	// CPUModel is shown after the word "simulated".
+	CPUModel string
+	// Isolated CPUs run only what is bound to them.
+	Isolated units.CPUSet
+	// Nested hosts are VMs. They have no counters of energy, and what hosts them
+	// takes Stolen, a share from 0 to 1, of their CPUs' time on average, of
+	// which they see only a part.
+	Nested bool
+	Stolen float64
+	Meter  Meter
+	// Physics of the host. Nil: KVM().
+	Physics *Physics
+	// Off are the hidden effects that are switched off.
+	Off Effect
+	// PIDMax is the largest process number; small ones are given again sooner.
+	// 0: 32768, Linux's default.
+	PIDMax int
+}
+
+const (
+	defaultPIDMax = 32768
+	// defaultRange is max_energy_range_uj of Intel's packages: 2^32 steps of
+	// 61 microjoules.
+	defaultRange = 262143328850
+	// uptimeAtStart makes start times of tasks unlike small numbers.
+	uptimeAtStart = 24 * time.Hour
+)
+
+func (c *Config) complete() error {
+	s := &c.Shape
+	for _, n := range []*int{&s.Packages, &s.NUMAPerPackage, &s.CoresPerPackage, &s.ThreadsPerCore} {
+		if *n == 0 {
+			*n = 1
+		}
+	}
+	if s.CoresPerLLC == 0 {
+		s.CoresPerLLC = s.CoresPerPackage
+	}
+	if c.Physics == nil {
+		c.Physics = KVM()
+	}
+	if c.PIDMax == 0 {
+		c.PIDMax = defaultPIDMax
+	}
+	if c.Meter.Range == 0 {
+		c.Meter.Range = defaultRange
+	}
+	const fewest = 300 // the first numbers belong to the system
+	cpus := s.Packages * s.CoresPerPackage * s.ThreadsPerCore
+	switch {
+	case c.Name == "":
+		return errors.New("simulated host without a name")
+	case min(s.Packages, s.NUMAPerPackage, s.CoresPerPackage, s.ThreadsPerCore, s.CoresPerLLC) < 1 || s.ThreadsPerCore > 2 || cpus > units.MaxCPUs:
+		return fmt.Errorf("simulated host %s: shape %+v is not possible: all counts must be positive, with 1 or 2 threads a core and %d CPUs at most", c.Name, *s, units.MaxCPUs)
+	case !(c.Stolen >= 0 && c.Stolen < 1) || (c.Stolen > 0 && !c.Nested):
+		return fmt.Errorf("simulated host %s: stolen share %v must be from 0 to below 1, and needs Nested", c.Name, c.Stolen)
+	case c.PIDMax <= fewest:
+		return fmt.Errorf("simulated host %s: PIDMax %d must be above %d", c.Name, c.PIDMax, fewest)
+	}
+	return nil
+}
+
+// topology numbers CPUs as Linux does on most machines: first one of each
+// core, then their siblings.
+func (c *Config) topology() model.Topology {
+	s := c.Shape
+	cores := s.Packages * s.CoresPerPackage
+	t := model.Topology{Nested: c.Nested, CPUModel: "simulated " + c.CPUModel}
+	perNUMA := max(1, s.CoresPerPackage/s.NUMAPerPackage)
+	llcs := (s.CoresPerPackage + s.CoresPerLLC - 1) / s.CoresPerLLC
+	for core := range cores {
+		pkg, within := core/s.CoresPerPackage, core%s.CoresPerPackage
+		cpus := units.NewCPUSet(core)
+		if s.ThreadsPerCore > 1 {
+			cpus = units.NewCPUSet(core, core+cores)
+		}
+		t.Cores = append(t.Cores, model.Core{
+			CPUs: cpus, Package: pkg,
+			NUMANode: pkg*s.NUMAPerPackage + min(within/perNUMA, s.NUMAPerPackage-1),
+			LLC:      pkg*llcs + within/s.CoresPerLLC,
+		})
+	}
+	t.Isolated = c.Isolated.Intersection(t.Online())
+	return t
+}

@@ -1,0 +1,199 @@
+package sim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Host is a simulated node. It implements host.Host for the agent, and
+// clock.PassiveClock with its own time. Its methods may be called from several
+// goroutines; what they return depends on the calls made, never on the time
+// that they take.
+type Host struct {
+	cfg      Config
+	phys     *Physics
+	topology model.Topology
+	online   units.CPUSet
+	// sibling is the other CPU of a CPU's core; -1: it has none.
+	sibling []int32
+
+	// mu guards what is below.
+	mu      sync.Mutex
+	now     time.Time
+	seconds float64 // since cfg.Start
+	rng     rand.PCG
+
+	vms     []*vm
+	byPod   map[string]*vm
+	byPID   map[int]*vm
+	tids    map[int]bool // in use
+	lastTID int
+
+	others  []other
+	classes classes
+	cpus    cpus
+	thermal thermal
+	energy  energy
+	fault   Fault
+}
+
+var _ host.Host = (*Host)(nil)
+
+// NewHost builds a host without VMs.
+func NewHost(cfg Config) (*Host, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	h := &Host{
+		cfg: cfg, phys: cfg.Physics, topology: cfg.topology(), now: cfg.Start,
+		rng:   *rand.NewPCG(cfg.Seed, hash(cfg.Name)),
+		byPod: map[string]*vm{}, byPID: map[int]*vm{}, tids: map[int]bool{},
+		lastTID: firstTID,
+	}
+	h.online = h.topology.Online()
+	n := h.online.Len()
+	h.sibling = make([]int32, n)
+	for i := range h.sibling {
+		h.sibling[i] = -1
+	}
+	for _, core := range h.topology.Cores {
+		if cpus := core.CPUs.CPUs(); len(cpus) > 1 {
+			h.sibling[cpus[0]], h.sibling[cpus[1]] = int32(cpus[1]), int32(cpus[0])
+		}
+	}
+	h.classes = newClasses(h.topology)
+	h.cpus = newCPUs(n)
+	h.thermal = newThermal(cfg.Shape.Packages, &h.phys.Power, &h.rng)
+	h.energy = newEnergy(&cfg, &h.rng)
+	return h, nil
+}
+
+func hash(text string) uint64 {
+	f := fnv.New64a()
+	f.Write([]byte(text)) // never fails
+	return f.Sum64()
+}
+
+// Name of the host.
+func (h *Host) Name() string { return h.cfg.Name }
+
+// Now implements clock.PassiveClock.
+func (h *Host) Now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+// Since implements clock.PassiveClock.
+func (h *Host) Since(t time.Time) time.Duration { return h.Now().Sub(t) }
+
+// Facts implements host.Host.
+func (h *Host) Facts() (host.Facts, error) {
+	seed := *rand.NewPCG(h.cfg.Seed, hash(h.cfg.Name+" boot"))
+	available := func(name string) host.Capability {
+		return host.Capability{Name: name, Available: true, Message: "simulated"}
+	}
+	missing := func(name string) host.Capability {
+		return host.Capability{Name: name, Message: "not part of a simulated host"}
+	}
+	counters := available("EnergyCounters")
+	if _, err := h.EnergyZones(); err != nil {
+		counters = host.Capability{Name: counters.Name, Message: err.Error()}
+	}
+	return host.Facts{
+		BootID: uuid(&seed),
+		Kernel: "simulated",
+		Capabilities: []host.Capability{
+			available("Affinity"), available("CgroupV2"), counters, missing("Libvirt"), missing("SchedSlice"),
+			available("VhostNet"), available("VhostThreads"), available("WaitTimes"),
+		},
+	}, nil
+}
+
+// Topology implements host.Host.
+func (h *Host) Topology() (model.Topology, error) { return h.topology, nil }
+
+// Uptime implements host.Host.
+func (h *Host) Uptime() (uint64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ticks(), nil
+}
+
+// ticks since boot. The caller holds the lock.
+func (h *Host) ticks() uint64 {
+	return uint64((uptimeAtStart + h.now.Sub(h.cfg.Start)) / (time.Second / host.TicksPerSecond))
+}
+
+// CPUTimes implements host.Host.
+func (h *Host) CPUTimes() ([]host.CPUTimes, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	times := make([]host.CPUTimes, len(h.cpus.total))
+	for i := range times {
+		t := &h.cpus.total[i]
+		times[i] = host.CPUTimes{CPU: i, Busy: duration(t.busy), Steal: duration(t.steal), Idle: duration(t.idle)}
+	}
+	return times, nil
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// Processes implements host.Host.
+func (h *Host) Processes() ([]host.Process, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]host.Process, len(h.vms))
+	for i, v := range h.vms {
+		list[i] = host.Process{ID: v.id, Args: v.args, Cgroups: v.cgroups}
+	}
+	return list, nil
+}
+
+// Sample implements host.Host.
+func (h *Host) Sample(process host.TaskID) (host.ProcessSample, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, err := h.process(process)
+	if err != nil {
+		return host.ProcessSample{}, err
+	}
+	sample := host.ProcessSample{Threads: make([]host.ThreadSample, len(v.threads))}
+	for i := range v.threads {
+		t := &v.threads[i]
+		sample.Threads[i] = host.ThreadSample{
+			Thread: host.Thread{ID: t.id, Name: t.name},
+			Run:    duration(t.run), Wait: duration(t.wait), Switches: uint64(t.switches),
+			CPUs: h.classes.of(t.class).cpus,
+		}
+	}
+	sample.Taps = []host.TapSample{{Name: "tap0", ToVM: v.toVM.counters(), FromVM: v.fromVM.counters()}}
+	return sample, nil
+}
+
+// Cpuset implements host.Host.
+func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, err := h.process(process)
+	if err != nil {
+		return units.CPUSet{}, err
+	}
+	return v.cpuset, nil
+}
+
+// process finds a VM by its process. The caller holds the lock.
+func (h *Host) process(id host.TaskID) (*vm, error) {
+	v, found := h.byPID[id.PID]
+	if !found || v.id != id {
+		return nil, fmt.Errorf("simulated process %d: %w", id.PID, host.ErrGone)
+	}
+	return v, nil
+}

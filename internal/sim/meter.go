@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+)
+
+// Fault is how a host's meter fails.
+type Fault int
+
+const (
+	// NoFault: the meter works.
+	NoFault Fault = iota
+	// MeterFrozen: counters stand still.
+	MeterFrozen
+	// MeterBackwards: counters count down.
+	MeterBackwards
+	// MeterJumps: counters count a thousand times too fast.
+	MeterJumps
+	// MeterUnreadable: counters may not be read.
+	MeterUnreadable
+)
+
+// SetFault lets the meter fail from now on.
+func (h *Host) SetFault(fault Fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fault = fault
+}
+
+const (
+	// step is Intel's unit of energy, 2^-16 J, in microjoules.
+	step = 1e6 / 65536
+	// publishing is how often the counters are brought up to date, in seconds.
+	publishing = 1e-3
+	// noise is the meter's random error of one second's energy, relative.
+	noise = 0.003
+)
+
+// energy is what was used, in joules since the host's start: in truth, and as
+// the meter counts it.
+type energy struct {
+	packages []float64
+	// Of the last call of Advance.
+	joules, dramJoules, platformJoules, seconds float64
+
+	zones []zone
+	// rng of the meter's errors: they change nothing else.
+	rng rand.PCG
+}
+
+// zone is one counter.
+type zone struct {
+	id, name string
+	// microjoules from 0 to the range, and how many a second the last step added.
+	microjoules, rate float64
+	// lag is how old the figure shown is, within a millisecond.
+	lag float64
+	// watts of the step.
+	watts float64
+}
+
+func newEnergy(cfg *Config, rng *rand.PCG) energy {
+	e := energy{packages: make([]float64, cfg.Shape.Packages), rng: *rand.NewPCG(rng.Uint64(), rng.Uint64())}
+	if cfg.Nested || cfg.Meter.Absent {
+		return e
+	}
+	start := func() float64 { return uniform(rng) * float64(cfg.Meter.Range) }
+	for pkg := range e.packages {
+		id := "intel-rapl:" + strconv.Itoa(pkg)
+		e.zones = append(e.zones, zone{id: id, name: "package-" + strconv.Itoa(pkg), microjoules: start()})
+		if cfg.Meter.DRAM {
+			e.zones = append(e.zones, zone{id: id + ":0", name: "dram", microjoules: start()})
+		}
+	}
+	if cfg.Meter.Platform {
+		e.zones = append(e.zones, zone{id: "intel-rapl:" + strconv.Itoa(len(e.packages)), name: "psys", microjoules: start()})
+	}
+	return e
+}
+
+func (e *energy) begin() { e.joules, e.dramJoules, e.platformJoules, e.seconds = 0, 0, 0, 0 }
+
+// add books the power of a step.
+func (e *energy) add(watts []float64, dram, platform, dt float64) {
+	pkg := 0
+	for i, w := range watts {
+		e.packages[i] += w * dt
+		e.joules += w * dt
+	}
+	e.dramJoules += dram * dt
+	e.platformJoules += platform * dt
+	e.seconds += dt
+	for i := range e.zones {
+		z := &e.zones[i]
+		switch z.name {
+		case "dram":
+			z.watts = dram / float64(len(watts))
+		case "psys":
+			z.watts = platform
+		default:
+			z.watts = watts[pkg]
+			pkg++
+		}
+	}
+}
+
+// meter lets the counters count a step.
+func (h *Host) meter(dt float64) {
+	e := &h.energy
+	speed := 1.0
+	switch h.fault {
+	case MeterFrozen:
+		speed = 0
+	case MeterBackwards:
+		speed = -1
+	case MeterJumps:
+		speed = 1000
+	}
+	wrap := float64(h.cfg.Meter.Range)
+	const micro = 1e6
+	for i := range e.zones {
+		z := &e.zones[i]
+		z.rate = micro * z.watts * speed
+		if h.on(MeterNoise) {
+			z.rate *= 1 + noise/math.Sqrt(dt)*normal(&e.rng)
+		}
+		if z.microjoules = math.Mod(z.microjoules+z.rate*dt, wrap); z.microjoules < 0 {
+			z.microjoules += wrap
+		}
+		z.lag = publishing * uniform(&e.rng)
+	}
+}
+
+// EnergyZones implements host.Host.
+func (h *Host) EnergyZones() ([]host.EnergyZone, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.energy.zones) == 0 {
+		return nil, fmt.Errorf("no energy counters: simulated host %s has none: %w", h.cfg.Name, host.ErrUnsupported)
+	}
+	list := make([]host.EnergyZone, len(h.energy.zones))
+	for i := range list {
+		z := &h.energy.zones[i]
+		list[i] = host.EnergyZone{ID: z.id, Name: z.name}
+		if h.fault == MeterUnreadable {
+			list[i].Err = fmt.Errorf("simulated energy counter %s: %w", z.id, fs.ErrPermission)
+			continue
+		}
+		list[i].Range = h.cfg.Meter.Range
+		list[i].Microjoules = z.shown(h.on(MeterSteps), float64(h.cfg.Meter.Range))
+	}
+	return list, nil
+}
+
+// shown is what can be read of a counter: whole steps, as of the last time that
+// it was published.
+func (z *zone) shown(steps bool, wrap float64) uint64 {
+	if !steps {
+		return uint64(z.microjoules)
+	}
+	at := math.Mod(z.microjoules-z.rate*z.lag+wrap, wrap)
+	return uint64(math.Floor(at/step) * step)
+}

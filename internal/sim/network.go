@@ -1,0 +1,200 @@
+package sim
+
+import "math"
+
+// work is what a VM does in the current step.
+type work struct {
+	// rx and tx are wanted packets per second, of size bytes.
+	rx, tx, size float64
+	// most is the part of them that the VM's busiest thread could handle with a
+	// CPU to itself, and served the part that was handled.
+	most, served float64
+	// compute is wanted by each vCPU, as CPU time per time.
+	compute, heat float64
+	// window that packets are really held for.
+	window float64
+}
+
+const (
+	// An idle guest's and QEMU's timers, per second, and what each takes.
+	guestTimers, qemuTimers, timerCost = 60, 4, 12e-6
+	// userland is how much dearer the packets are in QEMU's main thread.
+	userland = 2.2
+	// bunch is the number of packets at which a bunch is handed over early, so
+	// that it fits the guest's ring.
+	bunch = 128
+	// others' share of the cost of waking on another core, for threads that
+	// touch little memory.
+	lightMigration = 1.0 / 3
+)
+
+// want evaluates a VM's programmes for a step.
+func (v *vm) want(t, dt float64) {
+	w := &v.work
+	w.size = float64(v.Traffic.PacketBytes)
+	if w.size <= 0 {
+		w.size = 1500
+	}
+	const bitsPerByte = 8
+	rate := v.traffic.level(&v.Traffic.Programme, t, dt, &v.rng) / (bitsPerByte * w.size)
+	w.rx, w.tx = float64(v.Traffic.ToVM)*rate, float64(v.Traffic.FromVM)*rate
+	cores := float64(v.Compute.Cores) * v.compute.level(&v.Compute.Programme, t, dt, &v.rng)
+	w.compute = min(1, max(0, cores/float64(v.VCPUs)))
+	w.heat = v.Compute.Heat
+	if w.heat == 0 {
+		w.heat = 1
+	}
+	w.window = v.Window.Seconds()
+	if packets := w.rx + w.tx; packets*w.window > bunch {
+		w.window = bunch / packets
+	}
+}
+
+// perPacket is the CPU time per second that the VM's packets take on the host
+// thread and on its vCPUs together, without wake-ups.
+func (w *work) perPacket(n *NetCosts) (hostTime, guestTime float64) {
+	bytes := (w.rx + w.tx) * w.size * n.PerByte
+	return w.rx*n.HostRx + w.tx*n.HostTx + bytes, w.rx*n.GuestRx + w.tx*n.GuestTx + bytes
+}
+
+// demands computes what each thread of a VM wants.
+func (v *vm) demands(n *NetCosts, c *classes) {
+	w := &v.work
+	hostTime, guestTime := w.perPacket(n)
+	if v.Userland {
+		hostTime *= userland
+	}
+	first, second := 1.0, 0.0
+	if v.VCPUs > 1 {
+		first, second = 1-n.Second/2, n.Second/2
+	}
+	// Beyond what one CPU can do, more packets are not handled but dropped. What
+	// the VM computes itself shares the vCPU's time with its packets, half and
+	// half when both want more.
+	room := max(0.5, 1-w.compute)
+	w.most = 1
+	if busiest := max(hostTime, guestTime*first/room); busiest > 1 {
+		w.most = 1 / busiest
+	}
+	packets := (w.rx + w.tx) * w.most
+	at := 0
+	for i := range v.threads {
+		t := &v.threads[i]
+		t.demand, t.net, t.wakes = 0, 0, 0
+		wander := c.of(t.class).wander
+		switch {
+		case t.role == vhost || (t.role == emulator && v.Userland):
+			t.net = hostTime * w.most
+			t.sleepAndWake(n, packets, w.window, wander*lightMigration)
+		case t.role == vcpu:
+			// The first vCPU takes the interrupts, a second one runs the
+			// application, and wakes for part of the packets.
+			share, mine := 0.0, 0.0
+			switch at {
+			case 0:
+				share, mine = first, packets
+			case 1:
+				share, mine = second, packets*n.Second
+			}
+			at++
+			t.net = guestTime * w.most * share
+			t.demand = w.compute
+			t.sleepAndWake(n, mine, w.window, wander)
+			idle := max(0, 1-t.demand)
+			t.demand += idle * guestTimers * timerCost
+			t.wakes += idle * guestTimers
+		}
+		if t.role == emulator {
+			t.demand += qemuTimers * timerCost
+			t.wakes += qemuTimers
+		}
+		t.demand = min(1, t.demand)
+	}
+}
+
+// sleepAndWake adds the network's part to a thread's demand. The thread is a
+// queue with one server that goes to sleep when it is empty and wakes latency
+// plus window after the first arrival: an M/G/1 queue with set-up time, whose
+// busy periods begin packets*(1-busy)/(1+packets*setup) times a second. The
+// mean sleep is 1/packets + setup, and the longer it was the more the wake-up
+// costs.
+func (t *thread) sleepAndWake(n *NetCosts, packets, window, wander float64) {
+	t.demand += t.net
+	if packets <= 0 {
+		return
+	}
+	idle := max(0, 1-t.demand)
+	sleep := 1/packets + n.Latency + window
+	t.wakes = idle / sleep
+	cost := n.WakeUp + n.Cold*(1-math.Exp(-sleep/n.ColdAfter)) + n.Migrate*wander
+	cost = min(cost, sleep)
+	t.net += t.wakes * cost
+	t.demand += t.wakes * cost
+}
+
+// serve settles how much of a VM's traffic was handled, and counts.
+func (v *vm) serve(c *classes, dt float64) {
+	w := &v.work
+	part := 1.0
+	for i := range v.threads {
+		if t := &v.threads[i]; t.net > 0 && t.granted < t.full {
+			part = min(part, t.granted/t.full)
+		}
+	}
+	w.served = w.most * part
+	v.toVM.packets += w.rx * w.served * dt
+	v.toVM.bytes += w.rx * w.served * w.size * dt
+	v.toVM.drops += w.rx * (1 - w.served) * dt
+	v.fromVM.packets += w.tx * w.served * dt
+	v.fromVM.bytes += w.tx * w.served * w.size * dt
+	for i := range v.threads {
+		v.threads[i].count(c, part, w, dt)
+	}
+}
+
+// count books a thread's step. A thread that another one of its VM holds up
+// does not use all that it was given.
+func (t *thread) count(c *classes, part float64, w *work, dt float64) {
+	t.last.run, t.last.heat, t.last.wakes = 0, 0, 0
+	if t.demand <= 0 {
+		return
+	}
+	k := c.of(t.class)
+	run := min(t.granted, t.full-t.net*(1-part))
+	wait := 0.0
+	if short := t.full - t.granted; short > 1e-6 && run > 0.999*t.granted {
+		wait = 1 - run // never without work
+	} else if busy := k.crowd(run); busy > 0 {
+		wait = min(run*busy/(1-busy), 1-run)
+	}
+	wakes := t.wakes * part
+	t.run += run * dt
+	t.wait += wait * dt
+	// Whoever waits is preempted as well: a switch per 3 ms of waiting, the
+	// kernel's usual slice.
+	const slice = 3e-3
+	t.switches += (wakes + wait/slice) * dt
+	k.use += run
+	k.wakes += wakes
+	if w.window > 0 {
+		k.grid += wakes
+	}
+	computed := max(0, run-t.net*part)
+	if t.role != vcpu {
+		computed = 0
+	}
+	heat := run + computed*(w.heat-1)
+	k.heat += heat
+	t.last.run, t.last.heat, t.last.wakes = run, heat, wakes
+}
+
+// crowd is the chance that a thread which wakes finds all CPUs of its class
+// busy with others, at most 0.95.
+func (k *class) crowd(own float64) float64 {
+	if len(k.list) > 1 {
+		return k.allBusy // to which one thread adds little
+	}
+	return min(maxCrowd, max(0, k.crowding-own))
+}
+
+const maxCrowd = 0.95

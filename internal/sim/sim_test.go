@@ -1,0 +1,313 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// server is a host of two packages with siblings.
+func server(t testing.TB, change func(*Config)) *Host {
+	t.Helper()
+	cfg := Config{
+		Name: "server", Seed: 7, Start: time.Unix(1e9, 0).UTC(), CPUModel: "server",
+		Shape: Shape{Packages: 2, NUMAPerPackage: 2, CoresPerPackage: 8, CoresPerLLC: 4, ThreadsPerCore: 2},
+		Meter: Meter{DRAM: true, Platform: true},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	h, err := NewHost(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// populate adds n VMs of all kinds.
+func populate(t testing.TB, h *Host, n int) {
+	t.Helper()
+	for i := range n {
+		vm := VM{
+			Namespace: "shop", Name: fmt.Sprintf("vm-%d", i), VCPUs: 1 + i%4, IOThreads: i % 2,
+			Traffic: Traffic{ToVM: 20 * mbit, FromVM: 10 * mbit, PacketBytes: 800},
+		}
+		switch i % 5 {
+		case 1:
+			vm.Traffic.Programme = Programme{Pattern: Diurnal, Period: time.Hour}
+		case 2:
+			vm.Traffic.Programme = Programme{Pattern: Bursty}
+		case 3:
+			vm.Compute = Compute{Cores: 0.3, Heat: 1.4, Programme: Programme{Pattern: Bursty, Period: 30 * time.Second}}
+		case 4:
+			vm.Traffic = Flood(0.5 * mbit)
+		}
+		if _, err := h.AddVM(vm); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// everything that can be read of a host.
+type everything struct {
+	CPUs      []host.CPUTimes
+	Zones     []host.EnergyZone
+	Processes []host.Process
+	Samples   []host.ProcessSample
+	Truth     Truth
+}
+
+func read(t testing.TB, h *Host) everything {
+	t.Helper()
+	var e everything
+	var errs [3]error
+	e.CPUs, errs[0] = h.CPUTimes()
+	e.Zones, errs[1] = h.EnergyZones()
+	e.Processes, errs[2] = h.Processes()
+	e.Truth = h.Truth()
+	for _, p := range e.Processes {
+		sample, err := h.Sample(p.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Samples = append(e.Samples, sample)
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// cpuSets lets go-cmp compare sets.
+func cpuSets() cmp.Option {
+	return cmp.Comparer(func(a, b units.CPUSet) bool { return a.Equal(b) })
+}
+
+func TestSameSeedSameCounters(t *testing.T) {
+	fleet := func(seed uint64, workers int, reading bool) []everything {
+		var hosts []*Host
+		for i := range 8 {
+			h := server(t, func(c *Config) { c.Name, c.Seed = fmt.Sprintf("node-%d", i), seed })
+			populate(t, h, 20)
+			hosts = append(hosts, h)
+		}
+		for range 60 {
+			var group errgroup.Group
+			group.SetLimit(workers)
+			for _, h := range hosts {
+				group.Go(func() error {
+					h.Advance(time.Second)
+					return nil
+				})
+			}
+			if err := group.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if reading {
+				for _, h := range hosts {
+					read(t, h)
+				}
+			}
+		}
+		var all []everything
+		for _, h := range hosts {
+			all = append(all, read(t, h))
+		}
+		return all
+	}
+	want := fleet(1, 1, false)
+	if diff := cmp.Diff(want, fleet(1, 4, true), cpuSets()); diff != "" {
+		t.Errorf("other counters when stepped by 4 goroutines and read in between:\n%s", diff)
+	}
+	if other := fleet(2, 1, false); cmp.Equal(want, other, cpuSets()) {
+		t.Error("the same counters from another seed")
+	}
+	if cmp.Equal(want[0], want[1], cpuSets()) {
+		t.Error("two hosts of a fleet have the same counters")
+	}
+}
+
+func TestItSaysThatItIsSimulated(t *testing.T) {
+	h := server(t, nil)
+	facts, err := h.Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology, err := h.Topology()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{facts.Kernel, topology.CPUModel} {
+		if !strings.Contains(text, "simulated") {
+			t.Errorf("%q does not say that it is simulated", text)
+		}
+	}
+	for _, c := range facts.Capabilities {
+		if !strings.Contains(c.Message, "simulated") {
+			t.Errorf("capability %s does not say that it is simulated: %q", c.Name, c.Message)
+		}
+	}
+}
+
+func TestTopology(t *testing.T) {
+	topology, err := server(t, func(c *Config) { c.Isolated = units.NewCPUSet(3) }).Topology()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := topology.Cores[15]
+	if len(topology.Cores) != 16 || topology.Online().String() != "0-31" || last.CPUs.String() != "15,31" ||
+		last.Package != 1 || last.NUMANode != 3 || last.LLC != 3 || topology.Isolated.String() != "3" {
+		t.Errorf("topology %+v", topology)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no name":                   {},
+		"three siblings":            {Name: "a", Shape: Shape{ThreadsPerCore: 3}},
+		"negative cores":            {Name: "a", Shape: Shape{CoresPerPackage: -1}},
+		"too many CPUs":             {Name: "a", Shape: Shape{CoresPerPackage: units.MaxCPUs + 1}},
+		"stolen without being VM":   {Name: "a", Stolen: 0.1},
+		"all stolen":                {Name: "a", Nested: true, Stolen: 1},
+		"no process numbers at all": {Name: "a", PIDMax: 10},
+	} {
+		if _, err := NewHost(cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestMeterFaults(t *testing.T) {
+	used := func(h *Host) float64 {
+		before := read(t, h).Zones[0].Microjoules
+		h.Advance(10 * time.Second)
+		after := read(t, h).Zones[0].Microjoules
+		return float64(int64(after)-int64(before)) / 1e7 // watts over 10 s
+	}
+	for name, test := range map[string]struct {
+		fault     Fault
+		low, high float64 // relative to the truth
+	}{
+		"good":      {NoFault, 0.98, 1.02},
+		"frozen":    {MeterFrozen, 0, 0},
+		"backwards": {MeterBackwards, -1.02, -0.98},
+		"jumps":     {MeterJumps, 980, 1020},
+	} {
+		h := server(t, func(c *Config) { c.Shape.Packages = 1; c.Meter.Range = 1 << 50 })
+		populate(t, h, 10)
+		h.Advance(time.Minute)
+		h.SetFault(test.fault)
+		h.Advance(time.Second)
+		if got := used(h) / float64(h.Truth().Packages); got < test.low || got > test.high {
+			t.Errorf("%s: the counter says %.3f of the truth, want %v to %v", name, got, test.low, test.high)
+		}
+		h.SetFault(NoFault)
+		h.Advance(time.Second)
+		if got := used(h) / float64(h.Truth().Packages); got < 0.98 || got > 1.02 {
+			t.Errorf("%s: after the fault the counter says %.3f of the truth", name, got)
+		}
+	}
+	h := server(t, nil)
+	h.SetFault(MeterUnreadable)
+	for _, zone := range read(t, h).Zones {
+		if !errors.Is(zone.Err, fs.ErrPermission) || zone.Microjoules != 0 {
+			t.Errorf("unreadable zone %+v", zone)
+		}
+	}
+}
+
+func TestZones(t *testing.T) {
+	var got []string
+	for _, zone := range read(t, server(t, nil)).Zones {
+		got = append(got, zone.ID+" "+zone.Name)
+	}
+	want := []string{
+		"intel-rapl:0 package-0", "intel-rapl:0:0 dram", "intel-rapl:1 package-1", "intel-rapl:1:0 dram", "intel-rapl:2 psys",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for name, change := range map[string]func(*Config){
+		"nested":           func(c *Config) { c.Nested = true },
+		"without counters": func(c *Config) { c.Meter.Absent = true },
+	} {
+		if _, err := server(t, change).EnergyZones(); !errors.Is(err, host.ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCounterWrapsAndComesInSteps(t *testing.T) {
+	h := server(t, func(c *Config) { c.Shape.Packages = 1; c.Meter = Meter{Range: 100_000_000} })
+	wraps := 0
+	last := read(t, h).Zones[0].Microjoules
+	for range 200 {
+		h.Advance(time.Second)
+		zone := read(t, h).Zones[0]
+		if zone.Microjoules >= zone.Range {
+			t.Fatalf("counter %d is not below its range %d", zone.Microjoules, zone.Range)
+		}
+		if zone.Microjoules < last {
+			wraps++
+		}
+		last = zone.Microjoules
+		if over := float64(zone.Microjoules) / step; over-float64(int64(over+0.5)) > 0.1 {
+			t.Fatalf("counter %d is not a multiple of %v", zone.Microjoules, step)
+		}
+	}
+	if want := int(float64(h.Joules()) / 100); wraps < want-1 || wraps > want+1 {
+		t.Errorf("%d wraps after %v J with a range of 100 J", wraps, h.Joules())
+	}
+}
+
+// TestEachEffectCanBeSwitchedOff and then changes the power, or what the meter
+// says of it.
+func TestEachEffectCanBeSwitchedOff(t *testing.T) {
+	zones := func(off Effect, vms int) (truth, metered float64) {
+		h := server(t, func(c *Config) { c.Off = off; c.Shape.Packages = 1 })
+		populate(t, h, vms)
+		if vms > 0 {
+			if err := h.SetUnmanaged(Unmanaged{Compute: Compute{Cores: 1, Heat: 1.6}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Advance(10 * time.Minute)
+		before := read(t, h).Zones[0].Microjoules
+		h.Advance(time.Second)
+		return float64(h.Truth().Packages), float64(read(t, h).Zones[0].Microjoules-before) / 1e6
+	}
+	for name, test := range map[string]struct {
+		effect Effect
+		vms    int
+	}{
+		"Frequency": {Frequency, 20}, "IdleStates": {IdleStates, 20}, "PackageSleep": {PackageSleep, 0},
+		"Temperature": {Temperature, 20}, "Instructions": {Instructions, 20},
+	} {
+		truth, _ := zones(0, test.vms)
+		without, _ := zones(test.effect, test.vms)
+		off := relative(truth, without)
+		t.Logf("with %s the power of a host with %d VMs is %+.2f %% of that without", name, test.vms, off)
+		if off > -0.5 && off < 0.5 {
+			t.Errorf("%s makes no more of a difference than %.2f %%", name, off)
+		}
+	}
+	truth, metered := zones(0, 3)
+	for name, effect := range map[string]Effect{"MeterNoise": MeterNoise, "MeterSteps": MeterSteps} {
+		without, shown := zones(effect, 3)
+		if without != truth || shown == metered {
+			t.Errorf("%s: truth %v instead of %v, meter %v instead of %v", name, without, truth, shown, metered)
+		}
+	}
+	if plain, shown := zones(MeterNoise|MeterSteps, 3); shown < plain-2e-6 || shown > plain+2e-6 {
+		t.Errorf("a perfect meter says %v W of %v W", shown, plain)
+	}
+}

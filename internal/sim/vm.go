@@ -1,0 +1,274 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// VM describes a VM of KubeVirt: its QEMU process, in its launcher pod.
+type VM struct {
+	Namespace, Name string
+	// PodUID of the launcher: a UUID in lower case, or the agent will not know
+	// the process. Empty: made up.
+	PodUID string
+	// VCPUs and IOThreads count threads. 0 VCPUs: 1.
+	VCPUs, IOThreads int
+	// Userland is true when QEMU's main thread moves the packets, because there
+	// is no vhost.
+	Userland bool
+	// Cpuset of the container. Empty: all CPUs.
+	Cpuset  units.CPUSet
+	Traffic Traffic
+	Compute Compute
+	// Window for which packets are held to be handed over in bunches, both
+	// ways. 0: they are not.
+	Window time.Duration
+}
+
+// vm is a running VM.
+type vm struct {
+	VM
+	id      host.TaskID
+	args    []string
+	cgroups string
+	cpuset  units.CPUSet
+	threads []thread
+
+	rng              rand.PCG
+	traffic, compute player
+	toVM, fromVM     flow
+	work             work
+}
+
+type role int8
+
+const (
+	emulator role = iota
+	vcpu
+	iothread
+	vhost
+)
+
+// thread is one thread of a VM.
+type thread struct {
+	id    host.TaskID
+	name  string
+	role  role
+	class int32
+	// asked is the affinity that was set. Empty: none ever.
+	asked units.CPUSet
+
+	run, wait, switches float64 // totals; seconds and counts
+
+	// Of the current step: wanted CPU time per time on a CPU of its speed, which
+	// may be more than there is; the same, at most all of a CPU; how much of full
+	// is for the network; how much it gets; and wake-ups per second.
+	full, demand, net, granted, wakes float64
+	// last is what came of it.
+	last struct{ run, heat, wakes float64 }
+}
+
+// flow is one direction of a VM's tap.
+type flow struct{ bytes, packets, drops float64 }
+
+func (f *flow) counters() host.TrafficCounters {
+	return host.TrafficCounters{Bytes: uint64(f.bytes), Packets: uint64(f.packets), Drops: uint64(f.drops)}
+}
+
+// firstTID is the last number that the system itself took.
+const firstTID = 300
+
+// AddVM starts a VM, also one that arrives by migration, and returns its
+// process.
+func (h *Host) AddVM(spec VM) (host.TaskID, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	spec.VCPUs, spec.IOThreads, spec.Window = max(1, spec.VCPUs), max(0, spec.IOThreads), max(0, spec.Window)
+	v := &vm{VM: spec, rng: *rand.NewPCG(h.cfg.Seed, hash(h.cfg.Name+"/"+spec.Namespace+"/"+spec.Name+"/"+spec.PodUID))}
+	if v.PodUID == "" {
+		v.PodUID = uuid(&v.rng)
+	}
+	v.traffic.phase, v.compute.phase = uniform(&v.rng), uniform(&v.rng)
+	v.cpuset = spec.Cpuset.Intersection(h.online)
+	if spec.Cpuset.IsEmpty() {
+		v.cpuset = h.online
+	}
+	threads := 2 + spec.VCPUs + spec.IOThreads
+	if err := errors.Join(spec.Traffic.check(), spec.Compute.check()); err != nil {
+		return host.TaskID{}, fmt.Errorf("simulated VM %s/%s: %w", spec.Namespace, spec.Name, err)
+	}
+	switch {
+	case h.byPod[v.PodUID] != nil:
+		return host.TaskID{}, fmt.Errorf("simulated host %s: pod %s runs a VM already", h.cfg.Name, v.PodUID)
+	case v.cpuset.IsEmpty():
+		return host.TaskID{}, fmt.Errorf("simulated host %s: no CPU of cpuset %s is online", h.cfg.Name, spec.Cpuset)
+	case len(h.tids)+threads >= h.cfg.PIDMax-firstTID:
+		return host.TaskID{}, fmt.Errorf("simulated host %s: no process numbers left below PIDMax %d", h.cfg.Name, h.cfg.PIDMax)
+	}
+	h.startThreads(v)
+	v.args = []string{
+		"/usr/libexec/qemu-kvm", "-name", "guest=" + v.Namespace + "_" + v.Name + ",debug-threads=on",
+		"-S", "-smp", strconv.Itoa(v.VCPUs), "-msg", "timestamp=on",
+	}
+	v.cgroups = "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" +
+		strings.ReplaceAll(v.PodUID, "-", "_") + ".slice/cri-containerd-" + strings.Repeat("5e", 32) + ".scope\n"
+	h.byPod[v.PodUID], h.byPID[v.id.PID] = v, v
+	at, _ := slices.BinarySearchFunc(h.vms, v.id.PID, func(v *vm, pid int) int { return cmp.Compare(v.id.PID, pid) })
+	h.vms = slices.Insert(h.vms, at, v)
+	return v.id, nil
+}
+
+func (h *Host) startThreads(v *vm) {
+	pid := h.newTID()
+	start := h.ticks()
+	v.id = host.TaskID{PID: pid, TID: pid, Start: start}
+	class := h.intern(v.cpuset)
+	add := func(r role, name string) {
+		tid := pid
+		if r != emulator {
+			tid = h.newTID()
+		}
+		v.threads = append(v.threads, thread{id: host.TaskID{PID: pid, TID: tid, Start: start}, name: name, role: r, class: class})
+	}
+	v.threads = make([]thread, 0, 2+v.VCPUs+v.IOThreads)
+	add(emulator, "qemu-kvm")
+	for i := range v.IOThreads {
+		add(iothread, "IO iothread"+strconv.Itoa(i+1))
+	}
+	for i := range v.VCPUs {
+		add(vcpu, "CPU "+strconv.Itoa(i)+"/KVM")
+	}
+	if !v.Userland {
+		add(vhost, "vhost-"+strconv.Itoa(pid))
+	}
+}
+
+// newTID gives numbers in a row and starts over, as Linux does.
+func (h *Host) newTID() int {
+	for {
+		h.lastTID++
+		if h.lastTID >= h.cfg.PIDMax {
+			h.lastTID = firstTID + 1
+		}
+		if !h.tids[h.lastTID] {
+			h.tids[h.lastTID] = true
+			return h.lastTID
+		}
+	}
+}
+
+// RemoveVM ends a VM's process, also of one that leaves by migration.
+func (h *Host) RemoveVM(podUID string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, err := h.pod(podUID)
+	if err != nil {
+		return err
+	}
+	for i := range v.threads {
+		delete(h.tids, v.threads[i].id.TID)
+	}
+	delete(h.byPod, podUID)
+	delete(h.byPID, v.id.PID)
+	h.vms = slices.DeleteFunc(h.vms, func(other *vm) bool { return other == v })
+	return nil
+}
+
+// SetTraffic changes what a VM's peers and software want to send.
+func (h *Host) SetTraffic(podUID string, traffic Traffic) error {
+	if err := traffic.check(); err != nil {
+		return fmt.Errorf("traffic of simulated pod %s: %w", podUID, err)
+	}
+	return h.change(podUID, func(v *vm) { v.Traffic = traffic })
+}
+
+// SetCompute changes the work that a VM does beside its traffic.
+func (h *Host) SetCompute(podUID string, compute Compute) error {
+	if err := compute.check(); err != nil {
+		return fmt.Errorf("computing of simulated pod %s: %w", podUID, err)
+	}
+	return h.change(podUID, func(v *vm) { v.Compute = compute })
+}
+
+// SetBuffering holds a VM's packets until the next boundary of a grid that all
+// VMs share. Window 0 ends that.
+func (h *Host) SetBuffering(podUID string, window time.Duration) error {
+	return h.change(podUID, func(v *vm) { v.Window = max(0, window) })
+}
+
+// SetUnmanaged replaces the work that runs outside of VMs.
+func (h *Host) SetUnmanaged(loads ...Unmanaged) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	others := make([]other, 0, len(loads))
+	for i, load := range loads {
+		set := load.CPUs.Intersection(h.online)
+		if load.CPUs.IsEmpty() {
+			set = h.online.Difference(h.topology.Isolated)
+		}
+		if err := load.check(); err != nil {
+			return fmt.Errorf("unmanaged work %d of simulated host %s: %w", i, h.cfg.Name, err)
+		}
+		if set.IsEmpty() {
+			return fmt.Errorf("unmanaged work %d of simulated host %s: no CPU of %s is online", i, h.cfg.Name, load.CPUs)
+		}
+		o := other{Unmanaged: load, class: h.intern(set), rng: *rand.NewPCG(h.cfg.Seed, hash(h.cfg.Name+" other "+strconv.Itoa(i)))}
+		o.player.phase = uniform(&o.rng)
+		others = append(others, o)
+	}
+	h.others = others
+	return nil
+}
+
+// other is work outside of VMs.
+type other struct {
+	Unmanaged
+	class  int32
+	player player
+	rng    rand.PCG
+	demand float64
+}
+
+func (h *Host) change(podUID string, do func(*vm)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, err := h.pod(podUID)
+	if err != nil {
+		return err
+	}
+	do(v)
+	return nil
+}
+
+// pod finds a VM by its pod. The caller holds the lock.
+func (h *Host) pod(uid string) (*vm, error) {
+	v, found := h.byPod[uid]
+	if !found {
+		return nil, fmt.Errorf("simulated host %s has no pod %s: %w", h.cfg.Name, uid, host.ErrGone)
+	}
+	return v, nil
+}
+
+// DialUnix implements host.Host: simulated launchers have no sockets.
+func (h *Host) DialUnix(_ context.Context, process host.TaskID, path string) (net.Conn, error) {
+	return nil, fmt.Errorf("connect to %s of simulated process %d: %w", path, process.PID, host.ErrUnsupported)
+}
+
+// uuid makes a version 4 UUID.
+func uuid(rng *rand.PCG) string {
+	a, b := rng.Uint64(), rng.Uint64()
+	a = a&^0xf000 | 0x4000
+	b = b&^(0xc<<60) | 0x8<<60
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffffffffffff)
+}

@@ -1,0 +1,119 @@
+// Package prometheus runs a real Prometheus server for tests, and exporters for
+// it to scrape: a stand-in for Kepler whose meters do what a test says, and
+// pages that were recorded.
+package prometheus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// cachePrefix starts the names of the cache's folders; the version follows.
+const cachePrefix = "prometheus-"
+
+// Program returns the path of a Prometheus server, from a cache folder such as
+// binaries.Source has. It is unpacked from Debian's package into the cache when
+// it is not there yet: to install the package would start a server.
+func Program(ctx context.Context, cache string, progress io.Writer) (string, error) {
+	if path := cached(cache); path != "" {
+		return path, nil
+	}
+	if progress == nil {
+		progress = io.Discard
+	}
+	if err := unpack(ctx, cache, progress); err != nil {
+		return "", fmt.Errorf("get the Prometheus server (on what is no Debian, put it at %s): %w",
+			filepath.Join(cache, cachePrefix+"VERSION", "prometheus"), err)
+	}
+	if path := cached(cache); path != "" {
+		return path, nil
+	}
+	return "", errors.New("the package prometheus has no usr/bin/prometheus any more")
+}
+
+// cached returns the newest program in the cache, or "".
+func cached(cache string) string {
+	paths, _ := filepath.Glob(filepath.Join(cache, cachePrefix+"*", "prometheus"))
+	slices.Sort(paths)
+	if len(paths) == 0 {
+		return ""
+	}
+	return paths[len(paths)-1]
+}
+
+// unpack works in a folder of its own and renames what it made into place:
+// processes that do so at the same time do not meet.
+func unpack(ctx context.Context, cache string, progress io.Writer) error {
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(cache, "unpack-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	fmt.Fprintln(progress, "prometheus: getting Debian's package")
+	archive, err := download(ctx, dir)
+	if err != nil {
+		return err
+	}
+	version, err := run(ctx, dir, "dpkg-deb", "--field", archive, "Version")
+	if err != nil {
+		return err
+	}
+	if _, err := run(ctx, dir, "dpkg-deb", "--extract", archive, "content"); err != nil {
+		return err
+	}
+	ready := filepath.Join(dir, "ready")
+	if err := os.Mkdir(ready, 0o755); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(dir, "content", "usr", "bin", "prometheus"), filepath.Join(ready, "prometheus")); err != nil {
+		return err
+	}
+	// A version's epoch ends with a colon, which paths of programs do not like.
+	name := cachePrefix + strings.ReplaceAll(version, ":", "_")
+	if err := os.Rename(ready, filepath.Join(cache, name)); err != nil && cached(cache) == "" {
+		return err
+	}
+	return nil
+}
+
+// download gets the package's file. A new machine has no lists of packages, or
+// old ones, which only root can renew.
+func download(ctx context.Context, dir string) (string, error) {
+	_, err := run(ctx, dir, "apt-get", "--quiet", "download", "prometheus")
+	if err != nil && os.Geteuid() == 0 {
+		if _, err := run(ctx, dir, "apt-get", "--quiet", "update"); err != nil {
+			return "", err
+		}
+		_, err = run(ctx, dir, "apt-get", "--quiet", "download", "prometheus")
+	}
+	if err != nil {
+		return "", err
+	}
+	archives, err := filepath.Glob(filepath.Join(dir, "prometheus_*.deb"))
+	if err != nil || len(archives) != 1 {
+		return "", fmt.Errorf("apt-get download left %v, want one file prometheus_VERSION.deb (%w)", archives, err)
+	}
+	return archives[0], nil
+}
+
+func run(ctx context.Context, dir, name string, args ...string) (string, error) {
+	var output, complaints bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = &output, &complaints
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, complaints.String())
+	}
+	return strings.TrimSpace(output.String()), nil
+}

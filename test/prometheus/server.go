@@ -1,0 +1,235 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	promapi "github.com/prometheus/client_golang/api/prometheus/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/joulevirt/joulevirt/test/internal/proc"
+)
+
+const (
+	defaultInterval = time.Second
+	// endTimeout is how long a server may take to end by itself.
+	endTimeout = 10 * time.Second
+	// program is what the process and its log are called.
+	program = "prometheus"
+)
+
+// Options of a Server.
+type Options struct {
+	// Program is the path of the server, see Program.
+	Program string
+	// Dir is an empty folder for data, settings and log.
+	Dir string
+	// ScrapeInterval of all targets. 0: 1 s, which is the server's least.
+	ScrapeInterval time.Duration
+	// TLS, when set, is how the server serves.
+	TLS *TLS
+}
+
+// TLS names the files, PEM, that a Server serves with.
+type TLS struct {
+	CertFile, KeyFile string
+	// ClientCAFile, when set, is the authority whose certificates clients must
+	// show.
+	ClientCAFile string
+}
+
+// Server is a running Prometheus server. Its methods are not for concurrent
+// use, but for Scrape and Drop.
+type Server struct {
+	// URL of the server. It stays over restarts.
+	URL string
+
+	options Options
+	address string
+	// group has one process.
+	group   *proc.Group
+	process *proc.Process
+
+	mu      sync.Mutex
+	targets []Target
+}
+
+// Start starts a server that scrapes nothing, and waits until it is ready. It
+// never outlives this process. Call Stop to end it.
+func Start(ctx context.Context, options Options) (*Server, error) {
+	if options.ScrapeInterval == 0 {
+		options.ScrapeInterval = defaultInterval
+	}
+	s := &Server{options: options, address: "127.0.0.1:0"}
+	if err := s.configure(); err != nil {
+		return nil, fmt.Errorf("write the Prometheus server's settings: %w", err)
+	}
+	if err := s.launch(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Restart ends the server and starts it at the same address, with the data it
+// has, or none.
+func (s *Server) Restart(ctx context.Context, keepData bool) error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	if !keepData {
+		if err := os.RemoveAll(s.path("data")); err != nil {
+			return fmt.Errorf("remove the server's data: %w", err)
+		}
+	}
+	return s.launch(ctx)
+}
+
+// PID is the id of the server's process.
+func (s *Server) PID() int { return s.process.PID }
+
+// Stop ends the server as an administrator would, and kills it when it does not
+// end.
+func (s *Server) Stop() error {
+	defer s.group.Stop()
+	if err := s.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-s.process.Done():
+		return nil
+	case <-time.After(endTimeout):
+		return fmt.Errorf("the Prometheus server did not end within %s and was killed", endTimeout)
+	}
+}
+
+// Pause lets the server hang: it takes connections, and answers nothing.
+func (s *Server) Pause() error { return s.process.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() error { return s.process.Signal(syscall.SIGCONT) }
+
+// API returns a client that asks the server as a test does: without TLS.
+func (s *Server) API() (promapi.API, error) {
+	client, err := api.NewClient(api.Config{Address: s.URL})
+	if err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", s.URL, err)
+	}
+	return promapi.NewAPI(client), nil
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.options.Dir, name) }
+
+// configure writes the settings. Targets come from files, which the server
+// watches: so they change while it runs.
+func (s *Server) configure() error {
+	type object = map[string]any
+	jobs := []object{}
+	for _, honor := range []bool{false, true} {
+		jobs = append(jobs, object{
+			"job_name":     targetsFile(honor),
+			"honor_labels": honor,
+			// Looked at each second too: a change between the server's first look
+			// and the begin of its watch is lost.
+			"file_sd_configs": []object{{"files": []string{s.path(targetsFile(honor))}, "refresh_interval": "1s"}},
+		})
+	}
+	interval := s.options.ScrapeInterval.String()
+	settings := object{
+		"global":         object{"scrape_interval": interval, "scrape_timeout": interval},
+		"scrape_configs": jobs,
+	}
+	web := object{}
+	if t := s.options.TLS; t != nil {
+		server := object{"cert_file": t.CertFile, "key_file": t.KeyFile}
+		if t.ClientCAFile != "" {
+			server["client_ca_file"] = t.ClientCAFile
+			server["client_auth_type"] = "RequireAndVerifyClientCert"
+		}
+		web["tls_server_config"] = server
+	}
+	for name, content := range map[string]object{"prometheus.yml": settings, "web.yml": web} {
+		text, err := yaml.Marshal(content)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(s.path(name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return s.writeTargets()
+}
+
+// launch starts the program and waits until it answers.
+func (s *Server) launch(ctx context.Context) error {
+	// Of an earlier start; ready reads what this one says.
+	if err := os.RemoveAll(s.path(program + ".log")); err != nil {
+		return fmt.Errorf("remove the Prometheus server's log: %w", err)
+	}
+	group := proc.NewGroup(s.options.Dir)
+	started, err := group.Start(program, s.options.Program,
+		"--config.file="+s.path("prometheus.yml"),
+		"--web.config.file="+s.path("web.yml"),
+		"--web.listen-address="+s.address,
+		"--storage.tsdb.path="+s.path("data"),
+	)
+	if err == nil {
+		err = started.WaitReady(ctx, func(ctx context.Context) error { return s.ready(ctx, started.Log()) })
+	}
+	if err != nil {
+		group.Stop()
+		return err
+	}
+	s.group, s.process = group, started
+	return nil
+}
+
+// ready asks for the port, which the system chooses, and then for an answer.
+func (s *Server) ready(ctx context.Context, log string) error {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return err
+	}
+	found := regexp.MustCompile(`msg="Listening on" address=(\S+)`).FindSubmatch(text)
+	if found == nil {
+		return errors.New("it does not listen yet")
+	}
+	s.address = string(found[1])
+	if s.options.TLS == nil {
+		s.URL = "http://" + s.address
+		return answers(ctx, s.URL+"/-/ready")
+	}
+	s.URL = "https://" + s.address
+	// Only with a certificate could it be asked; it says so too.
+	if !strings.Contains(string(text), "Server is ready to receive web requests") {
+		return errors.New("it does not say that it is ready")
+	}
+	return nil
+}
+
+func answers(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}
