@@ -57,14 +57,37 @@ type BufferingAction struct {
 	OnPacketsPerSecond int32 `json:"onPacketsPerSecond"`
 }
 
-// ShapingAction lets a VM's deferrable traffic take turns.
+// TurnAction lets a VM's deferrable traffic take turns with that of the node's
+// other VMs. Turns lie on a grid of CLOCK_MONOTONIC: the VM's turns start at
+// offset, offset + period, ... since the node's boot.
+type TurnAction struct {
+	// periodMilliseconds is the distance of two turns.
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=3600000
+	PeriodMilliseconds int32 `json:"periodMilliseconds"`
+	// offsetMilliseconds is when the turn starts in each period.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600000
+	OffsetMilliseconds int32 `json:"offsetMilliseconds"`
+	// lengthMilliseconds is how long the VM sends at full rate.
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=3600000
+	LengthMilliseconds int32 `json:"lengthMilliseconds"`
+	// trickleBitsPerSecond passes between the turns, so that no connection times
+	// out. Small packets always pass.
+	// +kubebuilder:validation:Minimum=256000
+	TrickleBitsPerSecond int64 `json:"trickleBitsPerSecond"`
+}
+
+// ShapingAction bounds what a VM sends, on each pod-side uplink.
 type ShapingAction struct {
-	// turnOffset is when the VM's turn starts in each period.
-	TurnOffset metav1.Duration `json:"turnOffset"`
-	// turnLength is how long it sends at full rate.
-	TurnLength metav1.Duration `json:"turnLength"`
-	// period of the turns.
-	Period metav1.Duration `json:"period"`
+	// ceilingBitsPerSecond is the most that the VM sends. Absent: no bound.
+	// +kubebuilder:validation:Minimum=256000
+	// +optional
+	CeilingBitsPerSecond *int64 `json:"ceilingBitsPerSecond,omitempty"`
+	// turn holds traffic between the VM's turns. Absent: never held.
+	// +optional
+	Turn *TurnAction `json:"turn,omitempty"`
 }
 
 // VMPlan is what is to be done for one VM.
@@ -83,7 +106,7 @@ type VMPlan struct {
 	// buffering holds packets of the VM's taps. Absent: never.
 	// +optional
 	Buffering *BufferingAction `json:"buffering,omitempty"`
-	// shaping lets the VM's deferrable traffic take turns. Absent: never held.
+	// shaping bounds what the VM sends. Absent: nothing is bounded or held.
 	// +optional
 	Shaping *ShapingAction `json:"shaping,omitempty"`
 

@@ -22,7 +22,8 @@ func (f reconcilerFunc) Reconcile(ctx context.Context, request reconcile.Request
 }
 
 // ctrlConfig allows the same controller names again: a process may run several
-// clusters one after the other.
+// clusters one after the other. The plain queue is used, as in the manager:
+// controller-runtime's queue of priorities was seen to hang.
 func ctrlConfig() config.Controller {
-	return config.Controller{SkipNameValidation: ptr.To(true)}
+	return config.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(false)}
 }

@@ -31,7 +31,7 @@ func (h *Handler) reconcileVMI(ctx context.Context, request reconcile.Request) (
 		next = h.decideCrashed(&vmi)
 	}
 	if next.write == nil {
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: h.relist(&vmi)}, nil
 	}
 	if left := h.faults.remaining(vmi.UID, next, now); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
@@ -56,6 +56,19 @@ func (h *Handler) reconcileVMI(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	return reconcile.Result{}, h.writeVMI(ctx, &vmi, next, pods, metav1.NewTime(now))
+}
+
+// relistInterval is how often a running VM is looked at without a cause, as a
+// kubelet does.
+const relistInterval = 2 * time.Second
+
+// relist is the time until a VM of a real node is looked at again; 0: only when
+// something tells of it.
+func (h *Handler) relist(vmi *kubevirtv1.VirtualMachineInstance) time.Duration {
+	if vmi.Status.Phase != kubevirtv1.Running || !h.sandboxes.real(vmi.Status.NodeName) {
+		return 0
+	}
+	return relistInterval
 }
 
 // decideCrashed ends a VMI whose VM on a real node went by itself.

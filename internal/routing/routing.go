@@ -1,0 +1,113 @@
+// Package routing makes a group's traffic follow planned shares, by the means of
+// the group's kind: the endpoints of a Service, or the weights of a Gateway API
+// route. A writer reads what is in force from the cluster each time, changes
+// only what it owns, and leaves traffic as it is when something forbids it.
+package routing
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+)
+
+// FieldOwner is the name under which the manager owns what steers traffic.
+const FieldOwner = "joulevirt-traffic"
+
+// Pod is one launcher pod of a member. During a live migration a member has two.
+type Pod struct {
+	Name string
+	UID  types.UID
+	// Serving is the value of the label joulevirt.io/serving.
+	Serving string
+	// Ready is true when the pod is ready and not being deleted.
+	Ready bool
+}
+
+// Member is one VM of a group.
+type Member struct {
+	// Name of the VirtualMachineInstance.
+	Name string
+	Pods []Pod
+}
+
+// Ready tells whether the member may serve.
+func (m *Member) Ready() bool {
+	for i := range m.Pods {
+		if m.Pods[i].Ready {
+			return true
+		}
+	}
+	return false
+}
+
+// Group is what a writer steers.
+type Group struct {
+	// Profile that declares the group.
+	Profile types.NamespacedName
+	UID     types.UID
+	// Generation of the profile.
+	Generation int64
+	Target     v1alpha1.TrafficGroup
+	// Members in the order of their names, those that are not ready too.
+	Members []Member
+}
+
+// State is what is in force.
+type State struct {
+	// Shares of new traffic by member: 0 to 1. They add up to 1, or to 0 when
+	// nobody serves.
+	Shares map[string]float64
+	// Settled is true when what was written last is in force everywhere.
+	Settled bool
+	// Message says what is waited for. Empty when settled.
+	Message string
+}
+
+// Writer steers groups of one kind. All methods may be called again at any time
+// and then do what is still to do.
+type Writer interface {
+	// Read returns what is in force. A Refusal says that the group cannot be
+	// steered, and why.
+	Read(ctx context.Context, group Group) (State, error)
+	// Write changes what is in force towards shares of members by name: those that
+	// are not named get none. It never leaves less than the group's minActive ready
+	// members serving, when there are so many. More calls may be needed: State says
+	// when it is settled. A Refusal says that traffic was left as it was.
+	Write(ctx context.Context, group Group, shares map[string]float64) (State, error)
+	// Release gives the traffic back: all members serve alike, and what the writer
+	// need not keep for that is removed. It does not fail on what is gone.
+	Release(ctx context.Context, group Group) error
+}
+
+// Refusal says why a group is not steered. Traffic was left as it was.
+type Refusal struct {
+	// Reason is one of the API's words.
+	Reason string
+	// Message names the object, the field, what is wrong and what to do.
+	Message string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
+
+// Refuse returns a Refusal.
+func Refuse(reason, format string, args ...any) error {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// IsReady tells whether a pod may serve.
+func IsReady(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
