@@ -1,0 +1,90 @@
+// Package gatewaycrds installs the Gateway API's CustomResourceDefinitions into
+// a test cluster: those of the version that go.mod requires.
+package gatewaycrds
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	extensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/joulevirt/joulevirt/test/cluster"
+)
+
+const module = "sigs.k8s.io/gateway-api"
+
+// establishTimeout bounds how long an API server may take to serve the kinds.
+const establishTimeout = time.Minute
+
+// Channel says which kinds and fields there are.
+type Channel string
+
+// The Gateway API's release channels.
+const (
+	Standard     Channel = "standard"
+	Experimental Channel = "experimental"
+)
+
+// Install installs a channel's CustomResourceDefinitions and its
+// ValidatingAdmissionPolicy and returns when the API server serves the kinds.
+// Standard must not follow Experimental: the policy forbids it.
+func Install(ctx context.Context, c *cluster.Cluster, channel Channel) error {
+	root, err := moduleDir(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.ApplyManifests(ctx, filepath.Join(root, "config", "crd", string(channel))); err != nil {
+		return fmt.Errorf("install the Gateway API's %s channel: %w", channel, err)
+	}
+	return c.WaitFor(ctx, establishTimeout, "the Gateway API's kinds are served", func(ctx context.Context) error {
+		var crds extensionsv1.CustomResourceDefinitionList
+		if err := c.Client().List(ctx, &crds); err != nil {
+			return err
+		}
+		found := 0
+		for i := range crds.Items {
+			if crds.Items[i].Annotations["gateway.networking.k8s.io/channel"] != string(channel) {
+				continue
+			}
+			if !established(&crds.Items[i]) {
+				return fmt.Errorf("%s is not established", crds.Items[i].Name)
+			}
+			found++
+		}
+		if found == 0 {
+			return fmt.Errorf("no CustomResourceDefinition is of channel %s", channel)
+		}
+		return nil
+	})
+}
+
+func established(crd *extensionsv1.CustomResourceDefinition) bool {
+	for _, condition := range crd.Status.Conditions {
+		if condition.Type == extensionsv1.Established {
+			return condition.Status == extensionsv1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// moduleDir is where the module's sources are; they are downloaded when they
+// are not there.
+func moduleDir(ctx context.Context) (string, error) {
+	var problems bytes.Buffer
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+	cmd.Stderr = &problems
+	answer, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("find the sources of %s: %w: %s%s", module, err, answer, problems.String())
+	}
+	var found struct{ Dir string }
+	if err := json.Unmarshal(answer, &found); err != nil || found.Dir == "" {
+		return "", fmt.Errorf("find the sources of %s: go mod download answers %q", module, answer)
+	}
+	return found.Dir, nil
+}
