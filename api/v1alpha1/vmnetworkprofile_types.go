@@ -68,8 +68,8 @@ const (
 )
 
 // The label that a Service's selector includes and the template of the group's
-// VMs carries. The manager changes its value on launcher pods, and nothing else
-// of them.
+// VMs carries. The manager changes its value on launcher pods, and of them
+// nothing else but LabelFold and AnnotationProfile.
 const (
 	// LabelServing is the label's name.
 	LabelServing = "joulevirt.io/serving"
@@ -77,6 +77,12 @@ const (
 	ServingActive = "active"
 	// ServingStandby is the value of a VM that gets no new connections.
 	ServingStandby = "standby"
+	// LabelFold names the Service that a launcher pod shares with others of its
+	// group, when a route has more VMs than it can have backends.
+	LabelFold = "joulevirt.io/fold"
+	// AnnotationProfile names the profile that put a launcher pod on standby, or
+	// into a fold.
+	AnnotationProfile = "joulevirt.io/profile"
 )
 
 // Headroom says which loss a group's active VMs must be able to carry.
@@ -399,7 +405,11 @@ const (
 	ReasonSelectorMismatch = "SelectorMismatch"
 	// ReasonSessionAffinity: the Service has sessionAffinity.
 	ReasonSessionAffinity = "SessionAffinity"
-	// ReasonLocalTrafficPolicy: the Service's traffic policy is Local.
+	// ReasonServiceUnsupported: the Service is headless, an ExternalName, or
+	// publishes addresses that are not ready.
+	ReasonServiceUnsupported = "ServiceUnsupported"
+	// ReasonLocalTrafficPolicy: the Service keeps traffic near its sender, by a
+	// traffic policy Local or by trafficDistribution.
 	ReasonLocalTrafficPolicy = "LocalTrafficPolicy"
 	// ReasonForeignRules: the route has rules of somebody else.
 	ReasonForeignRules = "ForeignRules"

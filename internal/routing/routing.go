@@ -65,6 +65,11 @@ type State struct {
 	Settled bool
 	// Message says what is waited for. Empty when settled.
 	Message string
+	// Reverted is true when somebody else changed what was written. Read says so as
+	// long as it stands; Write says so once, and writes anew.
+	Reverted bool
+	// RevertedBy is the field manager who did, as far as the API server knows.
+	RevertedBy string
 }
 
 // Writer steers groups of one kind. All methods may be called again at any time
