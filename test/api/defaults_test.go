@@ -33,7 +33,7 @@ serviceLevels: {maxStealPercent: 5}`,
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
-group: {kind: Service, name: web, minActive: 2}
+group: {kind: Service, name: web, minActive: 2, headroom: LargestMember}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,
 	}, {

@@ -1,6 +1,10 @@
 package api
 
-import "strings"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 func nodePlans() table {
 	return table{
@@ -18,7 +22,7 @@ vms:
   affinity: {vcpus: [{vcpu: 0, cpus: 0-1}]}
   slice: {microseconds: 3000}
   buffering: {windowMicroseconds: 250, onPacketsPerSecond: 8000}
-  shaping: {turnOffset: 0s, turnLength: 1s, period: 10s}
+  shaping: {ceilingBitsPerSecond: 1000000000, turn: {periodMilliseconds: 4000, offsetMilliseconds: 0, lengthMilliseconds: 1000, trickleBitsPerSecond: 256000}}
   reasons: [{lever: Affinity, reason: Pinned}]
 trial:
   lever: Affinity
@@ -27,7 +31,7 @@ trial:
   blockLength: 5m
   washOut: 30s
   blocks: [true, false]`,
-		rows: append(planRows(), planVMRows()...),
+		rows: slices.Concat(planRows(), planVMRows(), planShapingRows()),
 	}
 }
 
@@ -155,5 +159,57 @@ func planVMRows() []row {
 		rule:    "maxLength",
 		accepts: []string{vm(`reasons: [{lever: Affinity, reason: A, message: ` + strings.Repeat("a", 256) + `}]`)},
 		refuses: []string{vm(`reasons: [{lever: Affinity, reason: A, message: ` + strings.Repeat("a", 257) + `}]`)},
+	}}
+}
+
+func planShapingRows() []row {
+	shaping := func(fields string) string {
+		return `vms: [{namespace: a, name: b, podUID: u, shaping: {` + fields + `}}]`
+	}
+	turn := func(period, offset, length, trickle int) string {
+		return shaping(fmt.Sprintf(`turn: {periodMilliseconds: %d, offsetMilliseconds: %d, lengthMilliseconds: %d, trickleBitsPerSecond: %d}`,
+			period, offset, length, trickle))
+	}
+	const hour, trickle = 3600000, 256000
+	return []row{{
+		field:   "spec.vms[].shaping.ceilingBitsPerSecond",
+		rule:    "minimum",
+		accepts: []string{shaping(`ceilingBitsPerSecond: 256000`)},
+		refuses: []string{shaping(`ceilingBitsPerSecond: 255999`), shaping(`ceilingBitsPerSecond: 0`)},
+	}, {
+		field:   "spec.vms[].shaping.turn.periodMilliseconds",
+		rule:    "minimum",
+		accepts: []string{turn(100, 0, 50, trickle)},
+		refuses: []string{turn(99, 0, 50, trickle)},
+	}, {
+		field:   "spec.vms[].shaping.turn.periodMilliseconds",
+		rule:    "maximum",
+		accepts: []string{turn(hour, 0, 50, trickle)},
+		refuses: []string{turn(hour+1, 0, 50, trickle)},
+	}, {
+		field:   "spec.vms[].shaping.turn.offsetMilliseconds",
+		rule:    "minimum",
+		accepts: []string{turn(1000, 0, 50, trickle)},
+		refuses: []string{turn(1000, -1, 50, trickle)},
+	}, {
+		field:   "spec.vms[].shaping.turn.offsetMilliseconds",
+		rule:    "maximum",
+		accepts: []string{turn(hour, hour, 50, trickle)},
+		refuses: []string{turn(hour, hour+1, 50, trickle)},
+	}, {
+		field:   "spec.vms[].shaping.turn.lengthMilliseconds",
+		rule:    "minimum",
+		accepts: []string{turn(1000, 0, 10, trickle)},
+		refuses: []string{turn(1000, 0, 9, trickle)},
+	}, {
+		field:   "spec.vms[].shaping.turn.lengthMilliseconds",
+		rule:    "maximum",
+		accepts: []string{turn(hour, 0, hour, trickle)},
+		refuses: []string{turn(hour, 0, hour+1, trickle)},
+	}, {
+		field:   "spec.vms[].shaping.turn.trickleBitsPerSecond",
+		rule:    "minimum",
+		accepts: []string{turn(1000, 0, 50, trickle)},
+		refuses: []string{turn(1000, 0, 50, trickle-1)},
 	}}
 }

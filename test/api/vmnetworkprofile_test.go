@@ -1,6 +1,9 @@
 package api
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 func vmNetworkProfiles() table {
 	return table{
@@ -8,8 +11,8 @@ func vmNetworkProfiles() table {
 		minimal:    `selector: {matchLabels: {app: web}}`,
 		full: `
 selector: {matchLabels: {app: web}, matchExpressions: [{key: tier, operator: Exists}]}
-group: {name: web}`,
-		rows: append(append(profileSelectorRows(), profileTrafficRows()...), profileLevelRows()...),
+group: {kind: HTTPRoute, name: web, port: 80, route: {parentRefs: [{name: edge}]}}`,
+		rows: slices.Concat(profileSelectorRows(), profileTrafficRows(), profileGroupRows(), profileRouteRows(), profileLevelRows()),
 	}
 }
 
@@ -99,16 +102,16 @@ func profileTrafficRows() []row {
 	}}
 }
 
-func profileLevelRows() []row {
+func profileGroupRows() []row {
 	return []row{{
 		field:   "spec.group.kind",
 		rule:    "enum",
-		accepts: []string{`group: {name: web}`, `group: {kind: TCPRoute, name: web}`},
-		refuses: []string{`group: {kind: Ingress, name: web}`},
+		accepts: []string{`group: {name: web}`, `group: {kind: TCPRoute, name: web, port: 80}`},
+		refuses: []string{`group: {kind: Ingress, name: web, port: 80}`},
 	}, {
 		field:   "spec.group.name",
 		rule:    "name must be the name of a Service or route: lower-case letters, digits, - and .",
-		accepts: []string{`group: {name: web}`, `group: {kind: HTTPRoute, name: web.example.org-1}`},
+		accepts: []string{`group: {name: web}`, `group: {kind: HTTPRoute, name: web.example.org-1, port: 80}`},
 		refuses: []string{`group: {name: ""}`, `group: {name: Web}`, `group: {name: shop/web}`, `group: {name: web-}`},
 	}, {
 		field:   "spec.group.name",
@@ -121,6 +124,111 @@ func profileLevelRows() []row {
 		accepts: []string{`group: {name: web, minActive: 1}`},
 		refuses: []string{`group: {name: web, minActive: 0}`, `group: {name: web, minActive: -1}`},
 	}, {
+		field:   "spec.group.headroom",
+		rule:    "enum",
+		accepts: []string{`group: {name: web, headroom: LargestMember}`, `group: {name: web, headroom: None}`},
+		refuses: []string{`group: {name: web, headroom: TwoMembers}`},
+	}, {
+		field:   "spec.group.port",
+		rule:    "port must be from 1 to 65535",
+		accepts: []string{`group: {kind: TCPRoute, name: web, port: 1}`, `group: {kind: TCPRoute, name: web, port: 65535}`},
+		refuses: []string{`group: {kind: TCPRoute, name: web, port: 0}`, `group: {kind: TCPRoute, name: web, port: 65536}`},
+	}, {
+		field:   "spec.group",
+		rule:    "route is only for kinds of routes: remove route or set kind to HTTPRoute, GRPCRoute, TLSRoute or TCPRoute",
+		accepts: []string{`group: {name: web}`, `group: {kind: TLSRoute, name: web, port: 443, route: {parentRefs: [{name: edge}]}}`},
+		refuses: []string{`group: {name: web, route: {parentRefs: [{name: edge}]}}`, `group: {kind: Service, name: web, route: {parentRefs: [{name: edge}]}}`},
+	}, {
+		field:   "spec.group",
+		rule:    "port is required with a route: set the port that the VMs serve on",
+		accepts: []string{`group: {name: web}`, `group: {kind: HTTPRoute, name: web, port: 80}`},
+		refuses: []string{`group: {kind: HTTPRoute, name: web}`, `group: {kind: GRPCRoute, name: web, route: {parentRefs: [{name: edge}]}}`},
+	}, {
+		field:   "spec.group",
+		rule:    "port is only for kinds of routes: the Service names its own ports",
+		accepts: []string{`group: {name: web}`, `group: {kind: TCPRoute, name: web, port: 80}`},
+		refuses: []string{`group: {name: web, port: 80}`, `group: {kind: Service, name: web, port: 80}`},
+	}}
+}
+
+func profileRouteRows() []row {
+	of := func(kind, route string) string {
+		return `group: {kind: ` + kind + `, name: web, port: 80, route: {` + route + `}}`
+	}
+	with := func(route string) string { return of("HTTPRoute", "parentRefs: [{name: edge}], "+route) }
+	parent := func(fields string) string { return of("HTTPRoute", "parentRefs: [{"+fields+"}]") }
+	long := strings.Repeat("a", 253)
+	return []row{{
+		field: "spec.group",
+		rule:  "route.matches and route.filters are only for HTTPRoute and GRPCRoute: remove them",
+		accepts: []string{
+			with(`matches: [{path: {type: PathPrefix, value: /}}], filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}}]`),
+			of("GRPCRoute", `parentRefs: [{name: edge}], matches: [{method: {service: a.B}}]`),
+			of("TCPRoute", `parentRefs: [{name: edge}]`),
+		},
+		refuses: []string{
+			of("TLSRoute", `parentRefs: [{name: edge}], matches: [{path: {type: PathPrefix, value: /}}]`),
+			of("TCPRoute", `parentRefs: [{name: edge}], filters: [{type: RequestMirror}]`),
+		},
+	}, {
+		field:   "spec.group",
+		rule:    "route.hostnames is not for TCPRoute: remove it",
+		accepts: []string{of("TLSRoute", `parentRefs: [{name: edge}], hostnames: [web.example.org]`)},
+		refuses: []string{of("TCPRoute", `parentRefs: [{name: edge}], hostnames: [web.example.org]`)},
+	}, {
+		field:   "spec.group.route.parentRefs",
+		rule:    "minItems",
+		accepts: []string{parent(`name: edge`)},
+		refuses: []string{of("HTTPRoute", `parentRefs: []`)},
+	}, {
+		field:   "spec.group.route.parentRefs",
+		rule:    "maxItems",
+		accepts: []string{of("HTTPRoute", `parentRefs: `+repeated(32, "{name: edge-%d}"))},
+		refuses: []string{of("HTTPRoute", `parentRefs: `+repeated(33, "{name: edge-%d}"))},
+	}, {
+		field: "spec.group.route.parentRefs[].name", rule: "minLength",
+		accepts: []string{parent(`name: e`)}, refuses: []string{parent(`name: ""`)},
+	}, {
+		field: "spec.group.route.parentRefs[].name", rule: "maxLength",
+		accepts: []string{parent(`name: ` + long)}, refuses: []string{parent(`name: a` + long)},
+	}, {
+		field: "spec.group.route.parentRefs[].namespace", rule: "minLength",
+		accepts: []string{parent(`name: edge, namespace: a`)}, refuses: []string{parent(`name: edge, namespace: ""`)},
+	}, {
+		field: "spec.group.route.parentRefs[].namespace", rule: "maxLength",
+		accepts: []string{parent(`name: edge, namespace: ` + long[:63])}, refuses: []string{parent(`name: edge, namespace: ` + long[:64])},
+	}, {
+		field: "spec.group.route.parentRefs[].sectionName", rule: "minLength",
+		accepts: []string{parent(`name: edge, sectionName: h`)}, refuses: []string{parent(`name: edge, sectionName: ""`)},
+	}, {
+		field: "spec.group.route.parentRefs[].sectionName", rule: "maxLength",
+		accepts: []string{parent(`name: edge, sectionName: ` + long)}, refuses: []string{parent(`name: edge, sectionName: a` + long)},
+	}, {
+		field: "spec.group.route.parentRefs[].port", rule: "minimum",
+		accepts: []string{parent(`name: edge, port: 1`)}, refuses: []string{parent(`name: edge, port: 0`)},
+	}, {
+		field: "spec.group.route.parentRefs[].port", rule: "maximum",
+		accepts: []string{parent(`name: edge, port: 65535`)}, refuses: []string{parent(`name: edge, port: 65536`)},
+	}, {
+		field: "spec.group.route.hostnames", rule: "maxItems",
+		accepts: []string{with(`hostnames: ` + repeated(16, "h%d"))}, refuses: []string{with(`hostnames: ` + repeated(17, "h%d"))},
+	}, {
+		field: "spec.group.route.hostnames[]", rule: "minLength",
+		accepts: []string{with(`hostnames: [h]`)}, refuses: []string{with(`hostnames: [""]`)},
+	}, {
+		field: "spec.group.route.hostnames[]", rule: "maxLength",
+		accepts: []string{with(`hostnames: [` + long + `]`)}, refuses: []string{with(`hostnames: [a` + long + `]`)},
+	}, {
+		field: "spec.group.route.matches", rule: "maxItems",
+		accepts: []string{with(`matches: ` + repeated(64, "{n: %d}"))}, refuses: []string{with(`matches: ` + repeated(65, "{n: %d}"))},
+	}, {
+		field: "spec.group.route.filters", rule: "maxItems",
+		accepts: []string{with(`filters: ` + repeated(16, "{n: %d}"))}, refuses: []string{with(`filters: ` + repeated(17, "{n: %d}"))},
+	}}
+}
+
+func profileLevelRows() []row {
+	return []row{{
 		field:   "spec.affinity",
 		rule:    "enum",
 		accepts: []string{`affinity: Auto`, `affinity: Shared`, `affinity: Separated`, `affinity: Pinned`},
