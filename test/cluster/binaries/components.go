@@ -18,6 +18,7 @@ const (
 	ControllerManager Component = "kube-controller-manager"
 	Scheduler         Component = "kube-scheduler"
 	Kubectl           Component = "kubectl"
+	KubeProxy         Component = "kube-proxy"
 	VirtAPI           Component = "virt-api"
 	VirtController    Component = "virt-controller"
 	// KubeVirtManifests prints the objects that virt-operator would install.
@@ -42,6 +43,7 @@ func recipes() map[Component]recipe {
 		ControllerManager: {"kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"},
 		Scheduler:         {"kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"},
 		Kubectl:           {"kubernetes", "k8s.io/kubernetes/cmd/kubectl"},
+		KubeProxy:         {"kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"},
 		VirtAPI:           {"kubevirt", "kubevirt.io/kubevirt/cmd/virt-api"},
 		VirtController:    {"kubevirt", "kubevirt.io/kubevirt/cmd/virt-controller"},
 		KubeVirtManifests: {"kubevirt", "./manifests"},
