@@ -224,6 +224,21 @@ func (m *Models) WhatIf(name string, what func(whatif.Host)) bool {
 	return true
 }
 
+// Basis is WhatIf also while nothing was metered on the node: what is saved is
+// then by the priors of its power, with what its VMs' traffic taught of their
+// costs. It returns false, and asks nothing, while nothing at all was learned of
+// the node.
+func (m *Models) Basis(name string, what func(host whatif.Host)) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[name]
+	if n == nil || n.learned.node == nil {
+		return false
+	}
+	what(n.learned.node.WhatIf())
+	return true
+}
+
 func ask[T any](m *Models, name string, what func(*power.NodeModel) T) (T, bool) {
 	var answer T
 	known := m.WhatIf(name, func(host whatif.Host) { answer = what(host.Model) })
