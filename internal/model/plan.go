@@ -38,6 +38,35 @@ const (
 	ReasonAwaitingApproval     Reason = "AwaitingApproval"
 )
 
+// Reasons of how a group's traffic is split, for the group as a whole.
+const (
+	// ReasonSkewed: traffic is brought together where it costs least.
+	ReasonSkewed Reason = "Skewed"
+	// ReasonBalanced: no other split saves enough.
+	ReasonBalanced          Reason = "Balanced"
+	ReasonCurvesUnknown     Reason = "CurvesUnknown"
+	ReasonCurvesLinear      Reason = "CurvesLinear"
+	ReasonFloorsExceedTotal Reason = "FloorsExceedTotal"
+	// ReasonNoRoom: the members' limits leave no choice.
+	ReasonNoRoom        Reason = "NoRoom"
+	ReasonTooFewMembers Reason = "TooFewMembers"
+	ReasonNoTraffic     Reason = "NoTraffic"
+)
+
+// Reasons of one member's share of its group's traffic.
+const (
+	ReasonAtLimit Reason = "AtLimit"
+	ReasonAtFloor Reason = "AtFloor"
+	// ReasonRemainder: the member carries what the others leave.
+	ReasonRemainder Reason = "Remainder"
+	// ReasonKeptActive: a little, so that enough members and domains serve.
+	ReasonKeptActive Reason = "KeptActive"
+	// ReasonActive: the member is one of those that share the traffic alike.
+	ReasonActive     Reason = "Active"
+	ReasonStandby    Reason = "Standby"
+	ReasonEqualShare Reason = "EqualShare"
+)
+
 // Pin binds one vCPU to CPUs.
 type Pin struct {
 	VCPU int
