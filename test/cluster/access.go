@@ -3,6 +3,9 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
 	"path/filepath"
 	"time"
 
@@ -46,8 +49,20 @@ func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name, bou
 	}
 	config := c.anonymousConfig()
 	config.BearerToken = request.Status.Token
-	path, err := c.writeKubeconfig(file, &clientcmdapi.AuthInfo{Token: request.Status.Token})
+	path, err := c.writeKubeconfig(file, config.Host, &clientcmdapi.AuthInfo{Token: request.Status.Token})
 	return config, path, err
+}
+
+// ComponentKubeconfig returns the path of a kubeconfig with a certificate of a
+// component of Kubernetes, such as system:kube-proxy, that reaches the API
+// server at one of Options.APIAddresses.
+func (c *Cluster) ComponentKubeconfig(file, user string, address netip.Addr, groups ...string) (string, error) {
+	host, err := url.Parse(c.config.Host)
+	if err != nil {
+		return "", fmt.Errorf("address of the API server: %w", err)
+	}
+	host.Host = net.JoinHostPort(address.String(), host.Port())
+	return c.certificateKubeconfigAt(file, host.String(), pki.Identity{CommonName: user, Organizations: groups})
 }
 
 // anonymousConfig reaches the API server and trusts it, without credentials.
@@ -62,19 +77,23 @@ func (c *Cluster) anonymousConfig() *rest.Config {
 // certificateKubeconfig issues a client certificate and returns the path of a
 // kubeconfig that uses it.
 func (c *Cluster) certificateKubeconfig(name string, identity pki.Identity) (string, error) {
+	return c.certificateKubeconfigAt(name, c.config.Host, identity)
+}
+
+func (c *Cluster) certificateKubeconfigAt(name, server string, identity pki.Identity) (string, error) {
 	pair, err := c.ca.Issue(identity)
 	if err != nil {
 		return "", err
 	}
-	return c.writeKubeconfig(name, &clientcmdapi.AuthInfo{
+	return c.writeKubeconfig(name, server, &clientcmdapi.AuthInfo{
 		ClientCertificateData: pair.Cert, ClientKeyData: pair.Key,
 	})
 }
 
-func (c *Cluster) writeKubeconfig(name string, user *clientcmdapi.AuthInfo) (string, error) {
+func (c *Cluster) writeKubeconfig(name, server string, user *clientcmdapi.AuthInfo) (string, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{
-		Server: c.config.Host, CertificateAuthorityData: c.CACert(),
+		Server: server, CertificateAuthorityData: c.CACert(),
 	}
 	config.AuthInfos[name] = user
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: name}

@@ -25,8 +25,9 @@ import (
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
-// serviceRange is the virtual range of Service addresses; nothing routes it.
-const serviceRange = "10.96.0.0/16"
+// ServiceRange is the virtual range of Service addresses; on this machine
+// nothing routes it.
+const ServiceRange = "10.96.0.0/16"
 
 // adminIdentity may do anything: system:masters is past RBAC.
 func adminIdentity() pki.Identity {
@@ -133,6 +134,9 @@ func (c *Cluster) launchAPIServer(etcd string) (*proc.Process, error) {
 		},
 	}
 	flags := apiServerFlags(etcd, securePort, files, c.disabledAdmission())
+	if len(c.options.APIAddresses) > 0 {
+		flags = append(flags, "--bind-address=0.0.0.0") // the last one counts
+	}
 	return c.group.Start("kube-apiserver", c.paths[binaries.APIServer], append(flags, c.options.APIServerFlags...)...)
 }
 
@@ -149,10 +153,14 @@ func (c *Cluster) disabledAdmission() []string {
 // writeAPIServerKeys writes what the API server reads and returns the paths by
 // file name.
 func (c *Cluster) writeAPIServerKeys() (map[string]string, error) {
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)}
+	for _, address := range c.options.APIAddresses {
+		addresses = append(addresses, address.AsSlice())
+	}
 	serving, err := c.ca.Issue(pki.Identity{
 		CommonName: "kube-apiserver",
 		DNSNames:   []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		IPs:        []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+		IPs:        addresses,
 	})
 	if err != nil {
 		return nil, err
@@ -188,7 +196,7 @@ func apiServerFlags(etcd string, port int, files map[string]string, disabled []s
 		"--service-account-signing-key-file=" + files["tokens.key"],
 		"--service-account-key-file=" + files["tokens.crt"],
 		"--authorization-mode=Node,RBAC",
-		"--service-cluster-ip-range=" + serviceRange,
+		"--service-cluster-ip-range=" + ServiceRange,
 		"--allow-privileged=true",
 		"--requestheader-client-ca-file=" + files["ca.crt"],
 		"--requestheader-allowed-names=front-proxy-client",

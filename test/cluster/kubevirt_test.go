@@ -78,6 +78,7 @@ func TestFullCluster(t *testing.T) {
 	t.Run("stale heartbeat", s.testStaleHeartbeat)
 	t.Run("invalid VM", s.testInvalid)
 	t.Run("real node", s.testRealNode)
+	t.Run("real node when readiness fails", s.testNotReady)
 	t.Run("migration to and from the real node", s.testRealMigration)
 	t.Run("real node when QEMU ends", s.testQEMUEnds)
 	t.Run("real node when the launcher fails", s.testLauncherFails)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/go-logr/logr"
 
@@ -48,6 +49,10 @@ type Options struct {
 	// LogDir is where the programs' logs (NAME.log) go and stay. Empty: they go
 	// with the cluster.
 	LogDir string
+	// APIAddresses are addresses of this machine, beside the loopback address,
+	// that the API server serves at too, for programs in other network
+	// namespaces. See Cluster.ComponentKubeconfig.
+	APIAddresses []netip.Addr
 	// APIServerFlags are added to the API server's.
 	APIServerFlags []string
 	// Log gets what the cluster itself does in the background (not the

@@ -12,6 +12,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/handler"
 )
 
@@ -125,6 +126,30 @@ func (s suite) testRealNode(t *testing.T) {
 	s.remove(t, "real")
 	if !s.runtime.box("real").isStopped() {
 		t.Error("the VM is deleted, but its sandbox was not stopped")
+	}
+}
+
+func (s suite) testNotReady(t *testing.T) {
+	s.applyReal(t, "probed")
+	unready := func(vmi *kubevirtv1.VirtualMachineInstance) error {
+		if cluster.Ready(vmi) == nil {
+			return errors.New("it is Ready")
+		}
+		return nil
+	}
+	for _, step := range []struct {
+		fault handler.VMFault
+		want  cluster.VMICondition
+	}{{handler.VMFault{}, cluster.Ready}, {handler.VMFault{NotReady: true}, unready}, {handler.VMFault{}, cluster.Ready}} {
+		if err := s.Handler().SetVMFault(t.Context(), key("probed"), step.fault); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.WaitForVMI(t.Context(), stepTimeout, key("probed"), step.want); err != nil {
+			t.Fatal(err)
+		}
+		if phase := s.launcher(t, "probed").Status.Phase; phase != corev1.PodRunning {
+			t.Fatalf("with %+v the launcher pod is %s, want it to run on", step.fault, phase)
+		}
 	}
 }
 

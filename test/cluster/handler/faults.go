@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
 // VMFault makes the handler treat a VM badly. The zero value is no fault.
@@ -18,6 +20,9 @@ type VMFault struct {
 	FailStart bool
 	// NeverReady leaves the VMI in phase Scheduled for ever.
 	NeverReady bool
+	// NotReady makes launcher pods of the VMI on real nodes fail their readiness
+	// probes. The VM runs on.
+	NotReady bool
 	// MigrationDelay passes between a migration's start and its end.
 	MigrationDelay time.Duration
 	// FailMigration makes migrations fail after MigrationDelay.
@@ -90,16 +95,34 @@ func (h *Handler) SetVMFault(ctx context.Context, key types.NamespacedName, faul
 		delete(h.faults.vms, key)
 	}
 	h.faults.mu.Unlock()
-	if key != AllVMs() {
-		h.wakeVMI(key)
-		return nil
-	}
 	var all kubevirtv1.VirtualMachineInstanceList
 	if err := h.asNode.List(ctx, &all); err != nil {
 		return fmt.Errorf("list the VMIs that a fault concerns: %w", err)
 	}
-	for _, vmi := range all.Items {
-		h.wakeVMI(types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name})
+	for i := range all.Items {
+		vmi := &all.Items[i]
+		name := client.ObjectKeyFromObject(vmi)
+		if key != AllVMs() && key != name {
+			continue
+		}
+		h.wakeVMI(name)
+		if err := h.wakePods(ctx, vmi); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wakePods makes the handler look at a VMI's launcher pods on real nodes again.
+func (h *Handler) wakePods(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) error {
+	pods, err := h.launcherPods(ctx, vmi)
+	if err != nil {
+		return err
+	}
+	for i := range pods {
+		if h.sandboxes.real(pods[i].Spec.NodeName) {
+			h.wakePod <- event.GenericEvent{Object: &pods[i]}
+		}
 	}
 	return nil
 }

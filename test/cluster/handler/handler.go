@@ -55,6 +55,7 @@ type Handler struct {
 	sandboxes         *sandboxes
 	ready             chan struct{}
 	wake              chan event.GenericEvent // VMIs to look at again
+	wakePod           chan event.GenericEvent // pods of real nodes, likewise
 	log               logr.Logger
 }
 
@@ -88,7 +89,7 @@ func New(config *rest.Config, options Options) (*Handler, error) {
 	h := &Handler{
 		manager: mgr, asHandler: asHandler, asNode: mgr.GetClient(),
 		faults: newFaults(), sandboxes: newSandboxes(options.RealNodes),
-		ready: make(chan struct{}), wake: make(chan event.GenericEvent, 1024),
+		ready: make(chan struct{}), wake: make(chan event.GenericEvent, 1024), wakePod: make(chan event.GenericEvent, 1024),
 		log: log,
 	}
 	return h, h.setup()
@@ -125,6 +126,7 @@ func (h *Handler) setup() error {
 	}
 	err = builder.ControllerManagedBy(h.manager).Named("handler-pod").WithOptions(options).
 		For(&corev1.Pod{}, builder.WithPredicates(h.onRealNode())).
+		WatchesRawSource(source.Channel(h.wakePod, &crhandler.EnqueueRequestForObject{})).
 		Complete(reconcilerFunc(h.reconcilePod))
 	if err != nil {
 		return fmt.Errorf("watch pods: %w", err)

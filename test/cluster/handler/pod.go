@@ -86,6 +86,8 @@ func (h *Handler) startPod(ctx context.Context, pod *corev1.Pod) error {
 // gates open (virt-controller opens KubeVirt's).
 func (h *Handler) reportReady(ctx context.Context, pod *corev1.Pod) error {
 	before := pod.DeepCopy()
+	owner := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Annotations[kubevirtv1.DomainAnnotation]}
+	setContainersReady(pod, !h.faults.vm(owner).NotReady, metav1.Now())
 	setReady(pod, metav1.Now())
 	return h.patchPodStatus(ctx, pod, before)
 }

@@ -5,8 +5,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// setReady derives the condition Ready from the pod's readiness gates.
+// setContainersReady says whether the containers of a running pod pass their
+// readiness probes.
+func setContainersReady(pod *corev1.Pod, ready bool, now metav1.Time) {
+	for i := range pod.Status.ContainerStatuses {
+		pod.Status.ContainerStatuses[i].Ready = ready
+	}
+	if ready {
+		setPodCondition(pod, corev1.ContainersReady, corev1.ConditionTrue, "", now)
+		return
+	}
+	setPodCondition(pod, corev1.ContainersReady, corev1.ConditionFalse, "ContainersNotReady", now)
+}
+
+// setReady derives the condition Ready from the pod's containers and readiness
+// gates.
 func setReady(pod *corev1.Pod, now metav1.Time) {
+	if podCondition(pod, corev1.ContainersReady) != corev1.ConditionTrue {
+		setPodCondition(pod, corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady", now)
+		return
+	}
 	for _, gate := range pod.Spec.ReadinessGates {
 		if podCondition(pod, gate.ConditionType) != corev1.ConditionTrue {
 			setPodCondition(pod, corev1.PodReady, corev1.ConditionFalse, "ReadinessGatesNotReady", now)

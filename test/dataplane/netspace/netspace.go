@@ -1,0 +1,148 @@
+// Package netspace gives tests network namespaces of their own. They are known
+// to this process only and go with it, and everything in them, however it ends.
+package netspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Space is a network namespace.
+type Space struct {
+	handle netns.NsHandle
+	jobs   chan func()
+	ended  sync.WaitGroup
+	close  sync.Once
+}
+
+// New makes an empty namespace with its loopback interface up, served by some
+// threads: as many calls of Do and Dial run at once. Call Close to end it.
+func New(threads int) (*Space, error) {
+	s := &Space{handle: netns.None(), jobs: make(chan func())}
+	if err := onThread(func() (err error) {
+		// The thread is in the new namespace from here on, and ends with its
+		// goroutine.
+		s.handle, err = netns.New()
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("make a network namespace (are we root?): %w", err)
+	}
+	started := make(chan error, threads)
+	for range threads {
+		s.ended.Go(func() { s.serve(started) })
+	}
+	var problems []error
+	for range threads {
+		problems = append(problems, <-started)
+	}
+	problems = append(problems, s.Do(func() error { return SetUp("lo") }))
+	if err := errors.Join(problems...); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// onThread runs fn on a thread that is thrown away.
+func onThread(fn func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with us
+		result <- fn()
+	}()
+	return <-result
+}
+
+// serve runs jobs on a thread of the namespace.
+func (s *Space) serve(started chan<- error) {
+	runtime.LockOSThread() // never unlocked: the thread ends with us
+	if err := netns.Set(s.handle); err != nil {
+		started <- fmt.Errorf("enter a network namespace: %w", err)
+		return
+	}
+	started <- nil
+	for job := range s.jobs {
+		job()
+	}
+}
+
+// Close ends the namespace once nothing of others is in it: sockets and
+// processes keep it. It must not be called while the Space is used.
+func (s *Space) Close() {
+	s.close.Do(func() {
+		close(s.jobs)
+		s.ended.Wait()
+		_ = s.handle.Close()
+	})
+}
+
+// Path names the namespace for other programs, such as nsenter, while this
+// process has it open.
+func (s *Space) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(s.handle)) }
+
+// FD is the namespace's file descriptor, for netlink.
+func (s *Space) FD() int { return int(s.handle) }
+
+// Do runs fn in the namespace. fn must not start goroutines that rely on it.
+func (s *Space) Do(fn func() error) error {
+	result := make(chan error, 1)
+	s.jobs <- func() { result <- fn() }
+	return <-result
+}
+
+// Dial connects from within the namespace. The address must be numeric: the
+// look-up of a name would leave the namespace.
+func (s *Space) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var conn net.Conn
+	err := s.Do(func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// Listen listens within the namespace, on TCP.
+func (s *Space) Listen(address string) (net.Listener, error) {
+	var listener net.Listener
+	err := s.Do(func() (err error) {
+		listener, err = net.Listen("tcp4", address)
+		return err
+	})
+	return listener, err
+}
+
+// Set changes settings of the namespace's network, named as below
+// /proc/sys/net: ipv4/ip_forward.
+func (s *Space) Set(settings map[string]string) error {
+	return s.Do(func() error {
+		for name, value := range settings {
+			path := filepath.Join("/proc/sys/net", name)
+			if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+				return fmt.Errorf("set %s to %s: %w", strings.ReplaceAll(name, "/", "."), value, err)
+			}
+		}
+		return nil
+	})
+}
+
+// SetUp sets a link of the calling thread's namespace up.
+func SetUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set link %s up: %w", name, err)
+	}
+	return nil
+}
