@@ -1,9 +1,12 @@
 // Command guestd is the only service of the test guest: it answers HTTP, keeps
-// vCPUs busy on request, and echoes or swallows UDP datagrams.
+// vCPUs busy and sends on request, and echoes or swallows UDP datagrams.
 //
 //	GET  /                             "ready"
 //	POST /burn?workers=N&seconds=S     N busy threads for S seconds, replacing
 //	                                   the ones before; workers=0 stops them
+//	POST /send?address=A&bitsPerSecond=N&seconds=S
+//	                                   sends to a TCP address at a steady rate,
+//	                                   in place of the transfer before
 //	GET  /stats                        counters as JSON
 //	UDP 7                              echo
 //	UDP 9                              discard
@@ -37,6 +40,8 @@ type stats struct {
 	Echoed       atomic.Uint64
 	Discarded    atomic.Uint64
 	BurningCount atomic.Int64
+	Sent         atomic.Uint64 // bytes
+	SendErrors   atomic.Uint64
 }
 
 // burner keeps a number of operating system threads busy until a deadline.
@@ -100,6 +105,8 @@ func (s *stats) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		"udpEchoed":    s.Echoed.Load(),
 		"udpDiscarded": s.Discarded.Load(),
 		"burning":      s.BurningCount.Load(),
+		"sentBytes":    s.Sent.Load(),
+		"sendErrors":   s.SendErrors.Load(),
 	})
 }
 
@@ -133,6 +140,7 @@ func run() error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ready") })
 	mux.Handle("POST /burn", &burner{stats: counters})
+	mux.Handle("POST /send", &sender{stats: counters})
 	mux.Handle("GET /stats", counters)
 
 	failed := make(chan error, 3)
