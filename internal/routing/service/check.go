@@ -1,0 +1,82 @@
+package service
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/routing"
+)
+
+// checkService refuses a Service whose traffic does not follow the label, or
+// not evenly.
+func checkService(s *corev1.Service) error {
+	name, spec := s.Namespace+"/"+s.Name, &s.Spec
+	switch {
+	case spec.Type == corev1.ServiceTypeExternalName:
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
+			"Service %s has type ExternalName, which has no endpoints: use a type with a selector, such as ClusterIP", name)
+	case spec.ClusterIP == corev1.ClusterIPNone:
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
+			"Service %s is headless (clusterIP None): its clients choose by DNS, and keep what they chose; make it anew with a clusterIP", name)
+	case spec.PublishNotReadyAddresses:
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
+			"Service %s has publishNotReadyAddresses: VMs that are not ready would get traffic; set it to false", name)
+	case spec.SessionAffinity == corev1.ServiceAffinityClientIP:
+		return routing.Refuse(v1alpha1.ReasonSessionAffinity,
+			"Service %s has sessionAffinity ClientIP: clients stay with their VM whatever is planned; set it to None", name)
+	case spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal:
+		return routing.Refuse(v1alpha1.ReasonLocalTrafficPolicy,
+			"Service %s has externalTrafficPolicy Local: a node without an active VM would drop traffic; set it to Cluster", name)
+	case ptr.Deref(spec.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal:
+		return routing.Refuse(v1alpha1.ReasonLocalTrafficPolicy,
+			"Service %s has internalTrafficPolicy Local: a node without an active VM would drop traffic; set it to Cluster", name)
+	case ptr.Deref(spec.TrafficDistribution, "") != "":
+		return routing.Refuse(v1alpha1.ReasonLocalTrafficPolicy,
+			"Service %s has trafficDistribution %s: who gets traffic depends on where it comes from; remove it", name, *spec.TrafficDistribution)
+	case spec.Selector[v1alpha1.LabelServing] != v1alpha1.ServingActive:
+		return routing.Refuse(v1alpha1.ReasonLabelNotSelected,
+			"selector of Service %s lacks %s: %s: add it, after the template of the VMs carries it and they were restarted",
+			name, v1alpha1.LabelServing, v1alpha1.ServingActive)
+	}
+	return nil
+}
+
+// check refuses a group whose pods are not what the Service selects.
+func (v *view) check() error {
+	name := v.service.Namespace + "/" + v.service.Name
+	selector := v.selector()
+	for i := range v.members {
+		m := &v.members[i]
+		for _, pod := range m.pods {
+			if pod.mark.Serving == "" && pod.mark.Profile == "" {
+				return routing.Refuse(v1alpha1.ReasonLabelNotSelected,
+					"pod %s of VM %s lacks the label %s: add it with the value %s to spec.template.metadata.labels of the VM, and restart it",
+					pod.Name, m.name, v1alpha1.LabelServing, v1alpha1.ServingActive)
+			}
+			if !selector.Matches(labels.Set(pod.Labels)) {
+				return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
+					"Service %s does not select pod %s of VM %s (besides %s it selects %s): make the Service and the profile select the same VMs",
+					name, pod.Name, m.name, v1alpha1.LabelServing, selector)
+			}
+		}
+	}
+	if len(v.foreign) > 0 {
+		return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
+			"Service %s also has %s, which is no VM of the profile (%d such): make the Service and the profile select the same VMs",
+			name, v.foreign[0], len(v.foreign))
+	}
+	return nil
+}
+
+// selector is the Service's, without the label that is steered by.
+func (v *view) selector() labels.Selector {
+	set := labels.Set{}
+	for key, value := range v.service.Spec.Selector {
+		if key != v1alpha1.LabelServing {
+			set[key] = value
+		}
+	}
+	return labels.SelectorFromValidatedSet(set)
+}

@@ -1,0 +1,81 @@
+// Package routing tests the writers of traffic shares against a real API server
+// and Kubernetes' own controllers, which make endpoints of pods.
+package routing
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+)
+
+const (
+	// startTimeout includes a cold build of the control planes.
+	startTimeout = 20 * time.Minute
+	// soon is a hundred times what Kubernetes' controllers take on an idle machine.
+	soon = 30 * time.Second
+)
+
+// suite is what all tests of the package share. Each has its own namespace.
+var suite struct {
+	cluster *cluster.Cluster
+	client  client.Client
+	node    string
+}
+
+func TestMain(m *testing.M) { os.Exit(runSuite(m)) }
+
+func runSuite(m *testing.M) (code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	fail := func(what string, err error) int {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
+		return 1
+	}
+	var err error
+	suite.cluster, err = cluster.Start(ctx, cluster.Options{
+		Binaries:          binaries.FromEnvironment(os.Getenv, os.Stderr),
+		ControllerManager: true, Kwok: true,
+	})
+	if err != nil {
+		return fail("start the cluster", err)
+	}
+	defer func() {
+		if err := suite.cluster.Stop(); err != nil {
+			code = fail("stop the cluster", err)
+		}
+	}()
+	if err := prepare(ctx); err != nil {
+		return fail("prepare the cluster", err)
+	}
+	return m.Run()
+}
+
+// prepare makes what all tests need: a client and a node.
+func prepare(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	var err error
+	if suite.client, err = client.New(suite.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	nodes, err := suite.cluster.AddSimulatedNodes(ctx, 1, cluster.SimulatedNodes{})
+	if err != nil {
+		return err
+	}
+	suite.node = nodes[0]
+	return nil
+}
