@@ -328,6 +328,11 @@ type MemberShare struct {
 	// the VM's traffic in it, not the group's alone. Absent: not known.
 	// +optional
 	MeasuredPerMille *int32 `json:"measuredPerMille,omitempty"`
+	// limitBitsPerSecond is the rate above which no traffic is steered to the VM:
+	// the least of its ceiling and of what it is known to carry well, or 1.3 times
+	// the highest rate that went well. Absent: not known.
+	// +optional
+	LimitBitsPerSecond *int64 `json:"limitBitsPerSecond,omitempty"`
 	// reason is a CamelCase word.
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
