@@ -1,6 +1,6 @@
 // Command setup installs and builds all that the tests and the demo need:
-// Debian packages (as root), the programs of the test cluster, and a Prometheus
-// server. What is there already costs a moment. Tests do the same for
+// Debian packages (as root), the programs of the test cluster, Envoy, and a
+// Prometheus server. What is there already costs a moment. Tests do the same for
 // themselves; done before, it shows its progress.
 package main
 
@@ -14,6 +14,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
+	"github.com/joulevirt/joulevirt/test/dataplane/envoy"
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
@@ -36,6 +37,10 @@ func run(ctx context.Context, system debian.System, source binaries.Source, prog
 	}
 	fmt.Fprintln(progress, "setup: programs of the test cluster")
 	if _, err := source.Ensure(ctx, binaries.All()...); err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "setup: Envoy")
+	if _, err := envoy.Program(ctx, source.Cache, progress); err != nil {
 		return err
 	}
 	fmt.Fprintln(progress, "setup: Prometheus server")

@@ -1,15 +1,18 @@
 // Package binaries finds or builds the programs of the test cluster: the
-// control planes of Kubernetes and KubeVirt, and kwok. They are built from the
+// control planes of Kubernetes and KubeVirt, kwok and Contour. They are built from the
 // nested Go modules under hack/controlplane, which pin their versions, into a
 // cache that all clones and test binaries of one user share.
 package binaries
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 )
@@ -74,6 +77,29 @@ func (s Source) Ensure(ctx context.Context, components ...Component) (Paths, err
 		maps.Copy(paths, built)
 	}
 	return paths, nil
+}
+
+// SourceDir returns the folder of the upstream sources that a component is built
+// from, for what comes with them, such as manifests.
+func (s Source) SourceDir(ctx context.Context, component Component) (string, error) {
+	r, ok := recipes()[component]
+	if !ok {
+		return "", fmt.Errorf("unknown component %q: want one of %v", component, All())
+	}
+	root, err := s.modulesRoot()
+	if err != nil {
+		return "", err
+	}
+	upstream, _ := moduleVersion(r.module)
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", upstream)
+	cmd.Dir = filepath.Join(root, r.module)
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	answer, err := cmd.Output()
+	var found struct{ Dir string }
+	if err := errors.Join(err, json.Unmarshal(answer, &found)); err != nil || found.Dir == "" {
+		return "", fmt.Errorf("find the sources of %s: %w: go mod download answers %q", upstream, err, answer)
+	}
+	return found.Dir, nil
 }
 
 // ensureModule returns the paths of components of one nested module, building

@@ -24,6 +24,7 @@ const (
 	// KubeVirtManifests prints the objects that virt-operator would install.
 	KubeVirtManifests Component = "kubevirt-manifests"
 	Kwok              Component = "kwok"
+	Contour           Component = "contour"
 )
 
 // recipe says how a component is built.
@@ -48,6 +49,7 @@ func recipes() map[Component]recipe {
 		VirtController:    {"kubevirt", "kubevirt.io/kubevirt/cmd/virt-controller"},
 		KubeVirtManifests: {"kubevirt", "./manifests"},
 		Kwok:              {"kwok", "sigs.k8s.io/kwok/cmd/kwok"},
+		Contour:           {"contour", "github.com/projectcontour/contour/cmd/contour"},
 	}
 }
 
@@ -63,6 +65,8 @@ func moduleVersion(module string) (upstream string, variables func(version strin
 		return "k8s.io/kubernetes", kubernetesVariables
 	case "kubevirt":
 		return "kubevirt.io/kubevirt", kubevirtVariables
+	case "contour":
+		return "github.com/projectcontour/contour", contourVariables
 	default:
 		return "sigs.k8s.io/" + module, func(string) []string { return nil }
 	}
@@ -85,6 +89,10 @@ func kubevirtVariables(version string) []string {
 		"kubevirt.io/client-go/version.gitVersion=" + version,
 		"kubevirt.io/client-go/version.gitTreeState=clean",
 	}
+}
+
+func contourVariables(version string) []string {
+	return []string{"github.com/projectcontour/contour/internal/build.Version=" + version}
 }
 
 // linkFlags joins link-time variables to the value of -ldflags. Symbols are

@@ -21,14 +21,15 @@ import (
 type Space struct {
 	handle netns.NsHandle
 	jobs   chan func()
-	ended  sync.WaitGroup
+	closed chan struct{}
 	close  sync.Once
+	ended  sync.WaitGroup
 }
 
 // New makes an empty namespace with its loopback interface up, served by some
 // threads: as many calls of Do and Dial run at once. Call Close to end it.
 func New(threads int) (*Space, error) {
-	s := &Space{handle: netns.None(), jobs: make(chan func())}
+	s := &Space{handle: netns.None(), jobs: make(chan func()), closed: make(chan struct{})}
 	if err := onThread(func() (err error) {
 		// The thread is in the new namespace from here on, and ends with its
 		// goroutine.
@@ -71,16 +72,21 @@ func (s *Space) serve(started chan<- error) {
 		return
 	}
 	started <- nil
-	for job := range s.jobs {
-		job()
+	for {
+		select {
+		case job := <-s.jobs:
+			job()
+		case <-s.closed:
+			return
+		}
 	}
 }
 
 // Close ends the namespace once nothing of others is in it: sockets and
-// processes keep it. It must not be called while the Space is used.
+// processes keep it. It waits for what runs in it and is idempotent.
 func (s *Space) Close() {
 	s.close.Do(func() {
-		close(s.jobs)
+		close(s.closed)
 		s.ended.Wait()
 		_ = s.handle.Close()
 	})
@@ -96,8 +102,12 @@ func (s *Space) FD() int { return int(s.handle) }
 // Do runs fn in the namespace. fn must not start goroutines that rely on it.
 func (s *Space) Do(fn func() error) error {
 	result := make(chan error, 1)
-	s.jobs <- func() { result <- fn() }
-	return <-result
+	select {
+	case s.jobs <- func() { result <- fn() }:
+		return <-result
+	case <-s.closed:
+		return errors.New("the network namespace is closed")
+	}
 }
 
 // Dial connects from within the namespace. The address must be numeric: the

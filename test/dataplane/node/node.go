@@ -66,7 +66,8 @@ func New(dir string) (*Node, error) {
 	return n, nil
 }
 
-// Close ends the node's programs and its network. Close its pods first.
+// Close ends the node's programs and its network. What is left of pods fails
+// from then on.
 func (n *Node) Close() {
 	n.group.Stop()
 	// The kernel removes the link some time after the namespace.

@@ -1,0 +1,112 @@
+package members
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// drainTimeout bounds the answers to what was asked before the end.
+	drainTimeout = 5 * time.Second
+	// maxPadding bounds the size of an answer, in bytes.
+	maxPadding = 1 << 20
+)
+
+// server answers each request with a name on the first line. A request with
+// ?bytes=N gets so many bytes more.
+type server struct {
+	http     http.Server
+	answered atomic.Int64
+	name     string
+
+	mu    sync.Mutex
+	hangs chan struct{} // closed when answers may go on; nil: they may
+	conns map[net.Conn]bool
+}
+
+func newServer() *server {
+	s := &server{conns: map[net.Conn]bool{}}
+	s.http = http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute, ConnState: s.track}
+	return s
+}
+
+func (s *server) start(listener net.Listener, name string) {
+	s.name = name
+	go func() { _ = s.http.Serve(listener) }()
+}
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	hangs := s.hangs
+	s.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	padding, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // none, or nonsense: 0
+	padding = min(max(padding, 0), maxPadding)
+	s.answered.Add(1)
+	// A client that went needs no answer.
+	_, _ = io.WriteString(w, s.name+"\n")
+	_, _ = w.Write(bytes.Repeat([]byte{'.'}, padding))
+}
+
+func (s *server) hang(hang bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case hang && s.hangs == nil:
+		s.hangs = make(chan struct{})
+	case !hang && s.hangs != nil:
+		close(s.hangs)
+		s.hangs = nil
+	}
+}
+
+// drain serves on for some time and then answers only what was asked.
+func (s *server) drain(ctx context.Context, linger time.Duration) {
+	timer := time.NewTimer(linger)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	_ = s.http.Shutdown(ctx) // what is left then is reset
+}
+
+// reset ends at once; peers of open connections get a reset. It is idempotent.
+func (s *server) reset() {
+	s.mu.Lock()
+	for conn := range s.conns {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+	}
+	s.mu.Unlock()
+	_ = s.http.Close()
+}
+
+// track knows the open connections.
+func (s *server) track(conn net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		s.conns[conn] = true
+	case http.StateClosed, http.StateHijacked:
+		delete(s.conns, conn)
+	case http.StateActive, http.StateIdle:
+	}
+}
