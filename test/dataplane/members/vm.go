@@ -15,7 +15,7 @@ import (
 const VMLabel = "vm"
 
 // VM describes a VM that runs, and may be migrated. Its pods have the labels and
-// VMLabel. A node that is named is where it starts and stays.
+// VMLabel. A node that is named is where it had best start.
 func VM(name types.NamespacedName, labels map[string]string, onNode string) *kubevirtv1.VirtualMachine {
 	all := maps.Clone(labels)
 	if all == nil {
@@ -44,7 +44,19 @@ func VM(name types.NamespacedName, labels map[string]string, onNode string) *kub
 		},
 	}
 	if onNode != "" {
-		vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: onNode}
+		vm.Spec.Template.Spec.Affinity = preferring(onNode)
 	}
 	return vm
+}
+
+func preferring(node string) *corev1.Affinity {
+	const highest = 100
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: highest,
+			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
+			}}},
+		}},
+	}}
 }

@@ -51,14 +51,14 @@ type Node struct {
 	last netip.Addr // that a pod got
 }
 
-// New makes a node. Its programs run in the folder dir and log there, to files
-// NAME.log. It needs root.
-func New(dir string) (*Node, error) {
+// New makes a node. Its programs run in the folder dir and log to files NAME.log
+// in the folder logs. It needs root.
+func New(dir, logs string) (*Node, error) {
 	space, err := netspace.New(dialers)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{space: space, group: proc.NewGroup(dir), last: Address()}
+	n := &Node{space: space, group: proc.NewGroupLogging(dir, logs), last: Address()}
 	if err := n.connect(); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("the node's network: %w", err)

@@ -14,7 +14,7 @@ import (
 )
 
 func TestPodsAreReachedFromTheNodeAndCounted(t *testing.T) {
-	n, err := New(t.TempDir())
+	n, err := New(t.TempDir(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,7 @@ func TestPodsAreReachedFromTheNodeAndCounted(t *testing.T) {
 }
 
 func TestProgramsSeeTheHostFromTheNodesNetwork(t *testing.T) {
-	dir := t.TempDir()
-	n, err := New(dir)
+	n, err := New(t.TempDir(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +97,7 @@ func TestProgramsSeeTheHostFromTheNodesNetwork(t *testing.T) {
 func TestNodesAreApart(t *testing.T) {
 	var names []string
 	for range 2 {
-		n, err := New(t.TempDir())
+		n, err := New(t.TempDir(), t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +111,7 @@ func TestNodesAreApart(t *testing.T) {
 	if names[0] == names[1] {
 		t.Errorf("both nodes have the link %s", names[0])
 	}
-	n, err := New(t.TempDir())
+	n, err := New(t.TempDir(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,172 @@
+// Package gateway runs a real Gateway: Contour, which makes configuration of
+// the Gateway API's objects, and Envoy, which serves by it, both in a node's
+// network.
+package gateway
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/dataplane/envoy"
+	"github.com/joulevirt/joulevirt/test/dataplane/node"
+	"github.com/joulevirt/joulevirt/test/internal/proc"
+)
+
+// The Gateway that is served, for parentRefs of routes of any namespace.
+const (
+	Namespace = "projectcontour"
+	Name      = "contour"
+)
+
+// URL is where the Gateway serves in the node's network: Contour adds 8000 to
+// ports that are privileged.
+const URL = "http://127.0.0.1:8080/"
+
+const (
+	// xdsPort is where Contour tells Envoy its configuration.
+	xdsPort = "8001"
+	// envoyReady is where Envoy says that it has its configuration from Contour.
+	// Before the first route it does not listen at URL.
+	envoyReady = "http://127.0.0.1:8002/ready"
+	// startTimeout covers a start on a busy machine.
+	startTimeout = 2 * time.Minute
+)
+
+// manifests are of the Gateway.
+//
+//go:embed manifests.yaml
+var manifests []byte
+
+// config is Contour's.
+const config = "gateway:\n  gatewayRef:\n    namespace: " + Namespace + "\n    name: " + Name + "\n"
+
+// Gateway is the two programs, running.
+type Gateway struct {
+	Contour, Envoy *proc.Process
+}
+
+// Options say where a Gateway runs.
+type Options struct {
+	Node *node.Node
+	// Cluster has the Gateway API's kinds, and its API server serves at the node's
+	// HostAddress.
+	Cluster *cluster.Cluster
+	// Binaries says where the programs come from.
+	Binaries binaries.Source
+	// Dir is for the programs' files.
+	Dir string
+}
+
+// Start installs Contour's kinds and the Gateway, starts the programs and
+// returns when they serve. They end with the node.
+func Start(ctx context.Context, o Options) (*Gateway, error) {
+	paths, err := o.Binaries.Ensure(ctx, binaries.Contour)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := envoy.Program(ctx, o.Binaries.Cache, o.Binaries.Progress)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.install(ctx); err != nil {
+		return nil, fmt.Errorf("install Contour's objects: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	g := &Gateway{}
+	if g.Contour, err = o.startContour(paths[binaries.Contour]); err != nil {
+		return nil, err
+	}
+	if err := g.Contour.WaitReady(ctx, o.programmed); err != nil {
+		return nil, err
+	}
+	if g.Envoy, err = o.startEnvoy(ctx, paths[binaries.Contour], proxy); err != nil {
+		return nil, err
+	}
+	return g, g.Envoy.WaitReady(ctx, o.serves)
+}
+
+func (o Options) install(ctx context.Context) error {
+	sources, err := o.Binaries.SourceDir(ctx, binaries.Contour)
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(o.Dir, "gateway.yaml")
+	if err := os.WriteFile(own, manifests, 0o644); err != nil {
+		return err
+	}
+	for _, file := range []string{filepath.Join(sources, "examples", "contour", "01-crds.yaml"), own} {
+		if err := o.Cluster.ApplyManifests(ctx, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o Options) startContour(program string) (*proc.Process, error) {
+	// Past RBAC: what is tested here is not Contour's.
+	kubeconfig, err := o.Cluster.ComponentKubeconfig("contour", "contour", o.Node.HostAddress(), "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(o.Dir, "contour.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		return nil, err
+	}
+	return o.Node.Start("contour", program, "serve",
+		"--kubeconfig="+kubeconfig, "--config-path="+file,
+		"--insecure", "--xds-address=127.0.0.1", "--xds-port="+xdsPort,
+		"--disable-leader-election",
+		// Contour is older than these kinds' present versions.
+		"--disable-feature=tlsroutes", "--disable-feature=backendtlspolicies", "--disable-feature=tcproutes",
+	)
+}
+
+func (o Options) startEnvoy(ctx context.Context, contour, proxy string) (*proc.Process, error) {
+	file := filepath.Join(o.Dir, "envoy.json")
+	output, err := exec.CommandContext(ctx, contour, "bootstrap", "--xds-address=127.0.0.1", "--xds-port="+xdsPort,
+		"--admin-address="+filepath.Join(o.Dir, "envoy-admin.sock"), file).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("contour bootstrap: %w\n%s", err, output)
+	}
+	return o.Node.Start("envoy", proxy, "--config-path", file,
+		"--service-cluster", Namespace, "--service-node", "envoy",
+		// Its shared memory would be the whole machine's.
+		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
+}
+
+// programmed is satisfied when Contour says that it serves the Gateway.
+func (o Options) programmed(ctx context.Context) error {
+	status, err := o.Cluster.RunKubectl(ctx, "get", "gateways.gateway.networking.k8s.io", Name, "--namespace="+Namespace,
+		`--output=jsonpath={.status.conditions[?(@.type=="Accepted")].status}`)
+	if err == nil && status != "True" {
+		err = fmt.Errorf("condition Accepted of the Gateway is %q", status)
+	}
+	return err
+}
+
+// serves is satisfied when Envoy has its configuration.
+func (o Options) serves(ctx context.Context) error {
+	web := http.Client{Transport: &http.Transport{DialContext: o.Node.Dial, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, envoyReady, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := web.Do(request)
+	if err != nil {
+		return err
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", envoyReady, response.Status)
+	}
+	return nil
+}
