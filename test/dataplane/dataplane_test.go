@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/dataplane/world"
 )
@@ -20,8 +21,9 @@ import (
 // startTimeout bounds a start that may have to build everything first.
 const startTimeout = 40 * time.Minute
 
-// group is the labels of the VMs of all tests here.
-var group = map[string]string{"app": "web"}
+// group is the labels of the VMs of all tests here: those that a Service which
+// steers by label selects.
+var group = map[string]string{"app": "web", v1alpha1.LabelServing: v1alpha1.ServingActive}
 
 // vms is how many there are.
 const vms = 5
@@ -63,6 +65,12 @@ func TestDataPlane(t *testing.T) {
 	}
 	t.Logf("VMs ready after %s", time.Since(begin).Round(10*time.Millisecond))
 	t.Run("kube-proxy splits equally", s.testEqualSplit)
+	t.Run("the label moves new connections only", s.testStandby)
+	t.Run("bytes are counted", s.testRates)
+	t.Run("a VM that is not ready is left out", s.testNotReady)
+	t.Run("a VM that hangs is told", s.testHang)
+	t.Run("VMs migrate, restart and crash", s.testLifecycle)
+	t.Run("routes split by weights", s.testWeights)
 }
 
 func (s suite) key(name string) types.NamespacedName {
@@ -78,16 +86,17 @@ func equal(names []string) map[string]float64 {
 	return shares
 }
 
-// service creates a Service and waits until all its endpoints are served.
-func (s suite) service(t *testing.T, name string, selector map[string]string, endpoints int) (url string) {
+// service creates a Service and waits until new requests are answered by exactly
+// the VMs.
+func (s suite) service(t *testing.T, name string, selector map[string]string, answering ...string) (url string) {
 	t.Helper()
 	url, err := s.NewService(t.Context(), s.key(name), selector)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.WaitEndpoints(t.Context(), s.key(name), endpoints); err != nil {
+	if err := s.WaitEndpoints(t.Context(), s.key(name), len(answering)); err != nil {
 		t.Fatal(err)
 	}
-	s.serving(t, url, s.names)
+	s.serving(t, url, answering)
 	return url
 }
