@@ -7,6 +7,11 @@ func (p *problem) memberReason(g *Group, d decision, i int) model.Reason {
 	m, goal := &p.members[i], d.goal[i]
 	near := p.total * exact
 	skewed := d.reason == model.ReasonSkewed
+	// Rates in force that stay may be somewhat beyond.
+	slack := 0.0
+	if skewed {
+		slack = inForce
+	}
 	switch {
 	case d.reason == model.ReasonFloorsExceedTotal || d.reason == model.ReasonTooFewMembers || d.reason == model.ReasonNoTraffic:
 		return d.reason
@@ -14,9 +19,9 @@ func (p *problem) memberReason(g *Group, d decision, i int) model.Reason {
 		return model.ReasonStandby
 	case g.Granularity == Equal && skewed:
 		return model.ReasonActive
-	case m.floor > 0 && goal <= m.floor+near && goal >= m.floor*(1-inForce):
+	case m.floor > 0 && goal <= m.floor+near && goal >= m.floor*(1-slack)-near:
 		return model.ReasonAtFloor
-	case goal >= m.high-near && m.high < p.total && goal <= m.high*(1+inForce):
+	case goal >= m.high-near && m.high < p.total && goal <= m.high*(1+slack)+near:
 		return model.ReasonAtLimit
 	case !skewed:
 		return model.ReasonEqualShare
@@ -41,7 +46,7 @@ func message(reason model.Reason) string {
 	case model.ReasonFloorsExceedTotal:
 		return "the members' floors add up to more than the group's traffic, which is left as it is: lower bandwidth.floor of the profile, or match fewer VMs"
 	case model.ReasonNoRoom:
-		return "traffic is balanced: the members' limits leave no room to bring it together, with the members, failure domains and headroom that the group keeps; add VMs, or raise bandwidth.ceiling of the profile"
+		return "traffic is balanced: the members' floors and limits leave no room to bring it together, with the members, failure domains and headroom that the group keeps; add VMs, or raise bandwidth.ceiling of the profile"
 	case model.ReasonTooFewMembers:
 		return "there is nothing to choose: fewer than two members may serve"
 	case model.ReasonNoTraffic:

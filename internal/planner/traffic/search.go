@@ -31,15 +31,21 @@ type tree struct {
 	slackCost          float64
 
 	levels []level
-	best   float64
-	found  []float64 // rates of who, nil as long as nothing better was found
+	// steps that may still be taken.
+	steps int
+	best  float64
+	found []float64 // rates of who, nil as long as nothing better was found
 }
+
+// mostSteps of a search, some milliseconds: more than what the members of a small
+// group can take. Of a search that ends by it the best that was found counts.
+const mostSteps = 250_000
 
 // search gives members the rates that cost least while all others keep theirs, if
 // that costs less than a bound, without traffic not counted. It returns whether it
 // did.
 func (p *problem) search(rates []float64, members []int, bound float64) bool {
-	t := &tree{p: p, who: slices.Clone(members), best: bound, crowd: p.newCrowd()}
+	t := &tree{p: p, who: slices.Clone(members), steps: mostSteps, best: bound, crowd: p.newCrowd()}
 	carry := p.total
 	searched := make([]bool, len(rates))
 	for _, i := range members {
@@ -104,7 +110,7 @@ func (t *tree) descend(at int, b branch) {
 		low, high, bound = low+m.low, high+m.high, bound+m.reduced(t.price)
 	}
 	slack := t.p.total * exact
-	if b.left < low-slack || b.left > high+slack || bound >= t.best-t.slackCost {
+	if t.steps--; t.steps < 0 || b.left < low-slack || b.left > high+slack || bound >= t.best-t.slackCost {
 		return
 	}
 	if at == len(t.who) {

@@ -20,6 +20,9 @@ const (
 	searched = 8
 	// windows of that many members are searched in larger groups.
 	windows = 12
+	// ventured is the number of members of which all are searched at last, as far as
+	// the steps of a search go.
+	ventured = 20
 	// goodEnough is the distance from what chords say is possible, in parts of the
 	// cost, at which no more windows are searched.
 	goodEnough = 1e-4
@@ -104,9 +107,23 @@ func (m *member) slope() float64 {
 
 // sortBy sorts members by a key, and those of equal keys by name.
 func sortBy(members []int, key func(int) float64) {
-	slices.SortStableFunc(members, func(i, j int) int {
-		return cmp.Or(cmp.Compare(key(i), key(j)), cmp.Compare(i, j))
+	type keyed struct {
+		key    float64
+		member int
+	}
+	sorted := make([]keyed, len(members))
+	for at, i := range members {
+		sorted[at] = keyed{key(i), i}
+	}
+	slices.SortFunc(sorted, func(a, b keyed) int {
+		if a.key != b.key {
+			return cmp.Compare(a.key, b.key)
+		}
+		return a.member - b.member
 	})
+	for at := range sorted {
+		members[at] = sorted[at].member
+	}
 }
 
 // complete activates members until enough are active, those first that cost
@@ -188,6 +205,9 @@ func (p *problem) improve(rates []float64) []float64 {
 	}
 	order := p.doubtful(price)
 	cost := p.cost(rates)
+	if len(order) <= ventured && p.search(rates, order, p.costOf(rates, order)) {
+		cost = p.cost(rates)
+	}
 	for at := range windows {
 		if cost-bound <= goodEnough*math.Abs(cost) {
 			break

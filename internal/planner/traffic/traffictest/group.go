@@ -25,7 +25,7 @@ func Concave(idle, bent units.Watts, half units.BitsPerSecond, perGbit units.Wat
 // likely. Equal generators give equal groups.
 func Random(r *rand.Rand, members, classes int, granularity traffic.Granularity) traffic.Group {
 	g := traffic.Group{
-		Total: 900 * Mbit, Granularity: granularity, MinActive: 1 + r.IntN(3), MinDomains: r.IntN(3),
+		Total: units.BitsPerSecond(members) * 180 * Mbit, Granularity: granularity, MinActive: 1 + r.IntN(3), MinDomains: r.IntN(3),
 		SpareLargest: r.IntN(2) == 0, MaxStep: 1,
 	}
 	for range classes {
