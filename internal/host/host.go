@@ -165,6 +165,8 @@ type Host interface {
 	// its cpuset has, now and after the cpuset has grown.
 	ClearAffinity(thread TaskID) error
 
+	Shaper
+
 	// DialUnix connects to the socket at an absolute path of the process's own
 	// file system. Symbolic links in it are followed within that file system
 	// only.

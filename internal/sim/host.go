@@ -42,6 +42,8 @@ type Host struct {
 	thermal thermal
 	energy  energy
 	fault   Fault
+	// turnsUntil is the time since boot from which on no gate holds anything.
+	turnsUntil time.Duration
 }
 
 var _ host.Host = (*Host)(nil)
@@ -112,7 +114,7 @@ func (h *Host) Facts() (host.Facts, error) {
 		Kernel: "simulated",
 		Capabilities: []host.Capability{
 			available("Affinity"), available("CgroupV2"), counters, missing("Libvirt"), missing("SchedSlice"),
-			available("VhostNet"), available("VhostThreads"), available("WaitTimes"),
+			available("Shaping"), available("VhostNet"), available("VhostThreads"), available("WaitTimes"),
 		},
 	}, nil
 }

@@ -28,8 +28,8 @@ const (
 	lightMigration = 1.0 / 3
 )
 
-// want evaluates a VM's programmes for a step.
-func (v *vm) want(t, dt float64) {
+// want evaluates a VM's programmes for a step. turns is true while gates hold.
+func (v *vm) want(t, dt float64, turns bool) {
 	w := &v.work
 	w.size = float64(v.Traffic.PacketBytes)
 	if w.size <= 0 {
@@ -38,6 +38,7 @@ func (v *vm) want(t, dt float64) {
 	const bitsPerByte = 8
 	rate := v.traffic.level(&v.Traffic.Programme, t, dt, &v.rng) / (bitsPerByte * w.size)
 	w.rx, w.tx = float64(v.Traffic.ToVM)*rate, float64(v.Traffic.FromVM)*rate
+	w.tx = v.shape.hold(w.tx*w.size, dt, turns) / w.size
 	cores := float64(v.Compute.Cores) * v.compute.level(&v.Compute.Programme, t, dt, &v.rng)
 	w.compute = min(1, max(0, cores/float64(v.VCPUs)))
 	w.heat = v.Compute.Heat

@@ -86,9 +86,10 @@ func (h *Host) step(dt float64) {
 func (h *Host) want(dt float64) (soft float64) {
 	h.steal(dt)
 	h.refreshSpeed()
+	turns := h.monotonic() < h.turnsUntil
 	for i := range h.vms {
 		v := h.vms[i]
-		v.want(h.seconds, dt)
+		v.want(h.seconds, dt, turns)
 		v.demands(&h.phys.Net, &h.classes)
 		soft += (v.work.rx + v.work.tx) * h.phys.Net.SoftIRQ
 		for j := range v.threads {

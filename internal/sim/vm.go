@@ -49,6 +49,7 @@ type vm struct {
 	traffic, compute player
 	toVM, fromVM     flow
 	work             work
+	shape            shape
 }
 
 type role int8

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -30,6 +31,15 @@ type VM struct {
 // besides its main thread and those of the Go runtime. It ends with the test.
 func StartVM(t testing.TB, namespace, name string, threads ...string) *VM {
 	t.Helper()
+	vm := startVM(t, namespace, name, nil)
+	for _, name := range threads {
+		vm.Thread(name)
+	}
+	return vm
+}
+
+func startVM(t testing.TB, namespace, name string, attr *syscall.SysProcAttr) *VM {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +49,7 @@ func StartVM(t testing.TB, namespace, name string, threads ...string) *VM {
 	vm.cmd.Args = []string{"/usr/bin/qemu-system-x86_64", "-name", guest, "-S"}
 	vm.cmd.Env = []string{guestVariable + "=" + Comm}
 	vm.cmd.Stderr = os.Stderr
+	vm.cmd.SysProcAttr = attr
 	if vm.orders, err = vm.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +64,6 @@ func StartVM(t testing.TB, namespace, name string, threads ...string) *VM {
 	t.Cleanup(vm.End)
 	vm.answer()
 	vm.main = vm.id(vm.PID())
-	for _, name := range threads {
-		vm.Thread(name)
-	}
 	return vm
 }
 

@@ -26,6 +26,8 @@ const (
 	CapabilityLibvirt = "Libvirt"
 	// CapabilitySchedSlice: a thread's scheduler slice can be set.
 	CapabilitySchedSlice = "SchedSlice"
+	// CapabilityShaping: what VMs send can be bounded and held.
+	CapabilityShaping = "Shaping"
 	// CapabilityVhostNet: the kernel offers vhost to QEMU.
 	CapabilityVhostNet = "VhostNet"
 	// CapabilityVhostThreads: vhost workers are threads of their QEMU.
@@ -54,6 +56,7 @@ func (h *Host) Facts() (host.Facts, error) {
 		capability(CapabilityEnergyCounters, h.energyCounters()),
 		capability(CapabilityLibvirt, needs(unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE")),
 		capability(CapabilitySchedSlice, probeSlice()),
+		capability(CapabilityShaping, h.probeShaping()),
 		capability(CapabilityVhostNet, h.exists("class/misc/vhost-net", "module vhost_net is not loaded")),
 		capability(CapabilityVhostThreads, vhostThreads(facts.Kernel)),
 		capability(CapabilityWaitTimes, h.waitTimes()),

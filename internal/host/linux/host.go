@@ -36,6 +36,7 @@ type Host struct {
 	sysRoot  string
 	proc     procfs.FS
 	cgroups  *cgroupTree
+	shaper   shaper
 
 	// mu guards what is below.
 	mu        sync.Mutex
@@ -79,14 +80,14 @@ func New(opts Options) (*Host, error) {
 	}, nil
 }
 
-// Close releases the folders that the Host keeps open.
+// Close releases the folders and programs that the Host keeps open.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.processes {
 		h.drop(p)
 	}
-	return h.cgroups.close()
+	return errors.Join(h.shaper.close(), h.cgroups.close())
 }
 
 // Uptime implements host.Host.

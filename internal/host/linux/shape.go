@@ -1,0 +1,257 @@
+package linux
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// shaper holds what all shaped devices share.
+type shaper struct {
+	mu sync.Mutex
+	// classifier is nil until the first turn.
+	classifier *classifier
+}
+
+func (s *shaper) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.classifier == nil {
+		return nil
+	}
+	return s.classifier.close()
+}
+
+// program that sorts packets for turns of a period.
+func (s *shaper) program(period time.Duration) (*ebpf.Program, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.classifier == nil {
+		made, err := newClassifier()
+		if err != nil {
+			return nil, err
+		}
+		s.classifier = made
+	}
+	return s.classifier.program(period)
+}
+
+// has tells whether a program is one of this agent's.
+func (s *shaper) has(id ebpf.ProgramID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.classifier == nil || id == 0 {
+		return false
+	}
+	for _, program := range s.classifier.programs {
+		if info, err := program.Info(); err == nil {
+			if own, known := info.ID(); known && own == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Monotonic implements host.Host.
+func (h *Host) Monotonic() (time.Duration, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("monotonic time: %w", err)
+	}
+	return time.Duration(now.Nano()), nil
+}
+
+// KeepTurns implements host.Host.
+func (h *Host) KeepTurns(valid time.Duration) error {
+	now, err := h.Monotonic()
+	if err != nil {
+		return err
+	}
+	h.shaper.mu.Lock()
+	defer h.shaper.mu.Unlock()
+	if h.shaper.classifier == nil {
+		return nil
+	}
+	return h.shaper.classifier.keep(now + valid)
+}
+
+// Uplinks implements host.Host.
+func (h *Host) Uplinks(process host.TaskID) ([]host.Uplink, error) {
+	var uplinks []host.Uplink
+	err := h.inNetwork(process, func(handle *netlink.Handle) error {
+		links, err := handle.LinkList()
+		if err != nil {
+			return fmt.Errorf("devices of process %d: %w", process.PID, err)
+		}
+		for _, link := range links {
+			if !leadsOut(link) {
+				continue
+			}
+			uplink, program, err := (&device{handle, link}).read()
+			if err != nil {
+				return fmt.Errorf("process %d: %w", process.PID, err)
+			}
+			uplink.Turns = h.shaper.has(program)
+			uplinks = append(uplinks, uplink)
+		}
+		return nil
+	})
+	slices.SortFunc(uplinks, func(a, b host.Uplink) int { return cmp.Compare(a.Name, b.Name) })
+	return uplinks, err
+}
+
+// leadsOut tells whether a pod's device leads to the network: not to the VM,
+// whose taps KubeVirt names so, nor to other devices of the pod.
+func leadsOut(link netlink.Link) bool {
+	attrs := link.Attrs()
+	if attrs.RawFlags&unix.IFF_UP == 0 || attrs.RawFlags&unix.IFF_LOOPBACK != 0 || strings.HasPrefix(attrs.Name, "tap") {
+		return false
+	}
+	switch link.Type() {
+	case "veth", "macvlan", "ipvlan", "vlan", "netkit", "device":
+		return true
+	default:
+		return false
+	}
+}
+
+// Shape implements host.Host.
+func (h *Host) Shape(process host.TaskID, uplink string, shaping model.Shaping) error {
+	var program *ebpf.Program
+	if shaping.Turn != nil {
+		var err error
+		if program, err = h.shaper.program(shaping.Turn.Period); err != nil {
+			return fmt.Errorf("shape %s of process %d: %w", uplink, process.PID, err)
+		}
+	}
+	err := h.onDevice(process, uplink, func(d *device) error {
+		is, _, err := d.read()
+		if err != nil {
+			return err
+		}
+		if is.Owner == host.QueueForeign {
+			return fmt.Errorf("%s has %s: %w", uplink, is.Queue, host.ErrForeign)
+		}
+		if err = d.shape(shaping, is.Owner, program); err != nil && is.Owner == host.QueueDefault && !errors.Is(err, host.ErrForeign) {
+			// Half of it would be worse than nothing.
+			err = errors.Join(err, d.unshape())
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("shape process %d: %w", process.PID, err)
+	}
+	return nil
+}
+
+func (d *device) shape(shaping model.Shaping, owner host.QueueOwner, program *ebpf.Program) error {
+	if err := d.build(shaping, owner); err != nil {
+		return err
+	}
+	if err := d.addGate(); err != nil {
+		return err
+	}
+	if program != nil {
+		return d.sort(program)
+	}
+	// Opened first, so that what waits is not overtaken for long.
+	return errors.Join(d.setGate(0), d.unsort())
+}
+
+// SetGate implements host.Host.
+func (h *Host) SetGate(process host.TaskID, uplink string, trickle units.BitsPerSecond) error {
+	err := h.onDevice(process, uplink, func(d *device) error { return d.setGate(trickle) })
+	if err != nil {
+		return fmt.Errorf("gate of %s of process %d: %w", uplink, process.PID, err)
+	}
+	return nil
+}
+
+func (d *device) setGate(trickle units.BitsPerSecond) error {
+	err := d.QdiscChange(d.gate(trickle))
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL):
+		return nil // there is no gate
+	case err != nil || trickle > 0:
+		return err
+	default:
+		return d.kick()
+	}
+}
+
+// Unshape implements host.Host.
+func (h *Host) Unshape(process host.TaskID, uplink string) error {
+	err := h.onDevice(process, uplink, func(d *device) error {
+		is, _, err := d.read()
+		if err != nil || is.Owner != host.QueueOurs {
+			return err
+		}
+		return errors.Join(d.setGate(0), d.unshape())
+	})
+	if err != nil {
+		return fmt.Errorf("unshape %s of process %d: %w", uplink, process.PID, err)
+	}
+	return nil
+}
+
+func (d *device) unshape() error {
+	root := netlink.NewHtb(netlink.QdiscAttrs{
+		LinkIndex: d.index(), Handle: netlink.MakeHandle(rootMajor, 0), Parent: netlink.HANDLE_ROOT,
+	})
+	if err := d.QdiscDel(root); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove htb from %s: %w", d.link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// onDevice works on one device of a process's pod.
+func (h *Host) onDevice(process host.TaskID, name string, do func(*device) error) error {
+	return h.inNetwork(process, func(handle *netlink.Handle) error {
+		d, err := openDevice(handle, name)
+		if err != nil {
+			return err
+		}
+		return do(d)
+	})
+}
+
+// probeShaping shapes the loopback device of a network namespace that ends with
+// the probe.
+func (h *Host) probeShaping() error {
+	program, err := h.shaper.program(time.Second)
+	if err != nil {
+		return fmt.Errorf("VMs' traffic is not shaped: %w", err)
+	}
+	enter := func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("network namespaces cannot be entered without CAP_SYS_ADMIN: %w", err)
+		}
+		return nil
+	}
+	return elsewhere(enter, func() error {
+		return withNetlink(func(handle *netlink.Handle) error {
+			d, err := openDevice(handle, "lo")
+			if err != nil {
+				return err
+			}
+			turn := &model.Turn{Period: time.Second, Length: time.Second / 2, Trickle: leastTrickle}
+			if err := d.shape(model.Shaping{Turn: turn}, host.QueueDefault, program); err != nil {
+				return fmt.Errorf("the kernel's sch_htb, sch_tbf and cls_bpf are needed: %w", err)
+			}
+			return errors.Join(d.setGate(turn.Trickle), d.setGate(0), d.unshape())
+		})
+	})
+}

@@ -1,0 +1,187 @@
+package linux
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// queues are all queueing disciplines of the pod, as text.
+func queues(t *testing.T, n *hosttest.Network) []string {
+	t.Helper()
+	var list []string
+	n.Pod(func() error {
+		qdiscs, err := netlink.QdiscList(nil)
+		for _, qdisc := range qdiscs {
+			list = append(list, qdisc.Type()+" "+qdisc.Attrs().String())
+		}
+		return err
+	})
+	return list
+}
+
+func wantUplink(t *testing.T, h *Host, n *hosttest.Network, want host.Uplink) {
+	t.Helper()
+	want.Name = n.Uplink
+	got, err := h.Uplinks(n.VM.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]host.Uplink{want}, got); diff != "" {
+		t.Errorf("uplinks (-want +got):\n%s", diff)
+	}
+}
+
+func turns() model.Shaping {
+	return model.Shaping{Turn: &model.Turn{Period: 10 * time.Second, Length: 5 * time.Second, Trickle: leastTrickle}}
+}
+
+func TestRealShapeAndUnshape(t *testing.T) {
+	for name, binding := range map[string]hosttest.Binding{"masquerade": hosttest.Masquerade, "bridge": hosttest.Bridge} {
+		t.Run(name, func(t *testing.T) {
+			h := realHost(t)
+			n := hosttest.NewOutside(t).NewVM("shop", "web", binding)
+			id := n.VM.ID()
+			before := queues(t, n)
+			kernels := host.Uplink{Queue: "noqueue 0:"}
+			wantUplink(t, h, n, kernels)
+			both := turns()
+			both.Ceiling = 12_345_672
+			for _, step := range []struct {
+				shaping model.Shaping
+				want    host.Uplink
+			}{
+				{model.Shaping{Ceiling: 256_000}, host.Uplink{Ceiling: 256_000}},
+				{model.Shaping{Ceiling: 100e9}, host.Uplink{Ceiling: 100e9}},
+				{turns(), host.Uplink{Turns: true}},
+				{both, host.Uplink{Ceiling: 12_345_672, Turns: true}},
+				{model.Shaping{Ceiling: 1e9}, host.Uplink{Ceiling: 1e9}},
+			} {
+				for range 2 { // done again it changes nothing
+					if err := h.Shape(id, n.Uplink, step.shaping); err != nil {
+						t.Fatal(err)
+					}
+					step.want.Owner, step.want.Queue = host.QueueOurs, "htb 4a56:"
+					wantUplink(t, h, n, step.want)
+				}
+			}
+			for range 2 {
+				if err := h.Unshape(id, n.Uplink); err != nil {
+					t.Fatal(err)
+				}
+				wantUplink(t, h, n, kernels)
+			}
+			if diff := cmp.Diff(before, queues(t, n)); diff != "" {
+				t.Errorf("not as it was (-before +after):\n%s", diff)
+			}
+			if err := h.SetGate(id, n.Uplink, leastTrickle); err != nil {
+				t.Errorf("gate of a device that is not shaped: %v", err)
+			}
+		})
+	}
+}
+
+func TestRealForeignQueueIsLeftAlone(t *testing.T) {
+	h := realHost(t)
+	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
+	n.Pod(func() error {
+		link, err := netlink.LinkByName(n.Uplink)
+		if err != nil {
+			return err
+		}
+		return netlink.QdiscAdd(netlink.NewHtb(netlink.QdiscAttrs{
+			LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+		}))
+	})
+	before := queues(t, n)
+	wantUplink(t, h, n, host.Uplink{Owner: host.QueueForeign, Queue: "htb 1:"})
+	if err := h.Shape(n.VM.ID(), n.Uplink, turns()); !errors.Is(err, host.ErrForeign) {
+		t.Errorf("shaping: %v", err)
+	}
+	if err := errors.Join(h.SetGate(n.VM.ID(), n.Uplink, leastTrickle), h.SetGate(n.VM.ID(), n.Uplink, 0)); err != nil {
+		t.Errorf("its gate: %v", err)
+	}
+	if err := h.Unshape(n.VM.ID(), n.Uplink); err != nil {
+		t.Errorf("unshaping: %v", err)
+	}
+	if diff := cmp.Diff(before, queues(t, n)); diff != "" {
+		t.Errorf("not as it was (-before +after):\n%s", diff)
+	}
+}
+
+func TestRealSuccessorTakesOver(t *testing.T) {
+	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
+	first, err := New(Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := queues(t, n)
+	if err := errors.Join(first.Shape(n.VM.ID(), n.Uplink, turns()), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next := realHost(t)
+	ours := host.Uplink{Owner: host.QueueOurs, Queue: "htb 4a56:"}
+	wantUplink(t, next, n, ours) // sorted by a program that nobody keeps alive
+	if err := next.Shape(n.VM.ID(), n.Uplink, turns()); err != nil {
+		t.Fatal(err)
+	}
+	ours.Turns = true
+	wantUplink(t, next, n, ours)
+	if err := next.Unshape(n.VM.ID(), n.Uplink); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, queues(t, n)); diff != "" {
+		t.Errorf("not as it was (-before +after):\n%s", diff)
+	}
+}
+
+func TestRealNodesOwnNetworkIsNeverShaped(t *testing.T) {
+	h := realHost(t)
+	vm := hosttest.StartVM(t, "shop", "web") // without a network of its own
+	if uplinks, err := h.Uplinks(vm.ID()); !errors.Is(err, host.ErrUnsupported) || uplinks != nil {
+		t.Errorf("uplinks %v, %v", uplinks, err)
+	}
+	if err := h.Shape(vm.ID(), "lo", turns()); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("shaping: %v", err)
+	}
+}
+
+func TestRealUplinkOfAProcessThatEnded(t *testing.T) {
+	h := realHost(t)
+	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
+	if err := h.Shape(n.VM.ID(), "eth7", turns()); !errors.Is(err, host.ErrGone) {
+		t.Errorf("a device that is not there: %v", err)
+	}
+	n.VM.End()
+	_, err := h.Uplinks(n.VM.ID())
+	for what, err := range map[string]error{
+		"uplinks": err, "shaping": h.Shape(n.VM.ID(), n.Uplink, turns()),
+		"unshaping": h.Unshape(n.VM.ID(), n.Uplink), "gate": h.SetGate(n.VM.ID(), n.Uplink, 0),
+	} {
+		if !errors.Is(err, host.ErrGone) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestMonotonicIsTheKernels(t *testing.T) {
+	before, err := (&Host{}).Monotonic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	if later := time.Duration(now.Nano()); later < before || later > before+time.Minute {
+		t.Errorf("%v, then %v", before, later)
+	}
+}
