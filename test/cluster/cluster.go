@@ -72,8 +72,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 }
 
 func newCluster(options Options, paths binaries.Paths) (*Cluster, error) {
-	removeAbandoned(os.TempDir())
-	dir, err := makeDir(os.TempDir())
+	dir, err := TempDir()
 	if err != nil {
 		return nil, err
 	}

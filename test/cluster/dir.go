@@ -14,6 +14,13 @@ import (
 // folder belongs to follows.
 const dirPrefix = "joulevirt-cluster-"
 
+// TempDir makes a folder for what goes with this process. When it is killed
+// before it could remove the folder, the next cluster or TempDir does.
+func TempDir() (string, error) {
+	removeAbandoned(os.TempDir())
+	return makeDir(os.TempDir())
+}
+
 func makeDir(parent string) (string, error) {
 	dir, err := os.MkdirTemp(parent, fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))
 	if err != nil {

@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -82,6 +84,40 @@ func (a *Agents) Close() error { return a.server.Close() }
 // Clients returns clients that trust the agents, as the manager uses them.
 func (a *Agents) Clients() rates.Clients {
 	return pki.NewAgentClients(pki.NewManagerTLS(fixedAuthority{a.authority}, clock.RealClock{}).Settings)
+}
+
+// WriteClientFiles writes what a manager that runs as a process takes with
+// --agent-ca-file, --client-cert-file and --client-key-file to a folder, and
+// returns those arguments.
+func (a *Agents) WriteClientFiles(dir string) ([]string, error) {
+	certificate, err := a.authority.IssueClient(time.Now(), certificateLifetime)
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("encode the key of the agents' client: %w", err)
+	}
+	var chain []byte
+	for _, der := range certificate.Certificate {
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	var args []string
+	for _, file := range []struct {
+		flag, name string
+		content    []byte
+	}{
+		{"--agent-ca-file", "agents-ca.crt", a.authority.BundlePEM()},
+		{"--client-cert-file", "agents-client.crt", chain},
+		{"--client-key-file", "agents-client.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})},
+	} {
+		path := filepath.Join(dir, file.name)
+		if err := os.WriteFile(path, file.content, 0o600); err != nil {
+			return nil, fmt.Errorf("write the agents' client: %w", err)
+		}
+		args = append(args, file.flag+"="+path)
+	}
+	return args, nil
 }
 
 type fixedAuthority struct{ authority *pki.Authority }

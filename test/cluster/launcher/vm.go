@@ -155,14 +155,19 @@ func (s *Sandbox) announced() error {
 	return nil
 }
 
-// knock asks the guest once whether it serves.
+// GuestAnswers asks the guest once whether it serves.
+func (s *Sandbox) GuestAnswers(ctx context.Context) error {
+	return s.guestRequest(ctx, http.MethodGet, "/", nil)
+}
+
+// knock is GuestAnswers for a guest that may not be there yet.
 func (s *Sandbox) knock(ctx context.Context) error {
 	// A packet that found no guest is sent again after a second at the
 	// earliest; a new connection is quicker.
 	const attempt = time.Second
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
-	return s.guestRequest(ctx, http.MethodGet, "/", nil)
+	return s.GuestAnswers(ctx)
 }
 
 // guestRequest sends one request to the guest's server.

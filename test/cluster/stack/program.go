@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
@@ -40,31 +41,39 @@ func (s *Stack) Agent() *Program { return s.agent }
 
 // StartManager starts the manager as its Deployment says.
 func (s *Stack) StartManager(ctx context.Context) error {
-	var deployment appsv1.Deployment
-	key := client.ObjectKey{Namespace: Namespace, Name: managerAccount}
-	if err := s.Client().Get(ctx, key, &deployment); err != nil {
-		return fmt.Errorf("the manager's Deployment: %w", err)
-	}
-	_, kubeconfig, err := s.ServiceAccountConfig(ctx, Namespace, managerAccount, "")
-	if err != nil {
-		return err
-	}
-	addresses, err := s.freeAddresses(2)
-	if err != nil {
-		return err
-	}
-	health, metrics := addresses[0], addresses[1]
-	args := arguments(&deployment.Spec.Template.Spec, map[string]string{"POD_NAMESPACE": Namespace})
-	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics,
+	var err error
+	s.manager, err = RunManager(ctx, s.Cluster, s.group, filepath.Join(s.programs, "manager"),
 		// A cluster plans again for changed loads each minute; who watches a
 		// test or a demonstration waits less.
 		"--rates-interval=5s", "--replan-interval=5s", "--energy-interval=3s")
-	process, err := s.group.Start("manager", filepath.Join(s.programs, "manager"), args...)
-	if err != nil {
-		return err
+	return err
+}
+
+// RunManager runs the manager as its Deployment says, with more arguments, and
+// returns when it is ready. The product is installed.
+func RunManager(ctx context.Context, c *cluster.Cluster, group *proc.Group, program string, more ...string) (*Program, error) {
+	var deployment appsv1.Deployment
+	key := client.ObjectKey{Namespace: Namespace, Name: managerAccount}
+	if err := c.Client().Get(ctx, key, &deployment); err != nil {
+		return nil, fmt.Errorf("the manager's Deployment: %w", err)
 	}
-	s.manager = &Program{Process: process, Health: health, Metrics: metrics}
-	return s.manager.waitReady(ctx)
+	_, kubeconfig, err := c.ServiceAccountConfig(ctx, Namespace, managerAccount, "")
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := freeAddresses(c, 2)
+	if err != nil {
+		return nil, err
+	}
+	health, metrics := addresses[0], addresses[1]
+	args := arguments(&deployment.Spec.Template.Spec, map[string]string{"POD_NAMESPACE": Namespace})
+	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
+	process, err := group.Start("manager", program, append(args, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	manager := &Program{Process: process, Health: health, Metrics: metrics}
+	return manager, manager.waitReady(ctx)
 }
 
 // StartAgent starts this machine's agent as its DaemonSet says: with the same
@@ -79,7 +88,7 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	addresses, err := s.freeAddresses(3)
+	addresses, err := freeAddresses(s.Cluster, 3)
 	if err != nil {
 		return err
 	}
@@ -125,10 +134,10 @@ func (s *Stack) TerminateAgent() (int, error) {
 }
 
 // freeAddresses are n of this machine, host:port.
-func (s *Stack) freeAddresses(n int) ([]string, error) {
+func freeAddresses(c *cluster.Cluster, n int) ([]string, error) {
 	addresses := make([]string, n)
 	for i := range addresses {
-		port, err := s.TakePort()
+		port, err := c.TakePort()
 		if err != nil {
 			return nil, err
 		}

@@ -53,7 +53,6 @@ type Options struct {
 type Stack struct {
 	*cluster.Cluster
 	options  Options
-	root     string
 	launcher *launcher.Runtime
 	programs string
 	group    *proc.Group
@@ -68,11 +67,7 @@ type Stack struct {
 // Start brings up the cluster, installs the product with kubectl and starts the
 // manager and this machine's agent. ctx bounds the start only.
 func Start(ctx context.Context, options Options) (*Stack, error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &Stack{options: options, root: root}
+	s := &Stack{options: options}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
 	}
@@ -143,15 +138,29 @@ func (s *Stack) build(ctx context.Context) error {
 	s.StateDir = filepath.Join(s.Dir(), "agent-state")
 	s.group = proc.NewGroup(s.Dir())
 	for _, name := range []string{"manager", "agent"} {
-		if err := gobuild.Static(ctx, modulePath+"/cmd/"+name, filepath.Join(s.programs, name)); err != nil {
+		if _, err := Build(ctx, name, s.programs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Stack) install(ctx context.Context) error {
-	return s.ApplyManifests(ctx, filepath.Join(s.root, "config", "default"))
+// Build builds one of the product's programs, manager or agent, in a folder and
+// returns its path.
+func Build(ctx context.Context, name, dir string) (string, error) {
+	path := filepath.Join(dir, name)
+	return path, gobuild.Static(ctx, modulePath+"/cmd/"+name, path)
+}
+
+func (s *Stack) install(ctx context.Context) error { return Install(ctx, s.Cluster) }
+
+// Install installs the product in a cluster as its manifests do.
+func Install(ctx context.Context, c *cluster.Cluster) error {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	return c.ApplyManifests(ctx, filepath.Join(root, "config", "default"))
 }
 
 // Stop ends everything. It is idempotent.

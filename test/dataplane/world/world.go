@@ -88,7 +88,7 @@ func (w *World) start(ctx context.Context) error {
 }
 
 func (w *World) makeNetwork(context.Context) (err error) {
-	if w.dir, err = os.MkdirTemp("", "joulevirt-dataplane-"); err != nil {
+	if w.dir, err = cluster.TempDir(); err != nil {
 		return err
 	}
 	logs := w.options.LogDir
