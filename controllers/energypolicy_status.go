@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/observe"
@@ -28,14 +29,21 @@ type policyView struct {
 
 // policyTally is what was counted over a policy's nodes.
 type policyTally struct {
-	nodes   v1alpha1.NodeCounts
-	energy  energyTally
-	vms     int32
-	reached int32
-	reasons map[string]int32
+	nodes  v1alpha1.NodeCounts
+	energy energyTally
+	vms    int32
+	// levers of the policy.
+	levers map[v1alpha1.Lever]*leverTally
 	// contested counts the nodes that another policy wins.
 	contested       int
 	winner, example string
+}
+
+// leverTally is what was counted of one lever.
+type leverTally struct {
+	reached int32
+	// reasons of the VMs that are not reached.
+	reasons map[string]int32
 }
 
 // policyStatus returns the status of one policy. Conditions that say the same
@@ -72,7 +80,10 @@ func (v policyView) find(policy *v1alpha1.EnergyPolicy) observe.PolicyEntry {
 
 func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 	settings := observe.EnergySettings(entry.EnergyPolicy)
-	out := policyTally{reasons: map[string]int32{}, energy: newEnergyTally(settings)}
+	out := policyTally{levers: map[v1alpha1.Lever]*leverTally{}, energy: newEnergyTally(settings)}
+	for _, lever := range entry.Spec.Levers {
+		out.levers[lever] = &leverTally{reasons: map[string]int32{}}
+	}
 	if entry.Err != nil {
 		return out
 	}
@@ -107,40 +118,52 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 }
 
 func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {
-	var planned int32
+	var planned, others int32
 	if plan != nil {
-		for i := range plan.Spec.VMs {
-			planned++
-			state := affinityState(plan, plan.Spec.VMs[i].PodUID)
-			if state.State == v1alpha1.LeverInForce {
-				t.reached++
-			} else {
-				t.reasons[state.Reason]++
-			}
-		}
+		planned = int32(len(plan.Spec.VMs))
 	}
-	t.vms += planned
-	if report == nil {
+	if report != nil {
+		// The agent sees VMs without a profile too.
+		others = max(0, report.Status.VMs.Running-planned)
+	}
+	t.vms += planned + others
+	for lever, tally := range t.levers {
+		stateOf := leverStateOf(lever)
+		if stateOf == nil {
+			tally.count(v1alpha1.ReasonNotInThisVersion, planned+others)
+			continue
+		}
+		tally.addPlan(plan, stateOf)
+		tally.count(v1alpha1.ReasonNoProfile, others)
+	}
+}
+
+// addPlan counts the VMs of one node's plan.
+func (t *leverTally) addPlan(plan *indexedPlan, stateOf func(*indexedPlan, types.UID) leverState) {
+	if plan == nil {
 		return
 	}
-	// The agent sees VMs without a profile too.
-	if others := report.Status.VMs.Running - planned; others > 0 {
-		t.vms += others
-		t.reasons[v1alpha1.ReasonNoProfile] += others
+	for i := range plan.Spec.VMs {
+		state := stateOf(plan, plan.Spec.VMs[i].PodUID)
+		if state.State == v1alpha1.LeverInForce {
+			t.reached++
+		} else {
+			t.count(state.Reason, 1)
+		}
+	}
+}
+
+func (t *leverTally) count(reason string, vms int32) {
+	if vms > 0 {
+		t.reasons[reason] += vms
 	}
 }
 
 func coverage(policy *v1alpha1.EnergyPolicy, tally policyTally) []v1alpha1.LeverCoverage {
 	var out []v1alpha1.LeverCoverage
 	for _, lever := range policy.Spec.Levers {
-		entry := v1alpha1.LeverCoverage{Lever: lever, VMs: tally.vms}
-		reasons := tally.reasons
-		if lever == v1alpha1.LeverAffinity {
-			entry.ReachedVMs = tally.reached
-		} else if tally.vms > 0 {
-			reasons = map[string]int32{v1alpha1.ReasonNotInThisVersion: tally.vms}
-		}
-		for reason, count := range reasons {
+		entry := v1alpha1.LeverCoverage{Lever: lever, VMs: tally.vms, ReachedVMs: tally.levers[lever].reached}
+		for reason, count := range tally.levers[lever].reasons {
 			entry.Reasons = append(entry.Reasons, v1alpha1.ReasonCount{Reason: reason, Count: count})
 		}
 		slices.SortFunc(entry.Reasons, func(x, y v1alpha1.ReasonCount) int {
@@ -180,7 +203,7 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally
 func withoutEffect(policy *v1alpha1.EnergyPolicy) []string {
 	out := []string{"spec.budgets", "spec.verification"}
 	for _, lever := range policy.Spec.Levers {
-		if lever != v1alpha1.LeverAffinity {
+		if leverStateOf(lever) == nil {
 			out = append(out, "lever "+string(lever))
 		}
 	}

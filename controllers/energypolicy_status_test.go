@@ -21,7 +21,7 @@ func policyOf(name string, priority int32, zone string) v1alpha1.EnergyPolicy {
 	policy := v1alpha1.EnergyPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 3},
 		Spec: v1alpha1.EnergyPolicySpec{
-			Priority: priority, Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverBuffering, v1alpha1.LeverAffinity},
+			Priority: priority, Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverShaping, v1alpha1.LeverBuffering, v1alpha1.LeverAffinity},
 		},
 	}
 	if zone != "" {
@@ -55,7 +55,7 @@ func policyScene(policies ...v1alpha1.EnergyPolicy) policyView {
 			"b": reportOf(v1alpha1.PowerRAPL, ptr.To[int64](80), time.Hour, 0),
 		},
 		plans: map[string]*indexedPlan{
-			"a": {NodePlan: applied(planOf("a", true, "v", "w:CoreWouldBeHot"), 2, "v", v1alpha1.LeverInForce, "Applied")},
+			"a": {NodePlan: applied(shaped(planOf("a", true, "v", "w:CoreWouldBeHot"), "w", "NothingToShape"), 2, "v", v1alpha1.LeverInForce, "Applied")},
 		},
 	}
 }
@@ -75,6 +75,7 @@ func TestPolicyStatus(t *testing.T) {
 		Coverage: []v1alpha1.LeverCoverage{
 			{Lever: "Affinity", VMs: 3, ReachedVMs: 1, Reasons: []v1alpha1.ReasonCount{{Reason: "CoreWouldBeHot", Count: 1}, {Reason: "NoProfile", Count: 1}}},
 			{Lever: "Buffering", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "NotInThisVersion", Count: 3}}},
+			{Lever: "Shaping", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "NoProfile", Count: 1}, {Reason: "NothingToDo", Count: 1}, {Reason: "NothingToShape", Count: 1}}},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

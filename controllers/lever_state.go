@@ -22,8 +22,14 @@ type leverState struct {
 type indexedPlan struct {
 	*v1alpha1.NodePlan
 	planned map[types.UID]*v1alpha1.VMPlan
-	// applied is what the agent said of the affinity lever.
-	applied map[types.UID]*v1alpha1.VMApplied
+	// applied is what the agent said.
+	applied map[appliedKey]*v1alpha1.VMApplied
+}
+
+// appliedKey is a lever of the VM of a launcher pod.
+type appliedKey struct {
+	podUID types.UID
+	lever  v1alpha1.Lever
 }
 
 // listPlans reads the cache's own plans, by node.
@@ -47,18 +53,50 @@ func (p *indexedPlan) index() {
 	for i := range p.Spec.VMs {
 		p.planned[p.Spec.VMs[i].PodUID] = &p.Spec.VMs[i]
 	}
-	p.applied = make(map[types.UID]*v1alpha1.VMApplied, len(p.Status.VMs))
+	p.applied = make(map[appliedKey]*v1alpha1.VMApplied, len(p.Status.VMs))
 	for i := range p.Status.VMs {
-		if applied := &p.Status.VMs[i]; applied.Lever == v1alpha1.LeverAffinity {
-			p.applied[applied.PodUID] = applied
-		}
+		applied := &p.Status.VMs[i]
+		p.applied[appliedKey{applied.PodUID, applied.Lever}] = applied
 	}
 }
 
-// affinityState tells what became of the affinity lever for the VM of a
-// launcher pod, from the plan of its node and what the agent said of it. A nil
-// plan means that the node has none.
+// leverStateOf returns what tells the state of a lever, or nil for a lever that
+// no plan of a node holds.
+func leverStateOf(lever v1alpha1.Lever) func(*indexedPlan, types.UID) leverState {
+	switch lever {
+	case v1alpha1.LeverAffinity:
+		return affinityState
+	case v1alpha1.LeverShaping:
+		return shapingState
+	default:
+		return nil
+	}
+}
+
+// affinityState tells what became of lever Affinity for the VM of a launcher
+// pod, see nodeLever.state.
 func affinityState(plan *indexedPlan, podUID types.UID) leverState {
+	lever := nodeLever{v1alpha1.LeverAffinity, func(vm *v1alpha1.VMPlan) bool { return vm.Affinity != nil }}
+	return lever.state(plan, podUID)
+}
+
+// shapingState tells the same of lever Shaping.
+func shapingState(plan *indexedPlan, podUID types.UID) leverState {
+	lever := nodeLever{v1alpha1.LeverShaping, func(vm *v1alpha1.VMPlan) bool { return vm.Shaping != nil }}
+	return lever.state(plan, podUID)
+}
+
+// nodeLever is a lever that NodePlans hold and agents apply.
+type nodeLever struct {
+	name v1alpha1.Lever
+	// acts tells whether the plan has an action of the lever for a VM.
+	acts func(*v1alpha1.VMPlan) bool
+}
+
+// state tells what became of the lever for the VM of a launcher pod, from the
+// plan of its node and what the agent said of it. A nil plan means that the
+// node has none.
+func (l nodeLever) state(plan *indexedPlan, podUID types.UID) leverState {
 	if plan == nil {
 		return leverState{v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy, "no EnergyPolicy governs the VM's node: nothing is changed there"}
 	}
@@ -67,33 +105,34 @@ func affinityState(plan *indexedPlan, podUID types.UID) leverState {
 	if vm == nil {
 		return leverState{v1alpha1.LeverPending, v1alpha1.ReasonAwaitingPlan, "the plan of the VM's node does not name it yet"}
 	}
-	if vm.Affinity == nil {
-		return withoutPins(vm)
+	if !l.acts(vm) {
+		return l.withoutAction(vm)
 	}
 	if !plan.Spec.Apply {
 		return leverState{v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval, "approve revision " + plan.Spec.Revision + " in spec.approvals of EnergyPolicy " + plan.Spec.Policy}
 	}
 	// What an agent said of an older plan still holds while it says that the
 	// lever is in force: plans change for other VMs too.
-	applied := plan.applied[podUID]
+	applied := plan.applied[appliedKey{podUID, l.name}]
 	if applied != nil && (plan.Status.ObservedGeneration == plan.Generation || applied.State == v1alpha1.LeverInForce) {
 		return leverState{applied.State, applied.Reason, applied.Message}
 	}
 	return leverState{v1alpha1.LeverPending, v1alpha1.ReasonAwaitingAgent, "the agent of the VM's node has not acted on the plan yet"}
 }
 
-// withoutPins reads the state from the reason that the plan gives.
-func withoutPins(vm *v1alpha1.VMPlan) leverState {
+// withoutAction reads the state from the reason that the plan gives.
+func (l nodeLever) withoutAction(vm *v1alpha1.VMPlan) leverState {
 	out := leverState{State: v1alpha1.LeverBlocked, Reason: v1alpha1.ReasonNothingToDo}
 	for _, reason := range vm.Reasons {
-		if reason.Lever == v1alpha1.LeverAffinity {
+		if reason.Lever == l.name {
 			out.Reason, out.Message = reason.Reason, reason.Message
 		}
 	}
 	switch out.Reason {
-	case v1alpha1.ReasonNothingToDo, v1alpha1.ReasonCoreWouldBeHot:
+	case v1alpha1.ReasonNothingToDo, v1alpha1.ReasonCoreWouldBeHot, v1alpha1.ReasonNothingToShape,
+		v1alpha1.ReasonSendsLittle, v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom:
 		out.State = v1alpha1.LeverIdle
-	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter:
+	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonTrafficUnknown:
 		out.State = v1alpha1.LeverPending
 	}
 	return out

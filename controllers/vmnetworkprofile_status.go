@@ -51,11 +51,11 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 			continue
 		}
 		status.GovernedVMs++
-		example := exampleOf(vmi, view.plans)
-		if example.State == v1alpha1.LeverInForce {
+		of := examplesOf(vmi, leversOf(&profile.Spec), view.plans)
+		if slices.ContainsFunc(of, func(e v1alpha1.VMExample) bool { return e.State == v1alpha1.LeverInForce }) {
 			status.VMsInForce++
 		}
-		examples = append(examples, example)
+		examples = append(examples, of...)
 	}
 	status.Levers = countLevers(examples)
 	status.Examples = troubleFirst(examples)
@@ -89,13 +89,28 @@ func (o *overlap) add(winner, vm string) {
 	}
 }
 
-func exampleOf(vmi *virtv1.VirtualMachineInstance, plans map[string]*indexedPlan) v1alpha1.VMExample {
-	pod, node := launcherOf(vmi)
-	state := affinityState(plans[node], pod)
-	return v1alpha1.VMExample{
-		Name: vmi.Name, Node: node, Lever: v1alpha1.LeverAffinity,
-		State: state.State, Reason: state.Reason, Message: state.Message,
+// leversOf returns the levers that are told about: those that may act on any VM,
+// and those that the profile asks for. What nobody asked for is no news.
+func leversOf(spec *v1alpha1.VMNetworkProfileSpec) []v1alpha1.Lever {
+	levers := []v1alpha1.Lever{v1alpha1.LeverAffinity}
+	if spec.TrafficClass == v1alpha1.TrafficDeferrable || spec.Bandwidth != nil && spec.Bandwidth.Ceiling != nil {
+		levers = append(levers, v1alpha1.LeverShaping)
 	}
+	return levers
+}
+
+// examplesOf tells about one VM, a lever each.
+func examplesOf(vmi *virtv1.VirtualMachineInstance, levers []v1alpha1.Lever, plans map[string]*indexedPlan) []v1alpha1.VMExample {
+	pod, node := launcherOf(vmi)
+	var examples []v1alpha1.VMExample
+	for _, lever := range levers {
+		state := leverStateOf(lever)(plans[node], pod)
+		examples = append(examples, v1alpha1.VMExample{
+			Name: vmi.Name, Node: node, Lever: lever,
+			State: state.State, Reason: state.Reason, Message: state.Message,
+		})
+	}
+	return examples
 }
 
 // launcherOf returns the pod that runs the VM now: during a migration that is
@@ -137,7 +152,8 @@ func troubleFirst(examples []v1alpha1.VMExample) []v1alpha1.VMExample {
 		v1alpha1.LeverRecommended, v1alpha1.LeverIdle, v1alpha1.LeverInForce,
 	}
 	slices.SortFunc(examples, func(x, y v1alpha1.VMExample) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, x.State), slices.Index(order, y.State)), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(cmp.Compare(slices.Index(order, x.State), slices.Index(order, y.State)),
+			cmp.Compare(x.Name, y.Name), cmp.Compare(x.Lever, y.Lever))
 	})
 	return examples[:min(len(examples), maxExamples)]
 }
@@ -167,16 +183,16 @@ func profileReady(profile *v1alpha1.VMNetworkProfile, invalid error, status *v1a
 }
 
 // wishedInVain lists what the profile says without effect, so that no owner
-// relies on a floor or a level that is not kept.
+// relies on a level that is not kept.
 func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
-	out := []string{"spec.trafficClass", "spec.serviceLevels"}
+	out := []string{"spec.serviceLevels"}
 	for _, field := range []struct {
 		name string
 		set  bool
 	}{
-		{"spec.bandwidth", spec.Bandwidth != nil},
+		{"spec.trafficClass " + string(v1alpha1.TrafficThroughput), spec.TrafficClass == v1alpha1.TrafficThroughput},
+		{"spec.bandwidth.floor", spec.Bandwidth != nil && spec.Bandwidth.Floor != nil},
 		{"spec.latencyBudget", spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0},
-		{"spec.maxDelay", spec.MaxDelay != nil},
 		{"spec.group", spec.Group != nil},
 		{"spec.affinity Separated (planned like Auto)", spec.Affinity == v1alpha1.AffinitySeparated},
 	} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
@@ -91,6 +92,85 @@ func TestAffinityState(t *testing.T) {
 	}
 }
 
+func shaped(plan *v1alpha1.NodePlan, vm string, reason string) *v1alpha1.NodePlan {
+	for i := range plan.Spec.VMs {
+		if planned := &plan.Spec.VMs[i]; planned.Name == vm {
+			planned.Reasons = append(planned.Reasons, v1alpha1.PlanReason{Lever: v1alpha1.LeverShaping, Reason: reason})
+			if reason == v1alpha1.ReasonTakesTurns || reason == v1alpha1.ReasonCeiling {
+				planned.Shaping = &v1alpha1.ShapingAction{}
+			}
+		}
+	}
+	return plan
+}
+
+func TestShapingState(t *testing.T) {
+	inForce := applied(shaped(planOf("n", true, "a"), "a", "TakesTurns"), 2, "a", v1alpha1.LeverInForce, "Applied")
+	bothInForce := applied(shaped(planOf("n", true, "a"), "a", "TakesTurns"), 2, "a", v1alpha1.LeverInForce, "Applied")
+	bothInForce.Status.VMs = append(bothInForce.Status.VMs, v1alpha1.VMApplied{
+		PodUID: "pod-a", Lever: v1alpha1.LeverShaping, State: v1alpha1.LeverFailed, Reason: v1alpha1.ReasonApplyFailed,
+	})
+	for name, tc := range map[string]struct {
+		plan *v1alpha1.NodePlan
+		want string
+	}{
+		"no plan":                      {nil, "Blocked NoPolicy"},
+		"not in the plan":              {planOf("n", true), "Pending AwaitingPlan"},
+		"a plan without a word":        {planOf("n", true, "a"), "Idle NothingToDo"},
+		"planned":                      {shaped(planOf("n", true, "a"), "a", "Ceiling"), "Pending AwaitingAgent"},
+		"recommended":                  {shaped(planOf("n", false, "a"), "a", "TakesTurns"), "Recommended AwaitingApproval"},
+		"only affinity is in force":    {inForce, "Pending AwaitingAgent"},
+		"failed, affinity is in force": {bothInForce, "Failed ApplyFailed"},
+		"not allowed":                  {shaped(planOf("n", true, "a"), "a", "LeverNotAllowed"), "Blocked LeverNotAllowed"},
+		"a ceiling that is too low":    {shaped(planOf("n", true, "a"), "a", "CeilingTooLow"), "Blocked CeilingTooLow"},
+		"nothing to shape":             {shaped(planOf("n", true, "a"), "a", "NothingToShape"), "Idle NothingToShape"},
+		"no room":                      {shaped(planOf("n", true, "a"), "a", "NoRoom"), "Idle NoRoom"},
+		"not known yet":                {shaped(planOf("n", true, "a"), "a", "TrafficUnknown"), "Pending TrafficUnknown"},
+	} {
+		var plan *indexedPlan
+		if tc.plan != nil {
+			plan = &indexedPlan{NodePlan: tc.plan}
+		}
+		got := shapingState(plan, "pod-a")
+		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
+			t.Errorf("%s: %s, want %s", name, text, tc.want)
+		}
+	}
+}
+
+// A profile that asks for lever Shaping is told about it, and a VM on which two
+// levers act counts once.
+func TestProfileStatusOfTwoLevers(t *testing.T) {
+	backup := profileOf("backup", "web", time.Hour)
+	backup.Spec.TrafficClass = v1alpha1.TrafficDeferrable
+	plan := applied(shaped(shaped(planOf("n", true, "a", "b"), "a", "TakesTurns"), "b", "NoRoom"), 2, "a", v1alpha1.LeverInForce, "Applied")
+	plan.Status.VMs = append(plan.Status.VMs, v1alpha1.VMApplied{PodUID: "pod-a", Lever: v1alpha1.LeverShaping, State: v1alpha1.LeverInForce, Reason: "Applied"})
+	got := profileStatus(&backup, profileView{
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{backup}),
+		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n")},
+		plans:    map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
+	})
+	got.Conditions = nil
+	want := v1alpha1.VMNetworkProfileStatus{
+		ObservedGeneration: 3, MatchedVMs: 2, GovernedVMs: 2, VMsInForce: 1,
+		Levers: []v1alpha1.LeverCount{
+			{Lever: "Affinity", State: "InForce", Reason: "Applied", Count: 1},
+			{Lever: "Affinity", State: "Pending", Reason: "AwaitingAgent", Count: 1},
+			{Lever: "Shaping", State: "Idle", Reason: "NoRoom", Count: 1},
+			{Lever: "Shaping", State: "InForce", Reason: "Applied", Count: 1},
+		},
+		Examples: []v1alpha1.VMExample{
+			{Name: "b", Node: "n", Lever: "Affinity", State: "Pending", Reason: "AwaitingAgent", Message: "the agent of the VM's node has not acted on the plan yet"},
+			{Name: "b", Node: "n", Lever: "Shaping", State: "Idle", Reason: "NoRoom"},
+			{Name: "a", Node: "n", Lever: "Affinity", State: "InForce", Reason: "Applied"},
+			{Name: "a", Node: "n", Lever: "Shaping", State: "InForce", Reason: "Applied"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestProfileStatus(t *testing.T) {
 	web := profileOf("web", "web", time.Hour)
 	stopped := vmiOn("stopped", "web", "n")
@@ -127,7 +207,7 @@ func TestProfileConditions(t *testing.T) {
 	wider := profileOf("wider", "web", time.Minute)
 	wider.Spec.Selector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
 	wishful := profileOf("wishful", "web", time.Hour)
-	wishful.Spec.Bandwidth = &v1alpha1.BandwidthLimits{}
+	wishful.Spec.Bandwidth = &v1alpha1.BandwidthLimits{Floor: resource.NewQuantity(1, resource.DecimalSI)}
 	wishful.Spec.LatencyBudget = &metav1.Duration{Duration: time.Millisecond}
 	wishful.Spec.Group = &v1alpha1.TrafficGroup{Name: "web"}
 	wishful.Spec.Affinity = v1alpha1.AffinitySeparated
@@ -141,7 +221,7 @@ func TestProfileConditions(t *testing.T) {
 		"selects nothing": {profileOf("none", "misspelt", 0), nil, "False NoVMsMatched", "False NoOverlap", []string{"app=misspelt", "spec.template.metadata.labels", "namespace ns"}},
 		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "spec.selector"}},
 		"wishes in vain": {wishful, nil, "True Governing", "False NoOverlap",
-			[]string{"does not act on", "spec.bandwidth", "spec.latencyBudget", "spec.group", "spec.affinity Separated"}},
+			[]string{"does not act on", "spec.bandwidth.floor", "spec.latencyBudget", "spec.group", "spec.affinity Separated"}},
 		"loses some": {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
 		"invalid":    {invalid, nil, "False InvalidSelector", "False NoOverlap", []string{"spec.selector", "Near"}},
 	} {

@@ -286,6 +286,23 @@ const (
 	// ReasonNotRunning: the VM's threads were not found on the node.
 	ReasonNotRunning = "NotRunning"
 
+	// ReasonTakesTurns: the VM's traffic takes turns with that of others.
+	ReasonTakesTurns = "TakesTurns"
+	// ReasonCeiling: the VM sends at most the profile's ceiling.
+	ReasonCeiling = "Ceiling"
+	// ReasonNothingToShape: the profile has no ceiling and is not Deferrable.
+	ReasonNothingToShape = "NothingToShape"
+	// ReasonCeilingTooLow: connections would time out below 256 kbit/s.
+	ReasonCeilingTooLow = "CeilingTooLow"
+	// ReasonTrafficUnknown: it is not known yet what the VM sends on average.
+	ReasonTrafficUnknown = "TrafficUnknown"
+	// ReasonSendsLittle: holding what the VM sends would save nothing.
+	ReasonSendsLittle = "SendsLittle"
+	// ReasonNoOtherSender: no other VM of the node takes turns.
+	ReasonNoOtherSender = "NoOtherSender"
+	// ReasonNoRoom: the VM would need a longer turn than the others leave.
+	ReasonNoRoom = "NoRoom"
+
 	// ReasonNoPolicy: no EnergyPolicy governs the VM's node.
 	ReasonNoPolicy = "NoPolicy"
 	// ReasonNoProfile: no VMNetworkProfile selects the VM.

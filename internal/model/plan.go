@@ -38,6 +38,18 @@ const (
 	ReasonAwaitingApproval     Reason = "AwaitingApproval"
 )
 
+// Reasons of what lever Shaping does for a VM. ReasonNoRoom is one too: the VM
+// would need a longer turn than the others leave.
+const (
+	ReasonTakesTurns     Reason = "TakesTurns"
+	ReasonCeiling        Reason = "Ceiling"
+	ReasonNothingToShape Reason = "NothingToShape"
+	ReasonCeilingTooLow  Reason = "CeilingTooLow"
+	ReasonTrafficUnknown Reason = "TrafficUnknown"
+	ReasonSendsLittle    Reason = "SendsLittle"
+	ReasonNoOtherSender  Reason = "NoOtherSender"
+)
+
 // Reasons of how a group's traffic is split, for the group as a whole.
 const (
 	// ReasonSkewed: traffic is brought together where it costs least.
@@ -73,15 +85,49 @@ type Pin struct {
 	CPUs units.CPUSet
 }
 
+// LeverReason says why a lever acts on a VM, or why not.
+type LeverReason struct {
+	Lever   Lever
+	Reason  Reason
+	Message string
+}
+
 // VMPlan is what is to be done for one VM.
 type VMPlan struct {
 	PodUID, Namespace, Name string
 	Profile                 string
 	// Pins of the VM's vCPUs, in the order of the vCPUs. None: unrestricted.
 	Pins []Pin
-	// Reason and Message say why there are pins, or why not.
-	Reason  Reason
-	Message string
+	// Shaping bounds what the VM sends.
+	Shaping Shaping
+	// Reasons in the order of the levers' names, at most one a lever.
+	Reasons []LeverReason
+}
+
+// Acts tells whether anything is done for the VM.
+func (v *VMPlan) Acts() bool { return len(v.Pins) > 0 || !v.Shaping.IsZero() }
+
+// Reason returns why a lever acts or not. It is empty when nothing is said.
+func (v *VMPlan) Reason(lever Lever) LeverReason {
+	at, found := slices.BinarySearchFunc(v.Reasons, lever, compareLevers)
+	if !found {
+		return LeverReason{Lever: lever}
+	}
+	return v.Reasons[at]
+}
+
+// Explain says why a lever acts or not, in place of what was said before.
+func (v *VMPlan) Explain(why LeverReason) {
+	at, found := slices.BinarySearchFunc(v.Reasons, why.Lever, compareLevers)
+	if !found {
+		v.Reasons = slices.Insert(v.Reasons, at, why)
+		return
+	}
+	v.Reasons[at] = why
+}
+
+func compareLevers(r LeverReason, lever Lever) int {
+	return strings.Compare(string(r.Lever), string(lever))
 }
 
 // Plan is the complete desired state of one node.
@@ -102,7 +148,7 @@ type Plan struct {
 
 // HasActions tells whether the plan does anything for any VM.
 func (p *Plan) HasActions() bool {
-	return slices.ContainsFunc(p.VMs, func(vm VMPlan) bool { return len(vm.Pins) > 0 })
+	return slices.ContainsFunc(p.VMs, func(vm VMPlan) bool { return vm.Acts() })
 }
 
 // VM returns the plan of one VM.
@@ -118,17 +164,25 @@ func (p *Plan) VM(podUID string) (VMPlan, bool) {
 
 // Revision returns a hash of what is done for the VMs, given in the order of
 // their PodUID. Reasons, and VMs for which nothing is done, do not count: an
-// approval stands for what is done, however it is explained.
+// approval stands for what is done, however it is explained. What a lever does
+// not do leaves no trace, so that a plan keeps its revision when the product
+// learns a new lever.
 func Revision(vms []VMPlan) string {
 	sum := sha256.New()
 	for _, vm := range vms {
-		if len(vm.Pins) == 0 {
+		if !vm.Acts() {
 			continue
 		}
 		// The PodUID is quoted so that no two different plans read the same.
 		_, _ = fmt.Fprintf(sum, "vm %q\n", vm.PodUID)
 		for _, pin := range vm.Pins {
 			_, _ = fmt.Fprintf(sum, "vcpu %d cpus %s\n", pin.VCPU, pin.CPUs)
+		}
+		if ceiling := vm.Shaping.Ceiling; ceiling > 0 {
+			_, _ = fmt.Fprintf(sum, "ceiling %.0f\n", ceiling)
+		}
+		if turn := vm.Shaping.Turn; turn != nil {
+			_, _ = fmt.Fprintf(sum, "turn %d+%d of %d trickle %.0f\n", turn.Offset, turn.Length, turn.Period, turn.Trickle)
 		}
 	}
 	_, _ = io.WriteString(sum, "end\n")

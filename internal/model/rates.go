@@ -65,6 +65,8 @@ type VMRates struct {
 	Other ThreadRates `json:"other"`
 	// Taps are the VM's network devices on the host.
 	Taps []TapRates `json:"taps,omitempty"`
+	// Sent is what the VM sends on average, over many rounds. Nil: not known yet.
+	Sent *Sent `json:"sent,omitempty"`
 	// Domain holds what libvirt said. Nil when it did not answer.
 	Domain *DomainFacts `json:"domain,omitempty"`
 	// Watts is the VM's share of the node's dynamic power. It ranks VMs; it does
@@ -106,6 +108,14 @@ type TrafficRates struct {
 	BitsPerSecond    units.BitsPerSecond    `json:"bitsPerSecond"`
 	PacketsPerSecond units.PacketsPerSecond `json:"packetsPerSecond"`
 	DropsPerSecond   units.PacketsPerSecond `json:"dropsPerSecond"`
+}
+
+// Sent is what a VM sends, as a mean over a time long enough for traffic that
+// takes turns.
+type Sent struct {
+	BitsPerSecond units.BitsPerSecond `json:"bitsPerSecond"`
+	// Seconds that it is the mean over.
+	Seconds float64 `json:"seconds"`
 }
 
 // DomainFacts is what a launcher's libvirt said of its domain.

@@ -14,6 +14,18 @@ type Turn struct {
 	Trickle units.BitsPerSecond
 }
 
+// LeastRate is the least that a VM is ever held to: with less, connections time
+// out.
+const LeastRate units.BitsPerSecond = 256_000
+
+// IsValid tells whether a turn lies within its period, in whole milliseconds as
+// the API has them, and leaves a trickle with which no connection times out.
+func (t Turn) IsValid() bool {
+	whole := t.Period%time.Millisecond == 0 && t.Offset%time.Millisecond == 0 && t.Length%time.Millisecond == 0
+	return whole && t.Period >= 100*time.Millisecond && t.Period <= time.Hour && t.Offset >= 0 &&
+		t.Length >= 10*time.Millisecond && t.Offset+t.Length <= t.Period && t.Trickle >= LeastRate
+}
+
 // Shaping bounds what a VM sends. The zero value bounds nothing.
 type Shaping struct {
 	// Ceiling is the most that the VM sends. 0: no bound.

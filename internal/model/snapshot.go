@@ -23,6 +23,18 @@ type Lever string
 // LeverAffinity restricts the CPUs that a VM's threads may run on.
 const LeverAffinity Lever = "Affinity"
 
+// LeverTrafficShare moves new traffic between interchangeable VMs.
+const LeverTrafficShare Lever = "TrafficShare"
+
+// LeverShaping bounds what a VM sends, and lets deferrable traffic take turns.
+const LeverShaping Lever = "Shaping"
+
+// TrafficClass says what a VM's traffic needs most.
+type TrafficClass string
+
+// TrafficDeferrable traffic may be held, for the profile's maxDelay at most.
+const TrafficDeferrable TrafficClass = "Deferrable"
+
 // AffinityPreference is what a VM's owner wants of its vCPUs' affinity.
 type AffinityPreference string
 
@@ -62,6 +74,12 @@ type VM struct {
 	Profile string
 	// Affinity is the profile's wish.
 	Affinity AffinityPreference
+	// TrafficClass of the profile.
+	TrafficClass TrafficClass
+	// MaxDelay is how long Deferrable traffic may be held. 0: not at all.
+	MaxDelay time.Duration
+	// Ceiling is the most that the VM is to send. 0: no bound.
+	Ceiling units.BitsPerSecond
 	// Dedicated is true when KubeVirt pins the VM itself.
 	Dedicated bool
 	// NamespaceSelected is true when the policy covers the VM's namespace.
@@ -74,12 +92,15 @@ type VM struct {
 	Power *Power
 }
 
+// Defers tells whether the VM's traffic may be held.
+func (v *VM) Defers() bool { return v.TrafficClass == TrafficDeferrable && v.MaxDelay > 0 }
+
 // Node is everything that the plan of one node depends on. It is never changed
 // once made.
 type Node struct {
 	Name string
-	// Frozen is true when the node is cordoned or draining: pins may go, none
-	// may come or change.
+	// Frozen is true when the node is cordoned or draining: what is done may go,
+	// nothing may come or change.
 	Frozen bool
 	// Policy that governs the node.
 	Policy Policy

@@ -79,8 +79,8 @@ func Policy(p *v1alpha1.EnergyPolicy) (model.Policy, error) {
 	return out, nil
 }
 
-// Plan reads a NodePlan back. Pins that cannot be read are left out: the
-// manager then plans as if they were not there.
+// Plan reads a NodePlan back. Pins and turns that cannot be read are left out:
+// the manager then plans as if they were not there.
 func Plan(p *v1alpha1.NodePlan) *model.Plan {
 	out := &model.Plan{
 		Policy: p.Spec.Policy, Mode: model.Mode(p.Spec.Mode), Revision: p.Spec.Revision, Apply: p.Spec.Apply,
@@ -98,11 +98,10 @@ func Plan(p *v1alpha1.NodePlan) *model.Plan {
 
 func vmPlan(vm v1alpha1.VMPlan) model.VMPlan {
 	out := model.VMPlan{PodUID: string(vm.PodUID), Namespace: vm.Namespace, Name: vm.Name, Profile: vm.Profile}
-	for _, reason := range vm.Reasons {
-		if reason.Lever == v1alpha1.LeverAffinity {
-			out.Reason, out.Message = model.Reason(reason.Reason), reason.Message
-		}
+	for _, why := range vm.Reasons {
+		out.Explain(model.LeverReason{Lever: model.Lever(why.Lever), Reason: model.Reason(why.Reason), Message: why.Message})
 	}
+	out.Shaping = shaping(vm.Shaping)
 	if vm.Affinity == nil {
 		return out
 	}
@@ -112,6 +111,30 @@ func vmPlan(vm v1alpha1.VMPlan) model.VMPlan {
 			continue
 		}
 		out.Pins = append(out.Pins, model.Pin{VCPU: int(pin.VCPU), CPUs: cpus})
+	}
+	return out
+}
+
+// shaping leaves out what no agent would do.
+func shaping(action *v1alpha1.ShapingAction) model.Shaping {
+	var out model.Shaping
+	if action == nil {
+		return out
+	}
+	if ceiling := action.CeilingBitsPerSecond; ceiling != nil && units.BitsPerSecond(*ceiling) >= model.LeastRate {
+		out.Ceiling = units.BitsPerSecond(*ceiling)
+	}
+	if action.Turn == nil {
+		return out
+	}
+	turn := model.Turn{
+		Period:  time.Duration(action.Turn.PeriodMilliseconds) * time.Millisecond,
+		Offset:  time.Duration(action.Turn.OffsetMilliseconds) * time.Millisecond,
+		Length:  time.Duration(action.Turn.LengthMilliseconds) * time.Millisecond,
+		Trickle: units.BitsPerSecond(action.Turn.TrickleBitsPerSecond),
+	}
+	if turn.IsValid() {
+		out.Turn = &turn
 	}
 	return out
 }
@@ -136,7 +159,10 @@ func apiVMPlan(vm model.VMPlan) v1alpha1.VMPlan {
 	out := v1alpha1.VMPlan{
 		VMReference: v1alpha1.VMReference{Namespace: vm.Namespace, Name: vm.Name, PodUID: types.UID(vm.PodUID)},
 		Profile:     vm.Profile,
-		Reasons:     []v1alpha1.PlanReason{{Lever: v1alpha1.LeverAffinity, Reason: string(vm.Reason), Message: vm.Message}},
+		Shaping:     shapingAction(vm.Shaping),
+	}
+	for _, why := range vm.Reasons {
+		out.Reasons = append(out.Reasons, v1alpha1.PlanReason{Lever: v1alpha1.Lever(why.Lever), Reason: string(why.Reason), Message: why.Message})
 	}
 	if len(vm.Pins) == 0 {
 		return out
@@ -144,6 +170,26 @@ func apiVMPlan(vm model.VMPlan) v1alpha1.VMPlan {
 	out.Affinity = &v1alpha1.AffinityAction{}
 	for _, pin := range vm.Pins {
 		out.Affinity.VCPUs = append(out.Affinity.VCPUs, v1alpha1.VCPUPin{VCPU: int32(pin.VCPU), CPUs: pin.CPUs.String()})
+	}
+	return out
+}
+
+func shapingAction(s model.Shaping) *v1alpha1.ShapingAction {
+	if s.IsZero() {
+		return nil
+	}
+	out := &v1alpha1.ShapingAction{}
+	if s.Ceiling > 0 {
+		ceiling := int64(s.Ceiling)
+		out.CeilingBitsPerSecond = &ceiling
+	}
+	if s.Turn != nil {
+		out.Turn = &v1alpha1.TurnAction{
+			PeriodMilliseconds:   int32(s.Turn.Period.Milliseconds()),
+			OffsetMilliseconds:   int32(s.Turn.Offset.Milliseconds()),
+			LengthMilliseconds:   int32(s.Turn.Length.Milliseconds()),
+			TrickleBitsPerSecond: int64(s.Turn.Trickle),
+		}
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // VMIsByNode is the index of VMIs by the nodes of their launcher pods. Without
@@ -148,10 +150,28 @@ func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile,
 		vms = append(vms, model.VM{
 			PodUID: string(podUID), Namespace: vmi.Namespace, Name: vmi.Name,
 			Profile: profile.Name, Affinity: model.AffinityPreference(profile.Spec.Affinity),
+			TrafficClass: model.TrafficClass(profile.Spec.TrafficClass),
+			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec),
 			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected,
 		})
 	}
 	return vms
+}
+
+func maxDelay(spec *v1alpha1.VMNetworkProfileSpec) time.Duration {
+	if spec.MaxDelay == nil {
+		return 0
+	}
+	return spec.MaxDelay.Duration
+}
+
+// ceiling is 0 when the profile has none. The API keeps it above 0 and small
+// enough for an integer.
+func ceiling(spec *v1alpha1.VMNetworkProfileSpec) units.BitsPerSecond {
+	if spec.Bandwidth == nil || spec.Bandwidth.Ceiling == nil {
+		return 0
+	}
+	return units.BitsPerSecond(spec.Bandwidth.Ceiling.Value())
 }
 
 type namespaceFacts struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
@@ -45,9 +46,18 @@ func TestPlanReadsBack(t *testing.T) {
 		Policy: "p", Mode: model.ModeRecommend, Revision: "r", Apply: true,
 		RecommendedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: model.ReasonPlanned, Message: "words",
 		VMs: []model.VMPlan{
-			{PodUID: "a", Namespace: "ns", Name: "vm", Profile: "pr", Reason: model.ReasonPinned, Message: "words",
-				Pins: []model.Pin{{VCPU: 0, CPUs: units.NewCPUSet(0, 4)}, {VCPU: 3, CPUs: units.NewCPUSet(1, 5)}}},
-			{PodUID: "b", Namespace: "ns", Name: "wm", Profile: "pr", Reason: model.ReasonSharedPreferred},
+			{PodUID: "a", Namespace: "ns", Name: "vm", Profile: "pr",
+				Reasons: []model.LeverReason{{Lever: model.LeverAffinity, Reason: model.ReasonPinned, Message: "words"}},
+				Pins:    []model.Pin{{VCPU: 0, CPUs: units.NewCPUSet(0, 4)}, {VCPU: 3, CPUs: units.NewCPUSet(1, 5)}}},
+			{PodUID: "b", Namespace: "ns", Name: "wm", Profile: "pr",
+				Reasons: []model.LeverReason{
+					{Lever: model.LeverAffinity, Reason: model.ReasonSharedPreferred},
+					{Lever: model.LeverShaping, Reason: model.ReasonTakesTurns, Message: "words"},
+				},
+				Shaping: model.Shaping{Ceiling: 1e9, Turn: &model.Turn{
+					Period: 8 * time.Second, Offset: 160 * time.Millisecond, Length: time.Second, Trickle: 256_000,
+				}}},
+			{PodUID: "c", Namespace: "ns", Name: "xm", Profile: "pr", Shaping: model.Shaping{Ceiling: 256_000}},
 		},
 	}
 	object := &v1alpha1.NodePlan{Spec: NodePlanSpec(plan)}
@@ -57,6 +67,15 @@ func TestPlanReadsBack(t *testing.T) {
 	object.Spec.VMs[0].Affinity.VCPUs[0].CPUs = "what a user wrote"
 	if got := Plan(object).VMs[0].Pins; len(got) != 1 || got[0].VCPU != 3 {
 		t.Errorf("pins %v, want the readable one", got)
+	}
+	shaping := object.Spec.VMs[1].Shaping
+	shaping.Turn.LengthMilliseconds = 7841
+	if got := Plan(object).VMs[1].Shaping; got.Turn != nil || got.Ceiling != 1e9 {
+		t.Errorf("shaping %+v, want the ceiling without a turn that is longer than its period", got)
+	}
+	*shaping.CeilingBitsPerSecond = 1
+	if got := Plan(object).VMs[1].Shaping; !got.IsZero() {
+		t.Errorf("shaping %+v, want none", got)
 	}
 }
 
@@ -70,6 +89,10 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 		model.ReasonNamespaceNotSelected: v1alpha1.ReasonNamespaceNotSelected, model.ReasonPinned: v1alpha1.ReasonPinned,
 		model.ReasonSharedPreferred: v1alpha1.ReasonSharedPreferred, model.ReasonDedicatedCPUs: v1alpha1.ReasonDedicatedCPUs,
 		model.ReasonCoreWouldBeHot: v1alpha1.ReasonCoreWouldBeHot, model.ReasonNoAllowedCore: v1alpha1.ReasonNoAllowedCore,
+		model.ReasonTakesTurns: v1alpha1.ReasonTakesTurns, model.ReasonCeiling: v1alpha1.ReasonCeiling,
+		model.ReasonNothingToShape: v1alpha1.ReasonNothingToShape, model.ReasonCeilingTooLow: v1alpha1.ReasonCeilingTooLow,
+		model.ReasonTrafficUnknown: v1alpha1.ReasonTrafficUnknown, model.ReasonSendsLittle: v1alpha1.ReasonSendsLittle,
+		model.ReasonNoOtherSender: v1alpha1.ReasonNoOtherSender, model.ReasonNoRoom: v1alpha1.ReasonNoRoom,
 		model.ReasonNotRunning: v1alpha1.ReasonNotRunning, model.ReasonAwaitingMeter: v1alpha1.ReasonAwaitingMeter, model.ReasonAwaitingApproval: v1alpha1.ReasonAwaitingApproval,
 	} {
 		if string(word) != api {
@@ -80,11 +103,36 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 		string(model.ModeObserve): string(v1alpha1.ModeObserve), string(model.ModeRecommend): string(v1alpha1.ModeRecommend),
 		string(model.ModeEnforce): string(v1alpha1.ModeEnforce), string(model.LeverAffinity): string(v1alpha1.LeverAffinity),
 		string(model.AffinityAuto): string(v1alpha1.AffinityAuto), string(model.AffinityShared): string(v1alpha1.AffinityShared),
+		string(model.LeverShaping): string(v1alpha1.LeverShaping), string(model.TrafficDeferrable): string(v1alpha1.TrafficDeferrable),
 		string(model.AffinitySeparated): string(v1alpha1.AffinitySeparated), string(model.AffinityPinned): string(v1alpha1.AffinityPinned),
 	} {
 		if word != api {
 			t.Errorf("the model's %q is the API's %q", word, api)
 		}
+	}
+}
+
+func TestLaunchers(t *testing.T) {
+	ceiling := resource.MustParse("1.5G")
+	profile := Profile{VMNetworkProfile: &v1alpha1.VMNetworkProfile{
+		ObjectMeta: metav1.ObjectMeta{Name: "backup"},
+		Spec: v1alpha1.VMNetworkProfileSpec{
+			TrafficClass: v1alpha1.TrafficDeferrable, MaxDelay: &metav1.Duration{Duration: time.Minute},
+			Bandwidth: &v1alpha1.BandwidthLimits{Ceiling: &ceiling}, Affinity: v1alpha1.AffinityAuto,
+		},
+	}}
+	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
+	vmi.Status.ActivePods = map[types.UID]string{"a": "n", "b": "other"}
+	want := []model.VM{{
+		PodUID: "a", Namespace: "ns", Name: "vm", Profile: "backup", Affinity: model.AffinityAuto,
+		TrafficClass: model.TrafficDeferrable, MaxDelay: time.Minute, Ceiling: 1.5e9, NamespaceSelected: true,
+	}}
+	if diff := cmp.Diff(want, launchers(vmi, "n", profile, true)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	plain := Profile{VMNetworkProfile: &v1alpha1.VMNetworkProfile{Spec: v1alpha1.VMNetworkProfileSpec{Bandwidth: &v1alpha1.BandwidthLimits{}}}}
+	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() {
+		t.Errorf("a profile that asks for nothing gives %+v", got)
 	}
 }
 

@@ -2,14 +2,16 @@ package planner
 
 import "github.com/joulevirt/joulevirt/internal/model"
 
-// explain says why a VM has its pins, or none. No message holds a measured
+// because says why a lever acts on a VM, or why not. No message holds a measured
 // figure: a plan is constant while what it does is constant.
-func explain(vm *model.VMPlan, reason model.Reason) {
-	vm.Reason, vm.Message = reason, vmMessage(reason)
+func because(lever model.Lever, reason model.Reason) model.LeverReason {
+	return model.LeverReason{Lever: lever, Reason: reason, Message: vmMessage(lever, reason)}
 }
 
-func vmMessage(reason model.Reason) string {
+func vmMessage(lever model.Lever, reason model.Reason) string {
 	switch reason {
+	case model.ReasonLeverNotAllowed:
+		return "the policy's levers do not name " + string(lever)
 	case model.ReasonPinned:
 		return "each vCPU runs on one physical core"
 	case model.ReasonNamespaceNotSelected:
@@ -24,6 +26,22 @@ func vmMessage(reason model.Reason) string {
 		return "no whole physical core is inside the container's cpuset and outside reserved and isolated CPUs"
 	case model.ReasonNotRunning:
 		return "the node's agent found no vCPU threads of the VM"
+	case model.ReasonTakesTurns:
+		return "the VM sends at full rate in its turn, and a trickle between"
+	case model.ReasonCeiling:
+		return "the VM sends at most the profile's ceiling"
+	case model.ReasonNothingToShape:
+		return "the profile has no ceiling and its traffic class is not Deferrable"
+	case model.ReasonCeilingTooLow:
+		return "connections would time out below 256 kbit/s: raise bandwidth.ceiling of the profile"
+	case model.ReasonTrafficUnknown:
+		return "the node's agent does not tell yet what the VM sends on average"
+	case model.ReasonSendsLittle:
+		return "the VM sends so little that holding it would save nothing"
+	case model.ReasonNoOtherSender:
+		return "no other VM of the node has traffic that could take turns with the VM's"
+	case model.ReasonNoRoom:
+		return "the VM would need a longer turn than the node's other VMs leave"
 	case model.ReasonAwaitingApproval:
 		return "the VM is not part of the recommendation that stands: it waits for the next"
 	default:
@@ -36,7 +54,7 @@ func planMessage(reason model.Reason) string {
 	case model.ReasonObserveOnly:
 		return "the policy's mode is Observe: nothing is changed"
 	case model.ReasonLeverNotAllowed:
-		return "the policy's levers do not name Affinity, the only lever planned for now"
+		return "the policy's levers name neither Affinity nor Shaping, all that is planned for a node"
 	case model.ReasonNoMeter:
 		return "mode Enforce needs measured power: give the node a meter, or set spec.energy.allowModelled of the policy"
 	case model.ReasonAwaitingMeter:

@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/planner/affinity"
 )
 
 // Plan decides what is to be done on a node. Equal nodes give equal plans, and
 // a node that changed little keeps the plan that it has.
 //
-// A VM whose permission went, be it the policy's, the profile's or the
-// node's, loses its pins whatever else is the matter. Everything new waits
-// while the node is frozen, or its agent or its meter is not heard.
+// A VM whose permission for a lever went, be it the policy's, the profile's or
+// the node's, loses what the lever does whatever else is the matter. Everything
+// new waits while the node is frozen, or its agent or its meter is not heard.
 func Plan(node model.Node, now time.Time) model.Plan {
 	plan := model.Plan{Policy: node.Policy.Name, Mode: node.Policy.Mode}
 	plan.VMs = make([]model.VMPlan, len(node.VMs))
@@ -26,20 +25,21 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	}
 	slices.SortFunc(plan.VMs, func(x, y model.VMPlan) int { return cmp.Compare(x.PodUID, y.PodUID) })
 
+	w := newWork(&plan, node)
 	if reason := forbidden(node); reason != "" {
-		finish(&plan, reason)
+		w.finish(reason)
 		return plan
 	}
-	open := permit(&plan, node)
-	kept := inForce(node)
+	w.permit()
 	held := holding(node)
 	switch {
 	case held != "":
-		keep(&plan, open, kept, held)
-	case recommendationStands(node, open, kept, now):
-		keep(&plan, open, kept, model.ReasonAwaitingApproval)
+		w.keep(held)
+	case w.recommendationStands(now):
+		w.keep(model.ReasonAwaitingApproval)
 	default:
-		place(&plan, open, node, kept)
+		w.place()
+		w.shape()
 	}
 	summarise(&plan, held)
 	authorise(&plan, node, held != "", now)
@@ -49,23 +49,43 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	return plan
 }
 
-// repeatReasons explains a plan that waits for the first rates, or the first
-// answer of a meter, as the current one does, where it does the same: or a new
-// leader would write every plan of the cluster twice, to say for a second that
-// it knows nothing.
-func repeatReasons(plan, current *model.Plan, held model.Reason) {
-	if current == nil || current.Policy != plan.Policy || current.Mode != plan.Mode {
-		return
+// work is a plan in the making.
+type work struct {
+	*model.Plan
+	node model.Node
+	// vms of the node in the order of the plan's.
+	vms []model.VM
+	// affinity and shaping are the positions of the VMs that the lever may act on.
+	affinity, shaping []int
+	// kept is what is in force and still allowed, in the order of the plan's VMs.
+	kept []inForce
+}
+
+// inForce is what the current plan does for a VM, as far as it is still allowed.
+type inForce struct {
+	pins    []model.Pin
+	shaping model.Shaping
+}
+
+func newWork(plan *model.Plan, node model.Node) *work {
+	w := &work{Plan: plan, node: node, vms: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
+	slices.SortFunc(w.vms, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
+	// A plan that is not applied counts only for a policy that recommends: it is a
+	// recommendation, not a state to keep.
+	if node.Current == nil || (!node.Current.Apply && node.Policy.Mode != model.ModeRecommend) {
+		return w
 	}
-	for i := range plan.VMs {
-		vm := &plan.VMs[i]
-		if was, known := current.VM(vm.PodUID); known && len(was.Pins) == 0 && vm.Reason == held {
-			vm.Reason, vm.Message = was.Reason, was.Message
+	for i, vm := range w.vms {
+		was, known := node.Current.VM(vm.PodUID)
+		if !known {
+			continue
 		}
+		if pinsAllowed(node, was) {
+			w.kept[i].pins = was.Pins
+		}
+		w.kept[i].shaping = allowedShaping(vm, was.Shaping)
 	}
-	if plan.Revision == current.Revision && plan.Apply == current.Apply {
-		plan.Reason, plan.Message = current.Reason, current.Message
-	}
+	return w
 }
 
 // forbidden says why nothing at all may be done on the node, or is empty.
@@ -74,7 +94,7 @@ func forbidden(node model.Node) model.Reason {
 	switch {
 	case policy.Mode != model.ModeRecommend && policy.Mode != model.ModeEnforce:
 		return model.ReasonObserveOnly
-	case !policy.Allows(model.LeverAffinity):
+	case !policy.Allows(model.LeverAffinity) && !policy.Allows(model.LeverShaping):
 		return model.ReasonLeverNotAllowed
 	case needsMeter(node) && !node.MeterUnknown:
 		return model.ReasonNoMeter
@@ -87,53 +107,44 @@ func needsMeter(node model.Node) bool {
 	return node.Policy.Mode == model.ModeEnforce && node.Reported && !node.Metered && !node.Policy.AllowModelled
 }
 
-func finish(plan *model.Plan, reason model.Reason) {
-	for i := range plan.VMs {
-		explain(&plan.VMs[i], reason)
-	}
-	plan.Reason, plan.Message = reason, planMessage(reason)
-	plan.Revision = model.Revision(plan.VMs)
-}
-
-// permit explains the VMs that must be left alone and returns the positions of
-// the others.
-func permit(plan *model.Plan, node model.Node) []int {
-	byPod := make(map[string]model.VM, len(node.VMs))
-	for _, vm := range node.VMs {
-		byPod[vm.PodUID] = vm
-	}
-	var open []int
-	for i := range plan.VMs {
-		vm := byPod[plan.VMs[i].PodUID]
-		switch {
-		case !vm.NamespaceSelected:
-			explain(&plan.VMs[i], model.ReasonNamespaceNotSelected)
-		case vm.Dedicated || dedicatedOnNode(node.Rates, vm.PodUID):
-			explain(&plan.VMs[i], model.ReasonDedicatedCPUs)
-		case vm.Affinity == model.AffinityShared:
-			explain(&plan.VMs[i], model.ReasonSharedPreferred)
-		default:
-			open = append(open, i)
+// finish does nothing for any VM, for one reason.
+func (w *work) finish(reason model.Reason) {
+	for i, vm := range w.vms {
+		w.VMs[i].Explain(w.unlessNotAllowed(model.LeverAffinity, reason))
+		if w.tellsShaping(vm) {
+			w.VMs[i].Explain(w.unlessNotAllowed(model.LeverShaping, reason))
 		}
 	}
-	return open
+	w.Reason, w.Message = reason, planMessage(reason)
+	w.Revision = model.Revision(w.VMs)
 }
 
-func dedicatedOnNode(rates *model.NodeRates, podUID string) bool {
-	found := findRates(rates, podUID)
-	return found != nil && found.Dedicated
-}
-
-func findRates(rates *model.NodeRates, podUID string) *model.VMRates {
-	if rates == nil {
-		return nil
+// unlessNotAllowed explains a lever by a reason of the whole node, or by the
+// policy's list of levers, which no meter would help.
+func (w *work) unlessNotAllowed(lever model.Lever, reason model.Reason) model.LeverReason {
+	if reason != model.ReasonObserveOnly && !w.node.Policy.Allows(lever) {
+		reason = model.ReasonLeverNotAllowed
 	}
-	for i := range rates.VMs {
-		if rates.VMs[i].PodUID == podUID {
-			return &rates.VMs[i]
+	return because(lever, reason)
+}
+
+// permit explains the VMs that a lever must leave alone, and notes the others.
+func (w *work) permit() {
+	for i, vm := range w.vms {
+		if reason := w.deniesAffinity(vm); reason != "" {
+			w.VMs[i].Explain(because(model.LeverAffinity, reason))
+		} else {
+			w.affinity = append(w.affinity, i)
+		}
+		if !w.tellsShaping(vm) {
+			continue
+		}
+		if reason := w.deniesShaping(vm); reason != "" {
+			w.VMs[i].Explain(because(model.LeverShaping, reason))
+		} else {
+			w.shaping = append(w.shaping, i)
 		}
 	}
-	return nil
 }
 
 // holding says why nothing new is done now, or is empty.
@@ -153,93 +164,29 @@ func holding(node model.Node) model.Reason {
 	return ""
 }
 
-// inForce returns the pins of the current plan that are still allowed, by VM.
-// A plan that is not applied counts only for a policy that recommends: its
-// pins are a recommendation, not a state to keep.
-func inForce(node model.Node) map[string][]model.Pin {
-	kept := map[string][]model.Pin{}
-	if node.Current == nil || (!node.Current.Apply && node.Policy.Mode != model.ModeRecommend) {
-		return kept
+// keep carries over what is in force and leaves all else as it is.
+func (w *work) keep(otherwise model.Reason) {
+	for _, i := range w.affinity {
+		w.keepPins(i, otherwise)
 	}
-	for _, vm := range node.Current.VMs {
-		if len(vm.Pins) > 0 && pinsAllowed(node, vm) {
-			kept[vm.PodUID] = vm.Pins
-		}
-	}
-	return kept
-}
-
-// pinsAllowed tells whether a VM's pins are inside what the policy, the kernel
-// and the container leave to it, as far as these are known now.
-func pinsAllowed(node model.Node, vm model.VMPlan) bool {
-	excluded := node.Policy.Reserved.Union(node.Topology.Isolated)
-	rates := findRates(node.Rates, vm.PodUID)
-	return !slices.ContainsFunc(vm.Pins, func(pin model.Pin) bool {
-		outside := rates != nil && !pin.CPUs.IsSubsetOf(rates.AllowedCPUs)
-		return outside || !pin.CPUs.Intersection(excluded).IsEmpty()
-	})
-}
-
-// keep carries the pins in force over and leaves all else as it is.
-func keep(plan *model.Plan, open []int, kept map[string][]model.Pin, otherwise model.Reason) {
-	for _, i := range open {
-		vm := &plan.VMs[i]
-		if pins := kept[vm.PodUID]; len(pins) > 0 {
-			vm.Pins = pins
-			explain(vm, model.ReasonPinned)
-			continue
-		}
-		explain(vm, otherwise)
+	for _, i := range w.shaping {
+		w.keepShaping(i, otherwise)
 	}
 }
 
 // recommendationStands tells whether a recommendation is still valid and at
-// least one of its VMs exists. VMs that came later wait for the next one, so
-// that what is approved is what was read.
-func recommendationStands(node model.Node, open []int, kept map[string][]model.Pin, now time.Time) bool {
-	current := node.Current
-	if node.Policy.Mode != model.ModeRecommend || current == nil || current.RecommendedAt.IsZero() {
+// least one of its VMs exists. VMs and levers that came later wait for the next
+// one, so that what is approved is what was read.
+func (w *work) recommendationStands(now time.Time) bool {
+	current, policy := w.node.Current, w.node.Policy
+	if policy.Mode != model.ModeRecommend || current == nil || current.RecommendedAt.IsZero() {
 		return false
 	}
-	if current.Policy != node.Policy.Name || !now.Before(current.RecommendedAt.Add(node.Policy.RecommendationValidity)) {
+	if current.Policy != policy.Name || !now.Before(current.RecommendedAt.Add(policy.RecommendationValidity)) {
 		return false
 	}
-	pods := map[string]bool{}
-	for _, vm := range node.VMs {
-		pods[vm.PodUID] = true
-	}
-	for podUID := range kept {
-		if pods[podUID] {
-			return len(open) > 0
-		}
-	}
-	return false
-}
-
-func place(plan *model.Plan, open []int, node model.Node, kept map[string][]model.Pin) {
-	var vms []affinity.VM
-	var placed []int
-	for _, i := range open {
-		vm := &plan.VMs[i]
-		rates := findRates(node.Rates, vm.PodUID)
-		if rates != nil && len(rates.VCPUs) > 0 {
-			vms, placed = append(vms, affinity.VM{Rates: rates, Current: kept[vm.PodUID]}), append(placed, i)
-			continue
-		}
-		// The agent saw no threads in its last round, which a restart of the
-		// agent can cause: pins in force stay until the pod goes.
-		keep(plan, []int{i}, kept, model.ReasonNotRunning)
-	}
-	decisions := affinity.Place(affinity.Node{
-		Topology:           node.Topology,
-		Excluded:           node.Policy.Reserved.Union(node.Topology.Isolated),
-		CPUs:               node.Rates.CPUs,
-		MaxCoreUtilization: node.Policy.MaxCoreUtilization,
-	}, vms)
-	for at, i := range placed {
-		plan.VMs[i].Pins = decisions[at].Pins
-		explain(&plan.VMs[i], decisions[at].Reason)
-	}
+	acts := func(kept inForce) bool { return len(kept.pins) > 0 || !kept.shaping.IsZero() }
+	return len(w.affinity)+len(w.shaping) > 0 && slices.ContainsFunc(w.kept, acts)
 }
 
 func summarise(plan *model.Plan, held model.Reason) {
@@ -291,12 +238,39 @@ func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
 // subset tells whether the plan does nothing that the current plan does not.
 func subset(vms []model.VMPlan, current *model.Plan) bool {
 	return !slices.ContainsFunc(vms, func(vm model.VMPlan) bool {
-		if len(vm.Pins) == 0 {
-			return false
-		}
 		was, _ := current.VM(vm.PodUID)
-		return !slices.EqualFunc(vm.Pins, was.Pins, func(x, y model.Pin) bool {
-			return x.VCPU == y.VCPU && x.CPUs.Equal(y.CPUs)
-		})
+		return len(vm.Pins) > 0 && !samePins(vm.Pins, was.Pins) || !shapesLess(vm.Shaping, was.Shaping)
 	})
+}
+
+func samePins(x, y []model.Pin) bool {
+	return slices.EqualFunc(x, y, func(x, y model.Pin) bool { return x.VCPU == y.VCPU && x.CPUs.Equal(y.CPUs) })
+}
+
+// repeatReasons explains a plan that waits for the first rates, or the first
+// answer of a meter, as the current one does, where it does the same: or a new
+// leader would write every plan of the cluster twice, to say for a second that
+// it knows nothing.
+func repeatReasons(plan, current *model.Plan, held model.Reason) {
+	if current == nil || current.Policy != plan.Policy || current.Mode != plan.Mode {
+		return
+	}
+	for i := range plan.VMs {
+		vm := &plan.VMs[i]
+		was, known := current.VM(vm.PodUID)
+		if !known {
+			continue
+		}
+		if len(was.Pins) == 0 && vm.Reason(model.LeverAffinity).Reason == held {
+			vm.Explain(was.Reason(model.LeverAffinity))
+		}
+		// A ceiling in force also says why there are no turns.
+		waits := vm.Reason(model.LeverShaping).Reason == held || !vm.Shaping.IsZero()
+		if waits && vm.Shaping.Equal(was.Shaping) && was.Reason(model.LeverShaping).Reason != "" {
+			vm.Explain(was.Reason(model.LeverShaping))
+		}
+	}
+	if plan.Revision == current.Revision && plan.Apply == current.Apply {
+		plan.Reason, plan.Message = current.Reason, current.Message
+	}
 }

@@ -52,7 +52,7 @@ func with(node model.Node, current *model.Plan, change func(*model.Node)) model.
 func outcome(plan model.Plan) string {
 	text := fmt.Sprintf("%s apply=%t", plan.Reason, plan.Apply)
 	for _, vm := range plan.VMs {
-		text += fmt.Sprintf(" %s:%s/%d", vm.PodUID, vm.Reason, len(vm.Pins))
+		text += fmt.Sprintf(" %s:%s/%d", vm.PodUID, vm.Reason(model.LeverAffinity).Reason, len(vm.Pins))
 	}
 	return text
 }
@@ -306,8 +306,8 @@ func clone(node model.Node) model.Node {
 func TestRevision(t *testing.T) {
 	plan := Plan(newNode("a", "b"), now())
 	explained := append([]model.VMPlan(nil), plan.VMs...)
-	explained[0].Reason, explained[0].Message = "Other", "words"
-	explained = append(explained, model.VMPlan{PodUID: "c", Reason: model.ReasonSharedPreferred})
+	explained[0].Reasons = []model.LeverReason{{Lever: model.LeverAffinity, Reason: "Other", Message: "words"}}
+	explained = append(explained, model.VMPlan{PodUID: "c", Reasons: []model.LeverReason{{Lever: model.LeverAffinity, Reason: model.ReasonSharedPreferred}}})
 	if model.Revision(explained) != plan.Revision {
 		t.Error("words, or a VM left alone, change the revision")
 	}
@@ -316,6 +316,10 @@ func TestRevision(t *testing.T) {
 	}
 	if plan.Revision == model.Revision(nil) || len(plan.Revision) != 16 {
 		t.Errorf("revision %q", plan.Revision)
+	}
+	// Approvals in policies name these revisions: what they hash must never change.
+	if want := "7fc6c779501da300"; plan.Revision != want {
+		t.Errorf("revision %q of pins alone, want %q as ever", plan.Revision, want)
 	}
 }
 

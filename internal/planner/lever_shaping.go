@@ -1,0 +1,114 @@
+package planner
+
+import (
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner/turns"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// tellsShaping tells whether the plan has a word about the lever for a VM: when
+// it is allowed, or asked for.
+func (w *work) tellsShaping(vm model.VM) bool {
+	return w.node.Policy.Allows(model.LeverShaping) || vm.Defers() || vm.Ceiling > 0
+}
+
+// deniesShaping says why the lever must leave a VM alone, or is empty. Dedicated
+// CPUs do not matter to it.
+func (w *work) deniesShaping(vm model.VM) model.Reason {
+	switch {
+	case !w.node.Policy.Allows(model.LeverShaping):
+		return model.ReasonLeverNotAllowed
+	case !vm.NamespaceSelected:
+		return model.ReasonNamespaceNotSelected
+	case !vm.Defers() && vm.Ceiling == 0:
+		return model.ReasonNothingToShape
+	case vm.Ceiling > 0 && vm.Ceiling < model.LeastRate:
+		return model.ReasonCeilingTooLow
+	}
+	return ""
+}
+
+// allowedShaping leaves of a shaping what the profile still allows: a bound that
+// is not tighter than its ceiling, and turns that keep its maxDelay.
+func allowedShaping(vm model.VM, was model.Shaping) model.Shaping {
+	if vm.Ceiling == 0 || was.Ceiling < vm.Ceiling {
+		was.Ceiling = 0
+	}
+	if was.Turn != nil && (!vm.Defers() || !turns.Allowed(*was.Turn, vm.MaxDelay)) {
+		was.Turn = nil
+	}
+	return was
+}
+
+// shapesLess tells whether a shaping bounds nothing that another does not.
+func shapesLess(is, was model.Shaping) bool {
+	if is.Ceiling > 0 && is.Ceiling != was.Ceiling {
+		return false
+	}
+	return is.Turn == nil || was.Turn != nil && *is.Turn == *was.Turn
+}
+
+// keepShaping carries a VM's shaping over. otherwise says why nothing else is
+// done.
+func (w *work) keepShaping(i int, otherwise model.Reason) {
+	w.VMs[i].Shaping = w.kept[i].shaping
+	w.explainShaping(i, otherwise)
+}
+
+// explainShaping says what the lever does for a VM. noTurn says why there is no
+// turn, where there is none.
+func (w *work) explainShaping(i int, noTurn model.Reason) {
+	vm := &w.VMs[i]
+	why := because(model.LeverShaping, noTurn)
+	switch {
+	case vm.Shaping.Turn != nil:
+		why = because(model.LeverShaping, model.ReasonTakesTurns)
+	case vm.Shaping.Ceiling > 0:
+		without := why.Message
+		why = because(model.LeverShaping, model.ReasonCeiling)
+		if w.vms[i].Defers() {
+			why.Message += ", and takes no turns: " + without
+		}
+	}
+	vm.Explain(why)
+}
+
+// shape bounds and holds what VMs send. VMs of which the agent says nothing stay
+// as they are, and the others take their turns around theirs.
+func (w *work) shape() {
+	var deferring []turns.VM
+	var positions []int
+	for _, i := range w.shaping {
+		vm, rates := &w.vms[i], findRates(w.node.Rates, w.VMs[i].PodUID)
+		w.keepShaping(i, model.ReasonNotRunning)
+		if rates == nil && w.kept[i].shaping.Turn == nil {
+			continue
+		}
+		if rates != nil {
+			w.VMs[i].Shaping.Ceiling = vm.Ceiling
+			w.explainShaping(i, model.ReasonNothingToShape)
+		}
+		if vm.Defers() {
+			positions = append(positions, i)
+			deferring = append(deferring, turns.VM{
+				PodUID: vm.PodUID, Sent: sent(rates), Ceiling: vm.Ceiling,
+				MaxDelay: vm.MaxDelay, Current: w.kept[i].shaping.Turn,
+			})
+		}
+	}
+	// No agent tells the rate of its node's uplink.
+	const uplink = 0
+	for at, decision := range turns.Plan(uplink, deferring) {
+		i := positions[at]
+		w.VMs[i].Shaping.Turn = decision.Turn
+		w.explainShaping(i, decision.Reason)
+	}
+}
+
+// sent is what a VM sends on average. Nil: not known.
+func sent(rates *model.VMRates) *units.BitsPerSecond {
+	if rates == nil || rates.Sent == nil {
+		return nil
+	}
+	return &rates.Sent.BitsPerSecond
+}

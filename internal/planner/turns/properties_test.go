@@ -1,0 +1,150 @@
+package turns
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// randomNode makes a node of up to 60 VMs, with turns of a plan or of anybody.
+func randomNode(r *rand.Rand) (units.BitsPerSecond, []VM) {
+	var uplink units.BitsPerSecond
+	if r.IntN(2) == 0 {
+		uplink = units.BitsPerSecond(math.Pow(10, 7+3*r.Float64()))
+	}
+	vms := make([]VM, r.IntN(1+r.IntN(60)))
+	for i := range vms {
+		sent := units.BitsPerSecond(math.Pow(10, 4+5*r.Float64()))
+		vms[i] = VM{PodUID: strconv.Itoa(i), Sent: &sent, MaxDelay: time.Duration(math.Pow(10, 8.5+3*r.Float64()))}
+		if r.IntN(3) == 0 {
+			vms[i].Ceiling = units.BitsPerSecond(math.Pow(10, 5+5*r.Float64()))
+		}
+		switch r.IntN(6) {
+		case 0:
+			vms[i].Sent = nil
+		case 1:
+			of := periods()[r.IntN(5)]
+			vms[i] = vms[i].at(of, r.IntN(slots), r.IntN(slots))
+		}
+	}
+	return uplink, vms
+}
+
+// check holds a plan to what every plan must be.
+func check(t *testing.T, uplink units.BitsPerSecond, vms []VM, decisions []Decision) {
+	t.Helper()
+	held := 0
+	for i, d := range decisions {
+		if (d.Turn != nil) != (d.Reason == model.ReasonTakesTurns) || d.Reason == "" {
+			t.Fatalf("VM %s: turn %v, reason %q", vms[i].PodUID, d.Turn, d.Reason)
+		}
+		if d.Turn == nil {
+			continue
+		}
+		held++
+		if !Allowed(*d.Turn, vms[i].MaxDelay) {
+			t.Fatalf("VM %s: turn %+v with maxDelay %v", vms[i].PodUID, *d.Turn, vms[i].MaxDelay)
+		}
+		if hold := d.Turn.Period - d.Turn.Length; 2*hold > vms[i].MaxDelay {
+			t.Fatalf("VM %s is held for %v of %v", vms[i].PodUID, hold, vms[i].MaxDelay)
+		}
+		if full := fullRate(uplink, vms[i].Ceiling); full > 0 && vms[i].Sent != nil {
+			if carried := full * units.BitsPerSecond(d.Turn.Length) / units.BitsPerSecond(d.Turn.Period); carried < *vms[i].Sent {
+				t.Fatalf("VM %s sends %v and its turn %+v carries %v", vms[i].PodUID, *vms[i].Sent, *d.Turn, carried)
+			}
+		}
+		for k := range i {
+			if other := decisions[k].Turn; other != nil && (other.Period != d.Turn.Period || Overlap(*other, *d.Turn)) {
+				t.Fatalf("turns %+v of %s and %+v of %s", *other, vms[k].PodUID, *d.Turn, vms[i].PodUID)
+			}
+		}
+	}
+	if held == 1 {
+		t.Fatalf("one VM takes turns alone: %s", outcome(vms, decisions))
+	}
+}
+
+// settle puts a plan in force again and again, all else as before, until nothing
+// changes any more: at once when nobody had a turn.
+func settle(t *testing.T, uplink units.BitsPerSecond, vms []VM, plan []Decision) []Decision {
+	t.Helper()
+	rounds := 4
+	if !slices.ContainsFunc(vms, func(vm VM) bool { return vm.Current != nil }) {
+		rounds = 1
+	}
+	for range rounds {
+		next := Plan(uplink, after(vms, plan))
+		check(t, uplink, vms, next)
+		if cmp.Equal(plan, next) {
+			return plan
+		}
+		plan = next
+	}
+	t.Fatalf("after %d rounds a plan still changes itself: %s", rounds, outcome(vms, plan))
+	return nil
+}
+
+func checkAll(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	uplink, vms := randomNode(r)
+	plan := Plan(uplink, vms)
+	check(t, uplink, vms, plan)
+
+	shuffled := append([]VM(nil), vms...)
+	order := r.Perm(len(vms))
+	for i, from := range order {
+		shuffled[i] = vms[from]
+	}
+	for i, d := range Plan(uplink, shuffled) {
+		if diff := cmp.Diff(plan[order[i]], d); diff != "" {
+			t.Fatalf("the order changes the plan:\n%s", diff)
+		}
+	}
+	held := after(vms, settle(t, uplink, vms, plan))
+	checkVaried(t, r, uplink, held)
+}
+
+// checkVaried lets those that take turns send a little more or less: nothing
+// changes. Ceilings that are nearly reached are another matter, as are turns of
+// before that just suffice.
+func checkVaried(t *testing.T, r *rand.Rand, uplink units.BitsPerSecond, vms []VM) {
+	t.Helper()
+	var fresh, held []VM
+	for _, vm := range vms {
+		if vm.Current = nil; uplink == 0 {
+			vm.Ceiling = 0
+		}
+		fresh = append(fresh, vm)
+	}
+	want := []Decision{}
+	for i, d := range Plan(uplink, fresh) {
+		if d.Turn == nil {
+			continue
+		}
+		varied := *fresh[i].Sent * units.BitsPerSecond(0.97+0.06*r.Float64())
+		fresh[i].Sent, fresh[i].Current = &varied, d.Turn
+		held, want = append(held, fresh[i]), append(want, d)
+	}
+	if diff := cmp.Diff(want, Plan(uplink, held)); diff != "" {
+		t.Fatalf("little changes what is sent, and much the turns (-was +is):\n%s", diff)
+	}
+}
+
+func TestPlanProperties(t *testing.T) {
+	for seed := range uint64(3000) {
+		checkAll(t, rand.New(rand.NewPCG(seed, 5)))
+	}
+}
+
+func FuzzPlan(f *testing.F) {
+	f.Add(uint64(1), uint64(2))
+	f.Fuzz(func(t *testing.T, a, b uint64) { checkAll(t, rand.New(rand.NewPCG(a, b))) })
+}
