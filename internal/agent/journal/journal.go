@@ -20,7 +20,9 @@ const (
 	fileName    = "journal.json"
 	corruptName = "journal.corrupt.json"
 	lockName    = "lock"
-	version     = 1
+	// A journal of threads alone is of version 1, which every agent reads, and
+	// one with uplinks of version 2.
+	threadsVersion, uplinksVersion = 1, 2
 	// maxSize is far above what a node's threads need; a larger file is not ours.
 	maxSize = 64 << 20
 )
@@ -97,17 +99,31 @@ func (e Entry) Equal(o Entry) bool {
 		e.Since == o.Since && e.Undone == o.Undone
 }
 
-type document struct {
-	Version int     `json:"version"`
-	BootID  string  `json:"bootID"`
-	Entries []Entry `json:"entries"`
+// Uplink is a device of a VM's pod that the agent shaped, or is about to. What it
+// had before needs no record: only the kernel's default is ever replaced.
+type Uplink struct {
+	PodUID string `json:"podUID"`
+	// Process in whose network namespace the device is.
+	Process host.TaskID `json:"process"`
+	Name    string      `json:"name"`
 }
 
-// Journal is a journal on disk.
+type document struct {
+	Version int      `json:"version"`
+	BootID  string   `json:"bootID"`
+	Entries []Entry  `json:"entries"`
+	Uplinks []Uplink `json:"uplinks,omitempty"`
+}
+
+// Journal is a journal on disk. It is used by one goroutine at a time.
 type Journal struct {
 	dir    string
 	bootID string
 	lock   *os.File
+	// entries and uplinks are what the disk holds, as far as it was loaded or
+	// saved.
+	entries []Entry
+	uplinks []Uplink
 }
 
 // Open creates the folder when it is missing, and locks it against other
@@ -134,8 +150,9 @@ func Open(dir, bootID string) (*Journal, error) {
 // Close lets other processes open the journal.
 func (j *Journal) Close() error { return j.lock.Close() }
 
-// Load returns the entries. A journal of an earlier boot is empty: its threads
-// are gone. A journal that cannot be understood is set aside, with ErrCorrupt.
+// Load returns the entries of threads, and makes Uplinks known. A journal of an
+// earlier boot is empty: its threads are gone. A journal that cannot be
+// understood is set aside, with ErrCorrupt.
 func (j *Journal) Load() ([]Entry, error) {
 	path, aside := filepath.Join(j.dir, fileName), filepath.Join(j.dir, corruptName)
 	content, err := readBounded(path)
@@ -158,8 +175,12 @@ func (j *Journal) Load() ([]Entry, error) {
 	if doc.BootID != j.bootID {
 		return nil, nil
 	}
+	j.entries, j.uplinks = doc.Entries, doc.Uplinks
 	return doc.Entries, nil
 }
+
+// Uplinks are those that Load found, or that were saved since.
+func (j *Journal) Uplinks() []Uplink { return j.uplinks }
 
 func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -177,21 +198,47 @@ func parse(content []byte) (document, error) {
 	if err := json.Unmarshal(content, &doc); err != nil {
 		return document{}, err
 	}
-	if doc.Version != version {
-		return document{}, fmt.Errorf("version %d is not %d", doc.Version, version)
+	if doc.Version != threadsVersion && doc.Version != uplinksVersion {
+		return document{}, fmt.Errorf("version %d is none of %d and %d", doc.Version, threadsVersion, uplinksVersion)
 	}
 	for _, e := range doc.Entries {
 		if e.Thread.PID <= 1 || e.Thread.TID <= 1 || e.Process.PID != e.Thread.PID || e.Ours.IsEmpty() {
 			return document{}, fmt.Errorf("entry of thread %d of process %d makes no sense", e.Thread.TID, e.Thread.PID)
 		}
 	}
+	for _, u := range doc.Uplinks {
+		if u.Process.PID <= 1 || u.Name == "" {
+			return document{}, fmt.Errorf("uplink %.32q of process %d makes no sense", u.Name, u.Process.PID)
+		}
+	}
 	return doc, nil
 }
 
-// Save replaces the journal. When it returns nil the entries are on disk; on
+// Save replaces the entries of threads. When it returns nil they are on disk; on
 // an error the old ones are.
 func (j *Journal) Save(entries []Entry) error {
-	content, err := json.Marshal(document{Version: version, BootID: j.bootID, Entries: entries})
+	err := j.write(entries, j.uplinks)
+	if err == nil {
+		j.entries = entries
+	}
+	return err
+}
+
+// SaveUplinks replaces the uplinks, as Save does the entries.
+func (j *Journal) SaveUplinks(uplinks []Uplink) error {
+	err := j.write(j.entries, uplinks)
+	if err == nil {
+		j.uplinks = uplinks
+	}
+	return err
+}
+
+func (j *Journal) write(entries []Entry, uplinks []Uplink) error {
+	version := threadsVersion
+	if len(uplinks) > 0 {
+		version = uplinksVersion
+	}
+	content, err := json.Marshal(document{Version: version, BootID: j.bootID, Entries: entries, Uplinks: uplinks})
 	if err != nil {
 		return fmt.Errorf("encode journal: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,6 +52,48 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	}
 }
 
+func uplinks() []Uplink {
+	return []Uplink{{PodUID: "a", Process: host.TaskID{PID: 100, TID: 100, Start: 7}, Name: "eth0"}}
+}
+
+func TestUplinksAndThreadsAreSavedApart(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, "boot-1")
+	want := func(wantEntries []Entry, wantUplinks []Uplink, version string) {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join(dir, fileName))
+		if err != nil || !strings.HasPrefix(string(content), version) {
+			t.Errorf("journal %s, %v", content, err)
+		}
+		j.Close()
+		j = open(t, dir, "boot-1")
+		got, err := j.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(wantEntries, got, cmp.Comparer(Entry.Equal)); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if diff := cmp.Diff(wantUplinks, j.Uplinks()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(j.Save(entries()))
+	want(entries(), nil, `{"version":1,`) // as agents before turns wrote it
+	must(j.SaveUplinks(uplinks()))
+	want(entries(), uplinks(), `{"version":2,`)
+	must(j.Save(entries()[:1]))
+	want(entries()[:1], uplinks(), `{"version":2,`)
+	must(j.SaveUplinks(nil))
+	want(entries()[:1], nil, `{"version":1,`)
+}
+
 func TestAJournalOfAnEarlierBootIsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, "boot-1")
@@ -68,7 +111,9 @@ func TestACorruptJournalIsSetAside(t *testing.T) {
 		"empty":                 "",
 		"truncated":             `{"version":1,"bootID":"boot-1","entries":[{"podUID":"a","process":{"pid":100`,
 		"not JSON":              "\x00\x01\x02",
-		"another version":       `{"version":2}`,
+		"another version":       `{"version":3}`,
+		"an uplink of init":     `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":1},"name":"eth0"}]}`,
+		"an uplink of no name":  `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":100}}]}`,
 		"an original of no CPU": `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"","ours":"1"}]}`,
 		"a thread of init":      `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":1},"thread":{"pid":1,"tid":1},"original":"unrestricted","ours":"1"}]}`,
 		"no CPUs of ours":       `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":""}]}`,
@@ -111,6 +156,9 @@ func TestAFailedSaveKeepsTheOldJournal(t *testing.T) {
 	if err := j.Save(nil); err == nil {
 		t.Fatal("Save succeeded")
 	}
+	if err := j.SaveUplinks(uplinks()); err == nil || j.Uplinks() != nil {
+		t.Fatal("SaveUplinks succeeded")
+	}
 	if got, err := j.Load(); err != nil || len(got) != 2 {
 		t.Errorf("holds %v, %v; want the old entries", got, err)
 	}
@@ -130,6 +178,7 @@ func TestOneProcessAtATime(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"version":1,"bootID":"b","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0-3","ours":"1"}]}`))
+	f.Add([]byte(`{"version":2,"bootID":"b","uplinks":[{"podUID":"a","process":{"pid":100},"name":"eth0"}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		doc, err := parse(content)
 		if err != nil {
@@ -138,6 +187,11 @@ func FuzzParse(f *testing.F) {
 		for _, e := range doc.Entries {
 			if e.Thread.TID <= 1 || e.Ours.IsEmpty() {
 				t.Errorf("entry %+v accepted", e)
+			}
+		}
+		for _, u := range doc.Uplinks {
+			if u.Process.PID <= 1 || u.Name == "" {
+				t.Errorf("uplink %+v accepted", u)
 			}
 		}
 	})
