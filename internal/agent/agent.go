@@ -86,6 +86,7 @@ type Agent struct {
 	journalLost bool
 
 	previous *sample.Round
+	sent     sample.SentMeans
 	state    publish.State
 	stale    bool
 	// plan is the one that was followed last, nil when there was none.
@@ -179,6 +180,7 @@ func (a *Agent) round(ctx context.Context, publishing bool) {
 // publish posts the rates since the last published round.
 func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates := sample.Rates(a.opts.Node, a.previous, round)
+	a.sent.Add(rates, round)
 	a.addDomains(rates, round)
 	a.state.Topology = a.shape.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)

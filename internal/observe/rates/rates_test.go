@@ -51,6 +51,8 @@ func TestValidate(t *testing.T) {
 		"vCPU negative":         {func(r *model.NodeRates) { r.VMs[0].VCPUs[0].Index = -1 }, "vCPU -1"},
 		"run infinite":          {func(r *model.NodeRates) { r.VMs[0].VCPUs[0].RunCores = units.Cores(math.Inf(1)) }, "+Inf"},
 		"wait not a number":     {func(r *model.NodeRates) { r.VMs[0].Vhost.WaitCores = units.Cores(math.NaN()) }, "NaN"},
+		"mean not a number":     {func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: units.BitsPerSecond(math.NaN())} }, "on average"},
+		"mean over too long":    {func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{Seconds: 3601} }, "3601 s"},
 		"traffic impossible":    {func(r *model.NodeRates) { r.VMs[0].Taps[0].ToVM.BitsPerSecond = 1e20 }, "tap"},
 	} {
 		r := round(1)
@@ -182,6 +184,11 @@ func TestStoreNotices(t *testing.T) {
 		{"load of a vCPU", time.Minute, func(r *model.NodeRates) { r.CPUs[1].BusyCores = 0.9; r.VMs[0].VCPUs[0].RunCores = 0.9 }, true},
 		{"a VM less, at once", time.Second, func(r *model.NodeRates) { r.VMs = nil }, true},
 		{"a VM more, at once", time.Second, nil, true},
+		{"what a VM sends is known, at once", time.Second, func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: 10e6} }, true},
+		{"it sends more, too soon", time.Second, func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: 13e6} }, false},
+		{"it sends a little more", time.Minute, func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: 11e6} }, false},
+		{"it sends more", time.Minute, func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: 13e6} }, true},
+		{"it is not known any more, at once", time.Second, nil, true},
 		{"another cpuset, at once", time.Second, func(r *model.NodeRates) { r.VMs[0].AllowedCPUs = units.NewCPUSet(0) }, true},
 	} {
 		after += step.wait

@@ -10,11 +10,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // significantChange in the use of a CPU or a vCPU, in cores, is worth a new
 // plan. It is the relief for which the planner moves a vCPU.
 const significantChange = 0.1
+
+// What a VM sends on average is worth a new plan when it changes by a fifth and
+// by significantSent: the planner keeps turns for less.
+const (
+	significantSent     units.BitsPerSecond = 500_000
+	significantSentPart                     = 0.2
+)
 
 // Store holds the last good rates of each node. It is safe for concurrent use;
 // what it returns is never changed.
@@ -138,7 +146,8 @@ func (s *Store) TakeNotice(node string) bool {
 	return true
 }
 
-// structureChanged tells whether VMs, vCPUs or cpusets differ.
+// structureChanged tells whether VMs, vCPUs or cpusets differ, or what is known of
+// them.
 func structureChanged(was, is *model.NodeRates) bool {
 	if len(was.VMs) != len(is.VMs) || len(was.CPUs) != len(is.CPUs) {
 		return true
@@ -150,7 +159,7 @@ func structureChanged(was, is *model.NodeRates) bool {
 	for i := range is.VMs {
 		vm := &is.VMs[i]
 		old := before[vm.PodUID]
-		if old == nil || len(old.VCPUs) != len(vm.VCPUs) || old.Dedicated != vm.Dedicated || !old.AllowedCPUs.Equal(vm.AllowedCPUs) {
+		if old == nil || (old.Sent == nil) != (vm.Sent == nil) || len(old.VCPUs) != len(vm.VCPUs) || old.Dedicated != vm.Dedicated || !old.AllowedCPUs.Equal(vm.AllowedCPUs) {
 			return true
 		}
 	}
@@ -173,12 +182,17 @@ func loadChanged(was, is *model.NodeRates) bool {
 		vcpu int
 	}
 	run := map[thread]float64{}
+	sent := map[string]*model.Sent{}
 	for i := range was.VMs {
+		sent[was.VMs[i].PodUID] = was.VMs[i].Sent
 		for _, vcpu := range was.VMs[i].VCPUs {
 			run[thread{was.VMs[i].PodUID, vcpu.Index}] = float64(vcpu.RunCores)
 		}
 	}
 	for i := range is.VMs {
+		if sentChanged(sent[is.VMs[i].PodUID], is.VMs[i].Sent) {
+			return true
+		}
 		for _, vcpu := range is.VMs[i].VCPUs {
 			if math.Abs(float64(vcpu.RunCores)-run[thread{is.VMs[i].PodUID, vcpu.Index}]) > significantChange {
 				return true
@@ -186,4 +200,12 @@ func loadChanged(was, is *model.NodeRates) bool {
 		}
 	}
 	return false
+}
+
+func sentChanged(was, is *model.Sent) bool {
+	if was == nil || is == nil {
+		return was != is
+	}
+	by := math.Abs(float64(is.BitsPerSecond - was.BitsPerSecond))
+	return by >= float64(significantSent) && by >= significantSentPart*float64(was.BitsPerSecond)
 }

@@ -116,6 +116,9 @@ func validateVM(vm *model.VMRates) error {
 	if vm.Watts != nil && !isPower(*vm.Watts) {
 		return fmt.Errorf("%w: it draws %v W", ErrInvalid, *vm.Watts)
 	}
+	if s := vm.Sent; s != nil && (!within(float64(s.BitsPerSecond), maxRate) || !within(s.Seconds, time.Hour.Seconds())) {
+		return fmt.Errorf("%w: it sent %v bit/s on average over %v s", ErrInvalid, s.BitsPerSecond, s.Seconds)
+	}
 	for _, tap := range vm.Taps {
 		for _, way := range []model.TrafficRates{tap.ToVM, tap.FromVM} {
 			if !within(float64(way.BitsPerSecond), maxRate) || !within(float64(way.PacketsPerSecond), maxRate) ||
