@@ -119,15 +119,20 @@ func (p *problem) byLimit() []int {
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
 		a, b := &p.members[i], &p.members[j]
-		if a.forced() != b.forced() {
-			if a.forced() {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(b.high, a.high)
+		return cmp.Or(a.precedence(b), cmp.Compare(b.high, a.high))
 	})
 	return order
+}
+
+// precedence compares members: those first that have to be active.
+func (m *member) precedence(o *member) int {
+	switch {
+	case m.forced() && !o.forced():
+		return -1
+	case o.forced() && !m.forced():
+		return 1
+	}
+	return 0
 }
 
 // split returns equal rates of some members.

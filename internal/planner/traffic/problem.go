@@ -82,10 +82,12 @@ func newProblem(g *Group) *problem {
 			name: m.Name, at: i, domain: domains[m.Domain], curve: m.Curve, share: m.Share,
 			floor: float64(m.Floor), high: high, low: min(max(least, float64(m.Floor)), high),
 		}
-		p.haveFloors += float64(m.Floor)
-		p.haveLimits += high
 	}
 	slices.SortFunc(p.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
+	for i := range p.members {
+		p.haveFloors += p.members[i].floor
+		p.haveLimits += p.members[i].high
+	}
 	return p
 }
 

@@ -18,6 +18,8 @@ type path struct {
 	add, drop []int
 	// Members of from, of to, and of both.
 	before, after, common int
+	// must is how many of the added have to be active.
+	must int
 	// floor is the highest floor, and lasting the lowest limit of members of both.
 	floor, lasting float64
 }
@@ -55,6 +57,9 @@ func (p *problem) newPath(now, goal []float64) *path {
 			w.lasting = min(w.lasting, m.bound())
 		case w.to[i]:
 			w.add = append(w.add, i)
+			if m.forced() {
+				w.must++
+			}
 		case w.from[i]:
 			w.drop = append(w.drop, i)
 		}
@@ -62,9 +67,11 @@ func (p *problem) newPath(now, goal []float64) *path {
 	w.before, w.after = w.common+len(w.drop), w.common+len(w.add)
 	slices.SortStableFunc(w.add, func(i, j int) int {
 		a, b := &p.members[i], &p.members[j]
-		return cmp.Or(cmp.Compare(min(1, b.floor), min(1, a.floor)), cmp.Compare(b.high, a.high))
+		return cmp.Or(a.precedence(b), cmp.Compare(b.high, a.high))
 	})
-	slices.SortStableFunc(w.drop, func(i, j int) int { return cmp.Compare(p.members[i].high, p.members[j].high) })
+	slices.SortFunc(w.drop, func(i, j int) int {
+		return cmp.Or(cmp.Compare(p.members[i].high, p.members[j].high), cmp.Compare(j, i))
+	})
 	return w
 }
 
@@ -130,7 +137,7 @@ func (w *path) feasible() []bool {
 		if next := max(dropped, boundless); next < len(w.drop) {
 			bound = min(bound, p.members[w.drop[next]].high)
 		}
-		feasible[t] = each <= bound*(1+exact) && each >= w.floor*(1-exact) && p.enough(c.tally, 1)
+		feasible[t] = added >= w.must && each <= bound*(1+exact) && each >= w.floor*(1-exact) && p.enough(c.tally, 1)
 	}
 	// The goal is, whatever rounding says.
 	feasible[changes] = true
