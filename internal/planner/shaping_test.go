@@ -208,6 +208,61 @@ func TestShapingIsRecommended(t *testing.T) {
 	}
 }
 
+// A recommendation of ceilings alone stands like one of pins, and approves no
+// other ceiling.
+func TestCeilingsAreRecommended(t *testing.T) {
+	node := shapingNode("a", "b")
+	node.Policy.Mode = model.ModeRecommend
+	for i := range node.VMs {
+		node.VMs[i].TrafficClass, node.VMs[i].Ceiling = "Throughput", 500e6
+	}
+	first := Plan(node, now())
+	for name, tc := range map[string]struct {
+		ceiling  units.BitsPerSecond
+		want     string
+		revision bool
+	}{
+		"as it was": {500e6, "Planned apply=true a:Ceiling<500M b:Ceiling<500M", true},
+		"lowered":   {400e6, "Planned apply=true a:Ceiling<500M b:Ceiling<500M", true},
+		"gone":      {0, "NothingToDo apply=false a:NothingToShape b:NothingToShape", false},
+		"raised":    {600e6, "AwaitingApproval apply=false a:Ceiling<600M b:Ceiling<600M", false},
+	} {
+		changed := with(clone(node), &first, func(n *model.Node) {
+			n.Policy.Approvals = []string{first.Revision}
+			n.VMs[0].Ceiling, n.VMs[1].Ceiling = tc.ceiling, tc.ceiling
+		})
+		got := Plan(changed, now().Add(time.Minute))
+		if shapes(got) != tc.want || (got.Revision == first.Revision) != tc.revision {
+			t.Errorf("%s:\n     %s, revision %s after %s\nwant %s", name, shapes(got), got.Revision, first.Revision, tc.want)
+		}
+	}
+}
+
+func TestShapesLess(t *testing.T) {
+	turn := func(offset time.Duration) *model.Turn {
+		return &model.Turn{Period: 8 * time.Second, Offset: offset, Length: time.Second, Trickle: 256_000}
+	}
+	was := model.Shaping{Ceiling: 1e9, Turn: turn(0)}
+	for name, tc := range map[string]struct {
+		is   model.Shaping
+		want bool
+	}{
+		"the same":        {model.Shaping{Ceiling: 1e9, Turn: turn(0)}, true},
+		"nothing":         {model.Shaping{}, true},
+		"no turn":         {model.Shaping{Ceiling: 1e9}, true},
+		"no ceiling":      {model.Shaping{Turn: turn(0)}, true},
+		"another turn":    {model.Shaping{Turn: turn(time.Second)}, false},
+		"another ceiling": {model.Shaping{Ceiling: 2e9}, false},
+	} {
+		if got := shapesLess(tc.is, was); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	if shapesLess(was, model.Shaping{Ceiling: 1e9}) || shapesLess(was, model.Shaping{Turn: turn(0)}) {
+		t.Error("what was not there is taken for less")
+	}
+}
+
 func TestRevisionCoversShaping(t *testing.T) {
 	turn := &model.Turn{Period: 8 * time.Second, Length: 4 * time.Second, Trickle: 256_000}
 	later := &model.Turn{Period: 8 * time.Second, Offset: 4 * time.Second, Length: 4 * time.Second, Trickle: 256_000}
