@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -89,8 +90,13 @@ func TestAssignMovesFew(t *testing.T) {
 			t.Fatalf("%d members move though nothing changed", moved)
 		}
 		members[r.IntN(len(members))].share = 0.0055 // between the others'
-		if moved := settle(); moved > 1 {
-			t.Fatalf("%d members move as one share changed", moved)
+		// A new share may take the fold of the fewest, when all have members.
+		sizes := make([]int, maxBackends)
+		for _, m := range members {
+			sizes[m.fold]++
+		}
+		if moved, most := settle(), 1+slices.Min(sizes); moved > most {
+			t.Fatalf("%d members move as one share changed, want at most %d", moved, most)
 		}
 	}
 	stays := []foldMember{{name: "a", share: 1, fold: 3}, {name: "b", share: 1, fold: 3}, {name: "c", share: 0, fold: 3, stays: true}}
