@@ -6,9 +6,9 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// Sigma and EffectiveTalkers are what people are shown of a plan for traffic; no
-// plan moves traffic yet, and nothing shows them. The planner's own measure is the
-// sum of the VMs' costs.
+// Sigma and EffectiveTalkers are what people are shown of a plan for traffic, as
+// the spread of its group now and as planned. The planner's own measure is the sum
+// of the VMs' costs.
 
 // Sigma returns the population standard deviation of VMs' rates: how unevenly
 // traffic is spread. It is 0 for no VMs. Rates that are negative or not finite

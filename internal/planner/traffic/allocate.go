@@ -177,7 +177,6 @@ func (p *problem) withoutRoom(g *Group) decision {
 	free := p.unbounded()
 	d := free.towardsEqual(g, model.ReasonNoRoom)
 	if g.Granularity == Weighted {
-		d.goal = free.equal()
 		bare.haveLimits = 0 // so that only floors count
 		d.goal = bare.level()
 		d.next = free.approach(free.now(d.goal), d.goal, g.MaxStep)

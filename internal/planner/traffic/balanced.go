@@ -41,11 +41,11 @@ func (p *problem) level() []float64 {
 	})
 	at, sum, rising := 0.0, p.haveFloors, 0.0
 	for _, b := range bends {
-		if next := sum + rising*(b.level-at); next >= p.total {
+		next := sum + rising*(b.level-at)
+		if next >= p.total {
 			break
-		} else {
-			sum, at = next, b.level
 		}
+		sum, at = next, b.level
 		rising += b.members
 	}
 	if rising > 0 {
