@@ -1,0 +1,229 @@
+package shape
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+func TestShapingIsAppliedOnceAndUndone(t *testing.T) {
+	b := newBench(t)
+	for _, want := range []*model.Shaping{{Ceiling: 1e6}, {Ceiling: 1_000_003}, turn(), {Ceiling: 1e6, Turn: turn().Turn}} {
+		if r := b.apply(want); r.Outcome != Applied || r.Changed != 2 {
+			t.Errorf("%+v: %+v", want, r)
+		}
+		b.wantOurs(2)
+		writes, saves := b.writes, b.store.saves
+		if r := b.apply(want); r.Outcome != Applied || r.Changed != 0 || b.writes != writes || b.store.saves != saves {
+			t.Errorf("again: %+v, %d writes, %d journals", r, b.writes-writes, b.store.saves-saves)
+		}
+	}
+	if n := b.actuator.Shaped(); n != 1 {
+		t.Errorf("%d VMs are shaped", n)
+	}
+	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+	writes := b.writes
+	b.wantOutcome(nil, Undone)
+	b.wantOutcome(&model.Shaping{}, Undone)
+	if b.writes != writes || b.turns.Stats().Gates != 0 {
+		t.Errorf("%d writes, %d gates after the undoing", b.writes-writes, b.turns.Stats().Gates)
+	}
+}
+
+func TestTheJournalIsWrittenFirst(t *testing.T) {
+	b := newBench(t)
+	b.onShape = func(d *device) {
+		for _, uplink := range b.store.uplinks {
+			if uplink.Name == d.Name && uplink.Process == b.vm.Process {
+				return
+			}
+		}
+		t.Errorf("%s shaped before the journal", d.Name)
+	}
+	b.wantOutcome(turn(), Applied)
+}
+
+func TestNothingIsShapedWithoutAJournal(t *testing.T) {
+	b := newBench(t)
+	b.store.fail = errors.New("disk full")
+	plan := map[string]model.Shaping{"pod": *turn()}
+	results, err := b.actuator.Apply([]discover.VM{b.vm}, plan)
+	if err == nil || results[0].Outcome != Failed || b.writes != 0 {
+		t.Errorf("outcome %s, error %v, %d writes", results[0].Outcome, err, b.writes)
+	}
+	b.store.fail = nil
+	b.wantOutcome(turn(), Applied)
+	b.store.fail = errors.New("disk full")
+	if _, err := b.actuator.Apply([]discover.VM{b.vm}, nil); err == nil {
+		t.Error("the journal's failure is not told")
+	}
+	if b.eth0().Owner != host.QueueDefault {
+		t.Error("what is shaped is not undone without a journal")
+	}
+}
+
+func TestForeignQueuesAreLeftAlone(t *testing.T) {
+	b := newBench(t)
+	b.eth0().reset("fq 8001:")
+	b.wantOutcome(turn(), Foreign)
+	b.wantOurs(0) // the other uplink alone would hold only part of the traffic
+	b.wantOutcome(nil, Undone)
+	if b.eth0().Queue != "fq 8001:" || b.writes != 0 {
+		t.Errorf("%s, %d writes", b.eth0().Queue, b.writes)
+	}
+	b.eth0().reset("")
+	b.wantOutcome(turn(), Applied)
+
+	t.Run("also when they come in the last moment", func(t *testing.T) {
+		b := newBench(t)
+		b.onShape = func(*device) { b.eth0().reset("fq 8001:") }
+		b.wantOutcome(turn(), Foreign)
+		b.onShape = nil
+		b.wantOutcome(turn(), Foreign)
+		b.wantOurs(0)
+	})
+}
+
+func TestContested(t *testing.T) {
+	for name, undo := range map[string]func(*bench){
+		"removed":  func(b *bench) { b.eth0().reset("") },
+		"changed":  func(b *bench) { b.eth0().Ceiling = 5e6 },
+		"unsorted": func(b *bench) { b.eth0().Turns = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.wantOutcome(turn(), Applied)
+			undo(b)
+			b.wantOutcome(turn(), Applied) // once may be an accident
+			b.wantOurs(2)
+			undo(b)
+			b.wantOutcome(turn(), Contested)
+			b.wantOurs(0)
+			b.wantOutcome(turn(), Contested)
+			b.wantOutcome(nil, Undone)
+			b.wantOutcome(turn(), Applied) // a new plan is a new chance
+		})
+	}
+	t.Run("replaced", func(t *testing.T) {
+		b := newBench(t)
+		b.wantOutcome(turn(), Applied)
+		b.eth0().reset("fq 8001:")
+		b.wantOutcome(turn(), Foreign)
+		b.wantOutcome(turn(), Foreign)
+		b.eth0().reset("")
+		b.wantOutcome(turn(), Applied)
+		b.eth0().reset("fq 8001:")
+		b.wantOutcome(turn(), Contested)
+		b.eth0().reset("")
+		b.wantOutcome(turn(), Contested)
+		b.wantOurs(0)
+	})
+}
+
+func TestWhatCannotBeShapedIsSaid(t *testing.T) {
+	b := newBench(t)
+	clear(b.pods[b.vm.Process])
+	b.wantOutcome(turn(), NoUplink)
+	b.wantOutcome(nil, Undone)
+	b = newBench(t)
+	b.reading = host.ErrUnsupported
+	b.wantOutcome(turn(), NoUplink)
+	b.wantOutcome(nil, Undone)
+	b = newBench(t)
+	b.reading = errors.New("operation not permitted")
+	b.wantOutcome(turn(), Failed)
+	b = newBench(t)
+	b.refuse = errors.New("no such file: sch_htb")
+	b.wantOutcome(turn(), Failed)
+	b.refuse = nil
+	b.wantOutcome(turn(), Applied)
+}
+
+func TestWhatReadsBackOtherwiseIsNoSuccess(t *testing.T) {
+	b := newBench(t)
+	b.kernel.readAs = func(u *host.Uplink) { u.Turns = false }
+	b.wantOutcome(turn(), Failed)
+	if b.turns.Stats().Gates != 0 {
+		t.Error("a gate is held where nothing is sorted")
+	}
+	b.kernel.readAs = nil
+	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+}
+
+func TestAVMThatEnds(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	delete(b.pods, b.vm.Process)
+	b.wantOutcome(turn(), Gone)
+	if len(b.store.uplinks) != 0 || b.turns.Stats().Gates != 0 || b.actuator.Shaped() != 0 {
+		t.Errorf("journal %v, %+v", b.store.uplinks, b.turns.Stats())
+	}
+	b = newBench(t)
+	b.wantOutcome(turn(), Applied)
+	delete(b.pods, b.vm.Process)
+	if _, err := b.actuator.Apply(nil, nil); err != nil || len(b.store.uplinks) != 0 {
+		t.Errorf("%v, journal %v", err, b.store.uplinks)
+	}
+}
+
+func TestANewAgentAdopts(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	b.eth0().trickle = 256_000
+	b.restart()
+	if b.eth0().trickle != 0 {
+		t.Error("the gate stays held until the plan is known")
+	}
+	b.wantOutcome(turn(), Applied)
+	b.wantOurs(2)
+	b.restart()
+	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+}
+
+func TestRestoreNeedsTheJournalAlone(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	b.restart()
+	b.refuse = errors.New("operation not permitted")
+	if err := b.actuator.Restore(); !errors.Is(err, b.refuse) {
+		t.Errorf("restoring: %v, want what the kernel said", err)
+	}
+	b.refuse = nil
+	if err := b.actuator.Restore(); err != nil {
+		t.Error(err)
+	}
+	b.wantOurs(0)
+	writes := b.writes
+	b.restart()
+	if err := b.actuator.Restore(); err != nil || b.writes != writes {
+		t.Errorf("again: %v, %d writes", err, b.writes-writes)
+	}
+}
+
+func TestALostJournalLosesNothing(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	b.store.uplinks = nil
+	b.restart()
+	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+}
+
+func TestAnAgentKilledBeforeItsWriteLeavesOthersAlone(t *testing.T) {
+	b := newBench(t)
+	b.store.uplinks = []journal.Uplink{{PodUID: "pod", Process: b.vm.Process, Name: "eth0"}} // intended, not done
+	b.eth0().reset("fq 8001:")
+	b.restart()
+	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+	if b.eth0().Queue != "fq 8001:" {
+		t.Errorf("eth0 has %s", b.eth0().Queue)
+	}
+}
