@@ -117,9 +117,9 @@ func (p *problem) byLimit() []int {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int {
+	slices.SortFunc(order, func(i, j int) int {
 		a, b := &p.members[i], &p.members[j]
-		return cmp.Or(a.precedence(b), cmp.Compare(b.high, a.high))
+		return cmp.Or(a.precedence(b), cmp.Compare(b.high, a.high), i-j)
 	})
 	return order
 }

@@ -20,9 +20,9 @@ const (
 	searched = 8
 	// windows of that many members are searched in larger groups.
 	windows = 12
-	// ventured is the number of members of which all are searched at last, as far as
+	// ventured is the number of members of which all are searched first, as far as
 	// the steps of a search go.
-	ventured = 20
+	ventured = 64
 	// goodEnough is the distance from what chords say is possible, in parts of the
 	// cost, at which no more windows are searched.
 	goodEnough = 1e-4
