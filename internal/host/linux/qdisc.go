@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -196,12 +195,13 @@ func (d *device) class(parent, handle uint32, attrs netlink.HtbClassAttrs) *netl
 	return netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: d.index(), Parent: parent, Handle: handle}, attrs)
 }
 
-// burst is what may be sent at once, in bytes: two packets, or what comes
-// together while the kernel's timer is late.
+// burst is what may be sent at once, in bytes. It makes up for the time that the
+// kernel's timer is late on a busy node: ten milliseconds, and one at rates at
+// which ten would be more than a packet.
 func burst(rate units.BitsPerSecond) uint32 {
-	const late = time.Millisecond
 	const packets = 3200
-	return uint32(max(packets, float64(rate)/bitsPerByte*late.Seconds()))
+	inMillisecond := float64(rate) / bitsPerByte / 1000
+	return uint32(max(packets, min(10*inMillisecond, largestPacket), inMillisecond))
 }
 
 // tbf is a queue below a class.
