@@ -217,6 +217,8 @@ func TestRealAgentIsKilledInAHold(t *testing.T) {
 	held := &model.Turn{Period: time.Hour, Length: 100 * time.Millisecond, Trickle: model.LeastRate}
 	held.Offset = (monotonic + 200*time.Millisecond) % held.Period
 	b.apply(map[string]model.Shaping{podUID(0): {Turn: held}})
+	// Held until the turn, open, held.
+	hosttest.Eventually(t, "the end of the turn", func() bool { return b.turns.Stats().Changes == 3 })
 	hosttest.Eventually(t, "the hold", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
