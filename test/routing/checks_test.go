@@ -1,7 +1,9 @@
 package routing
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 
@@ -56,7 +58,8 @@ func (s *scene) unchanged(before map[string]string) {
 
 func (s *scene) wantShares(state routing.State, want map[string]float64) {
 	s.Helper()
-	close := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })
+	// A route's weights are thousandths.
+	close := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 0.0005 })
 	if diff := cmp.Diff(want, state.Shares, close); diff != "" {
 		s.Errorf("shares (-want +got):\n%s", diff)
 	}
@@ -73,4 +76,40 @@ func (s *scene) wantMark(vm, serving, profile string) {
 			s.Errorf("pod %s has the profile %q, want %q", pod.Name, got, profile)
 		}
 	}
+}
+
+func wantReason(err error, reason string) error {
+	var refusal *routing.Refusal
+	if !errors.As(err, &refusal) || refusal.Reason != reason {
+		return fmt.Errorf("error %w, want a refusal with the reason %s", err, reason)
+	}
+	return nil
+}
+
+// eventuallyWeights writes until the route has these weights.
+func (s *routeScene) eventuallyWeights(shares map[string]float64, want map[string]int32) {
+	s.Helper()
+	s.eventually(fmt.Sprintf("weights %v", want), func(ctx context.Context) error {
+		if _, err := s.writer.Write(ctx, s.group, shares); err != nil {
+			return err
+		}
+		if got := s.weights(); !cmp.Equal(got, want) {
+			return fmt.Errorf("weights are %v", got)
+		}
+		return nil
+	})
+}
+
+// eventuallyNobody writes until nobody can be reached.
+func (s *routeScene) eventuallyNobody() {
+	s.Helper()
+	s.eventually("nobody can be reached", func(ctx context.Context) error {
+		state, err := s.writer.Write(ctx, s.group, map[string]float64{"a": 1})
+		for vm, share := range state.Shares {
+			if share > 0 {
+				err = fmt.Errorf("%s has the share %g", vm, share)
+			}
+		}
+		return err
+	})
 }

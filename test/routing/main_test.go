@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/dataplane/gatewaycrds"
 )
 
 const (
@@ -63,13 +65,25 @@ func runSuite(m *testing.M) (code int) {
 // prepare makes what all tests need: a client and a node.
 func prepare(ctx context.Context) error {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, gatewayv1.Install} {
 		if err := add(scheme); err != nil {
 			return err
 		}
 	}
 	var err error
 	if suite.client, err = client.New(suite.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	if err := gatewaycrds.Install(ctx, suite.cluster, gatewaycrds.Standard); err != nil {
+		return err
+	}
+	if err := suite.cluster.ApplyManifests(ctx, "../../config/crd"); err != nil {
+		return err
+	}
+	err = suite.cluster.WaitFor(ctx, soon, "profiles are served", func(ctx context.Context) error {
+		return suite.client.List(ctx, &v1alpha1.VMNetworkProfileList{})
+	})
+	if err != nil {
 		return err
 	}
 	nodes, err := suite.cluster.AddSimulatedNodes(ctx, 1, cluster.SimulatedNodes{})

@@ -24,8 +24,9 @@ const foldGrain = 200
 
 // assign gives members folds so that those of a fold have about equal shares,
 // and as few as possible move. Members without a share are never in one fold
-// with others. It needs two folds or more.
-func assign(members []foldMember, folds int) map[string]int {
+// with others.
+func assign(members []foldMember) map[string]int {
+	const folds = maxBackends
 	values := classes(members, folds)
 	var a assignment
 	a.value, a.size = make([]int, folds), make([]int, folds)

@@ -30,7 +30,7 @@ func TestAssignSeparatesShares(t *testing.T) {
 	for range 500 {
 		distinct := 1 + r.IntN(maxBackends)
 		members := randomMembers(r, 17+r.IntN(200), distinct)
-		goal := assign(members, maxBackends)
+		goal := assign(members)
 		share := map[int]float64{}
 		for _, m := range members {
 			fold, ok := goal[m.name]
@@ -51,7 +51,7 @@ func TestAssignJoinsNeighbours(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for range 200 {
 		members := randomMembers(r, 300, 150)
-		goal := assign(members, maxBackends)
+		goal := assign(members)
 		low, high := map[int]float64{}, map[int]float64{}
 		for _, m := range members {
 			f := goal[m.name]
@@ -73,7 +73,7 @@ func TestAssignMovesFew(t *testing.T) {
 	for range 200 {
 		members := randomMembers(r, 100, 10)
 		settle := func() (moved int) {
-			for i, goal := range assign(members, maxBackends) {
+			for i, goal := range assign(members) {
 				var index int
 				if _, err := fmt.Sscanf(i, "vm-%d", &index); err != nil {
 					t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAssignMovesFew(t *testing.T) {
 		}
 	}
 	stays := []foldMember{{name: "a", share: 1, fold: 3}, {name: "b", share: 1, fold: 3}, {name: "c", share: 0, fold: 3, stays: true}}
-	if goal := assign(stays, maxBackends); goal["c"] != 3 {
+	if goal := assign(stays); goal["c"] != 3 {
 		t.Errorf("who is not ready moves to fold %d", goal["c"])
 	}
 }

@@ -54,7 +54,7 @@ func (v *view) moves(shares map[string]float64, settled bool) map[string]string 
 		fold := v.foldOf(m)
 		members[i] = foldMember{name: m.name, share: shares[m.name], fold: fold, stays: fold != noFold && !m.ready}
 	}
-	goal := assign(members, maxBackends)
+	goal := assign(members)
 	left, serving, ready := v.serving()
 	floor := min(max(int(v.group.Target.MinActive), 1), ready)
 	weights := v.backends()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,6 +23,10 @@ import (
 // annotationTemplate is a digest of what a generated route says beside its
 // backends: a part that the template has no more is seen by it.
 const annotationTemplate = "joulevirt.io/template"
+
+// notTyped is how the API server calls an object that its schema does not know.
+// It says so with the code 500, and without a reason.
+const notTyped = "failed to create typed patch object"
 
 // wantedRoute returns what is to be applied, with these weights of backends.
 func (v *view) wantedRoute(weights map[string]int64) (*unstructured.Unstructured, error) {
@@ -135,7 +140,7 @@ func (v *view) applyError(err error) error {
 		return routing.Refuse(v1alpha1.ReasonForeignRules, "%s got rules of somebody else, which are not overwritten: %v", name, err)
 	case apierrors.IsConflict(err):
 		return routing.Refuse(v1alpha1.ReasonForeignObject, "%s is made by somebody else at this time: choose another group.name: %v", name, err)
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), strings.Contains(err.Error(), notTyped):
 		return routing.Refuse(v1alpha1.ReasonRouteInvalid, "the API server refuses %s: correct group.route: %v", name, err)
 	}
 	return fmt.Errorf("apply %s: %w", name, err)
