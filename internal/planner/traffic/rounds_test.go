@@ -147,7 +147,7 @@ func nearly[T ~float64]() cmp.Option {
 // is broken.
 func TestRounds(t *testing.T) {
 	reasons := map[model.Reason]int{}
-	for seed := range 3000 {
+	for seed := range 1500 {
 		r := rand.New(rand.NewPCG(uint64(seed), 7))
 		g := anything(r)
 		seen := []string{}

@@ -39,7 +39,7 @@ type tree struct {
 
 // mostSteps of a search, some milliseconds: more than what the members of a small
 // group can take. Of a search that ends by it the best that was found counts.
-const mostSteps = 250_000
+const mostSteps = 100_000
 
 // search gives members the rates that cost least while all others keep theirs, if
 // that costs less than a bound, without traffic not counted. It returns whether it
