@@ -55,6 +55,9 @@ func benchmarks() []benchmark {
 		{figures: []string{
 			"model_error_median_pct", "model_error_p95_pct", "model_error_constant_median_pct", "model_error_constant_p95_pct",
 		}, simulated: true, run: measureModelError},
+		{figures: []string{"traffic_plan_10k_ms"}, run: measureTrafficPlan},
+		{figures: []string{"traffic_gap_to_optimum_pct"}, run: measureTrafficGap},
+		{figures: []string{"traffic_sim_saving_pct"}, simulated: true, run: measureTrafficSaving},
 	}
 }
 
