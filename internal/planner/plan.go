@@ -107,25 +107,23 @@ func needsMeter(node model.Node) bool {
 	return node.Policy.Mode == model.ModeEnforce && node.Reported && !node.Metered && !node.Policy.AllowModelled
 }
 
-// finish does nothing for any VM, for one reason.
+// finish does nothing for any VM. A VM that is left alone whatever the node is
+// like is told so: no meter would help it.
 func (w *work) finish(reason model.Reason) {
+	why := func(lever model.Lever, denied model.Reason) model.LeverReason {
+		if denied == "" || reason == model.ReasonObserveOnly {
+			denied = reason
+		}
+		return because(lever, denied)
+	}
 	for i, vm := range w.vms {
-		w.VMs[i].Explain(w.unlessNotAllowed(model.LeverAffinity, reason))
+		w.VMs[i].Explain(why(model.LeverAffinity, w.deniesAffinity(vm)))
 		if w.tellsShaping(vm) {
-			w.VMs[i].Explain(w.unlessNotAllowed(model.LeverShaping, reason))
+			w.VMs[i].Explain(why(model.LeverShaping, w.deniesShaping(vm)))
 		}
 	}
 	w.Reason, w.Message = reason, planMessage(reason)
 	w.Revision = model.Revision(w.VMs)
-}
-
-// unlessNotAllowed explains a lever by a reason of the whole node, or by the
-// policy's list of levers, which no meter would help.
-func (w *work) unlessNotAllowed(lever model.Lever, reason model.Reason) model.LeverReason {
-	if reason != model.ReasonObserveOnly && !w.node.Policy.Allows(lever) {
-		reason = model.ReasonLeverNotAllowed
-	}
-	return because(lever, reason)
 }
 
 // permit explains the VMs that a lever must leave alone, and notes the others.

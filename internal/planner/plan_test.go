@@ -70,6 +70,7 @@ func TestPlanReasons(t *testing.T) {
 		"no mode is like observe":  {func(n *model.Node) { n.Policy.Mode = "" }, "ObserveOnly apply=false a:ObserveOnly/0"},
 		"lever not allowed":        {func(n *model.Node) { n.Policy.Levers = []model.Lever{"Buffering"} }, "LeverNotAllowed apply=false a:LeverNotAllowed/0"},
 		"no meter":                 {func(n *model.Node) { n.Metered = false }, "NoMeter apply=false a:NoMeter/0"},
+		"no meter, and shared":     {func(n *model.Node) { n.Metered, n.VMs[0].Affinity = false, model.AffinityShared }, "NoMeter apply=false a:SharedPreferred/0"},
 		"no meter, modelled":       {func(n *model.Node) { n.Metered = false; n.Policy.AllowModelled = true }, "Planned apply=true a:Pinned/2"},
 		"meter unknown":            {unknownMeter, "AwaitingMeter apply=true a:AwaitingMeter/0"},
 		"meter unknown, modelled":  {func(n *model.Node) { unknownMeter(n); n.Policy.AllowModelled = true }, "Planned apply=true a:Pinned/2"},
@@ -184,6 +185,7 @@ func TestPlanRepeatsItselfWhileTheMeterIsAwaited(t *testing.T) {
 		"cordoned":                   {&inForce, func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:Pinned/2 b:Pinned/2"},
 		"cores were hot":             {&none, nil, "NothingToDo apply=true a:CoreWouldBeHot/0 b:CoreWouldBeHot/0"},
 		"there was no meter":         {&unmetered, nil, "NoMeter apply=false a:NoMeter/0 b:NoMeter/0"},
+		"no meter, one was shared":   {&unmetered, func(n *model.Node) { n.VMs[0].Affinity = model.AffinityShared }, "NoMeter apply=false a:SharedPreferred/0 b:NoMeter/0"},
 		"no meter, and no rates yet": {&unmetered, func(n *model.Node) { n.Rates, n.RatesAwaited = nil, true }, "NoMeter apply=false a:NoMeter/0 b:NoMeter/0"},
 	} {
 		node := with(newNode("a", "b"), tc.current, tc.change)

@@ -73,6 +73,9 @@ func TestShapingReasons(t *testing.T) {
 			n.VMs[0].TrafficClass, n.VMs[1].TrafficClass = "Interactive", "Throughput"
 		}, "Planned apply=true a: b:"},
 		"no meter": {func(n *model.Node) { n.Metered = false }, "NoMeter apply=false a:NoMeter b:NoMeter"},
+		"no meter, and nothing to shape": {func(n *model.Node) {
+			n.Metered, n.VMs[0].TrafficClass = false, "Interactive"
+		}, "NoMeter apply=false a:NothingToShape b:NoMeter"},
 		"no meter, and another lever": {func(n *model.Node) {
 			n.Metered, n.Policy.Levers = false, []model.Lever{model.LeverAffinity}
 		}, "NoMeter apply=false a:LeverNotAllowed b:LeverNotAllowed"},

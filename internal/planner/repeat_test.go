@@ -1,0 +1,41 @@
+package planner
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// A new leader that knows neither rates nor meters says of any node what the one
+// before said, word for word.
+func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 19))
+		node := with(newNode([]string{"a", "b", "c", "d"}[:1+r.IntN(4)]...), nil, both)
+		randomShaping(r, &node)
+		for i := range node.VMs {
+			node.VMs[i].NamespaceSelected = r.IntN(4) > 0
+			node.VMs[i].Dedicated = r.IntN(4) == 0
+			if r.IntN(4) == 0 {
+				node.VMs[i].Affinity = model.AffinityShared
+			}
+		}
+		if r.IntN(3) == 0 {
+			node.Policy.Levers = node.Policy.Levers[r.IntN(2):][:1]
+		}
+		node.Metered = r.IntN(3) > 0
+		was := Plan(node, now())
+		node.Current = &was
+		unknownMeter(&node)
+		if r.IntN(2) == 0 {
+			node.Rates, node.RatesAwaited = nil, true
+		}
+		if diff := cmp.Diff(was, Plan(node, now().Add(time.Minute))); diff != "" {
+			t.Fatalf("seed %d (-was +is):\n%s", seed, diff)
+		}
+	}
+}
