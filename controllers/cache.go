@@ -2,11 +2,17 @@ package controllers
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
 // CacheOptions keep in memory only what the controllers read. A VMI is 5 to 10
@@ -16,8 +22,15 @@ import (
 // One transformation for all kinds, rather than one per kind: options per kind
 // are looked up when the manager is made, which fails before KubeVirt is
 // installed.
+//
+// Of pods only launcher pods are kept, and these only once there is a group that
+// needs them, see groupKinds: 20,000 of them take some 25 MB.
 func CacheOptions() cache.Options {
-	return cache.Options{DefaultTransform: strip}
+	launchers := labels.SelectorFromSet(labels.Set{virtv1.AppLabel: observe.Launcher})
+	return cache.Options{
+		DefaultTransform: strip,
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: launchers}},
+	}
 }
 
 // ControllerOptions of all controllers. The controller runtime's priority queue
@@ -41,6 +54,10 @@ func strip(in any) (any, error) {
 			Spec:       corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints},
 			Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
 		}, nil
+	case *corev1.Pod:
+		return stripPod(o), nil
+	case *discoveryv1.EndpointSlice:
+		return stripSlice(o), nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: stripMeta(&o.ObjectMeta)}, nil
 	}
@@ -54,6 +71,36 @@ func stripVMI(vmi *virtv1.VirtualMachineInstance) *virtv1.VirtualMachineInstance
 	out.Status.ActivePods = vmi.Status.ActivePods
 	if vmi.IsCPUDedicated() {
 		out.Spec.Domain.CPU = &virtv1.CPU{DedicatedCPUPlacement: true}
+	}
+	return out
+}
+
+// stripPod keeps what groups read of launcher pods.
+func stripPod(pod *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: stripMeta(&pod.ObjectMeta)}
+	if profile, steered := pod.Annotations[v1alpha1.AnnotationProfile]; steered {
+		out.Annotations = map[string]string{v1alpha1.AnnotationProfile: profile}
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		out.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	out.Status.Phase = pod.Status.Phase
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			out.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: condition.Status}}
+		}
+	}
+	return out
+}
+
+// stripSlice keeps which pods are endpoints, and whether they are ready.
+func stripSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	out := &discoveryv1.EndpointSlice{ObjectMeta: stripMeta(&slice.ObjectMeta), AddressType: slice.AddressType, Ports: slice.Ports}
+	for i := range slice.Endpoints {
+		endpoint := &slice.Endpoints[i]
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
+			Addresses: endpoint.Addresses, Conditions: endpoint.Conditions, TargetRef: endpoint.TargetRef,
+		})
 	}
 	return out
 }

@@ -36,6 +36,8 @@ type EnergyPolicyReconciler struct {
 	Clock  clock.PassiveClock
 	// Wake asks energy sources that were not asked yet.
 	Wake func()
+	// sights are those of groups.
+	sights *trafficSights
 }
 
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies,verbs=get;list;watch
@@ -94,6 +96,11 @@ func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
 	if view.plans, err = listPlans(ctx, r.Client); err != nil {
 		return view, err
 	}
+	var profiles v1alpha1.VMNetworkProfileList
+	if err := r.Client.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return view, fmt.Errorf("list VMNetworkProfiles: %w", err)
+	}
+	view.groups, view.groupsAwaited = viewGroups(profiles.Items, r.sights.all())
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list nodes: %w", err)

@@ -24,7 +24,11 @@ type policyView struct {
 	reports map[string]*v1alpha1.NodeReport
 	plans   map[string]*indexedPlan
 	powers  *observe.Powers
-	now     time.Time
+	// groups are the last looks at the groups, groupsAwaited is true while some were
+	// not looked at yet.
+	groups        groupsView
+	groupsAwaited bool
+	now           time.Time
 }
 
 // policyTally is what was counted over a policy's nodes.
@@ -34,6 +38,7 @@ type policyTally struct {
 	vms    int32
 	// levers of the policy.
 	levers map[v1alpha1.Lever]*leverTally
+	groups groupsTally
 	// contested counts the nodes that another policy wins.
 	contested       int
 	winner, example string
@@ -47,8 +52,7 @@ type leverTally struct {
 }
 
 // policyStatus returns the status of one policy. Conditions that say the same
-// as before keep their times. Savings are not estimated yet: their fields stay
-// absent.
+// as before keep their times. No saving is proven yet: that field stays absent.
 func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.EnergyPolicyStatus {
 	status := v1alpha1.EnergyPolicyStatus{
 		ObservedGeneration: policy.Generation,
@@ -58,6 +62,10 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	tally := view.tally(entry)
 	status.Nodes = tally.nodes
 	status.Coverage = coverage(policy, tally)
+	tally.groups.write(&status, policy)
+	if view.groupsAwaited && policy.Status.ObservedGeneration == policy.Generation {
+		keepGroups(&status, &policy.Status)
+	}
 	conditions := []metav1.Condition{policyReady(policy, entry.Err, tally), contested(tally)}
 	if tally.energy.awaited && policy.Status.ObservedGeneration == policy.Generation {
 		// Or a new leader would tell that nothing is metered, only to take it back.
@@ -113,6 +121,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			awaited: report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node.Name),
 		})
 		out.addPlan(v.plans[node.Name], report)
+		out.addGroups(v.groups, node.Name, v.plans[node.Name], v.powers.Rates.Fresh(node.Name))
 	}
 	return out
 }
@@ -128,6 +137,10 @@ func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {
 	}
 	t.vms += planned + others
 	for lever, tally := range t.levers {
+		if lever == v1alpha1.LeverTrafficShare {
+			tally.count(v1alpha1.ReasonNoProfile, others)
+			continue // see addGroups
+		}
 		stateOf := leverStateOf(lever)
 		if stateOf == nil {
 			tally.count(v1alpha1.ReasonNotInThisVersion, planned+others)
@@ -203,7 +216,7 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally
 func withoutEffect(policy *v1alpha1.EnergyPolicy) []string {
 	out := []string{"spec.budgets", "spec.verification"}
 	for _, lever := range policy.Spec.Levers {
-		if leverStateOf(lever) == nil {
+		if leverStateOf(lever) == nil && lever != v1alpha1.LeverTrafficShare {
 			out = append(out, "lever "+string(lever))
 		}
 	}

@@ -32,6 +32,7 @@ type Options struct {
 	Clients rates.Clients
 	Pull    PullOptions
 	Energy  EnergyOptions
+	Traffic TrafficOptions
 	// StatusDelay is how long statuses of profiles and policies wait for further
 	// changes before they are written.
 	StatusDelay time.Duration
@@ -115,6 +116,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := o.Registry.Register(reports); err != nil {
 		return fmt.Errorf("register metrics of reports: %w", err)
 	}
+	if err := addTraffic(mgr, o, parts); err != nil {
+		return err
+	}
 	return addReconcilers(mgr, o, parts)
 }
 
@@ -127,6 +131,8 @@ type reconcilerParts struct {
 	powers  *observe.Powers
 	meter   *energy.Meter
 	watch   *powerWatch
+	models  *learned.Models
+	sights  *trafficSights
 }
 
 // news are causes for reconcilers that no object tells.
@@ -143,6 +149,10 @@ func newNews() news {
 func (n news) plan(ctx context.Context, node string) {
 	send(ctx, n.plans, &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}})
 }
+
+func (n news) policyWords(ctx context.Context) { send(ctx, n.policies, &v1alpha1.EnergyPolicy{}) }
+
+func (n news) policyFigures(ctx context.Context) { send(ctx, n.figures, &v1alpha1.EnergyPolicy{}) }
 
 func send(ctx context.Context, to chan<- event.GenericEvent, about client.Object) {
 	select {
@@ -167,12 +177,12 @@ func addEnergy(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		Interval: o.Energy.Interval, Clock: o.Clock, Log: mgr.GetLogger().WithName("energy"),
 	})
 	parts.powers = &observe.Powers{Rates: parts.store, Meters: parts.meter, Clock: o.Clock}
+	parts.models = learned.New(priors)
 	parts.watch = newPowerWatch(powerWatchOptions{
-		reader: mgr.GetClient(), powers: parts.powers, models: learned.New(priors),
+		reader: mgr.GetClient(), powers: parts.powers, models: parts.models,
 		interval: o.Energy.Interval, clock: o.Clock, log: mgr.GetLogger().WithName("power"),
 		replan:  parts.news.plan,
-		changed: func(ctx context.Context) { send(ctx, parts.news.policies, &v1alpha1.EnergyPolicy{}) },
-		figures: func(ctx context.Context) { send(ctx, parts.news.figures, &v1alpha1.EnergyPolicy{}) },
+		changed: parts.news.policyWords, figures: parts.news.policyFigures,
 	})
 	if err := o.Registry.Register(newPowerCollector(parts.watch, parts.meter)); err != nil {
 		return fmt.Errorf("register metrics of power: %w", err)
@@ -209,7 +219,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	if err := profiles.setup(mgr, delay); err != nil {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)
 	}
-	policies := &EnergyPolicyReconciler{Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake}
+	policies := &EnergyPolicyReconciler{Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake, sights: parts.sights}
 	if err := policies.setup(mgr, delay, parts.news); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)
 	}

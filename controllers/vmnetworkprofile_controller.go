@@ -32,6 +32,7 @@ func (r *VMNetworkProfileReconciler) setup(mgr ctrl.Manager, delay statusDelay) 
 		Named("vmnetworkprofile").
 		For(&v1alpha1.VMNetworkProfile{}, builder.WithPredicates(specOrGone())).
 		Watches(&v1alpha1.VMNetworkProfile{}, delay.handler(r.ofNamespace), builder.WithPredicates(specOrGone())).
+		Watches(&v1alpha1.VMNetworkProfile{}, delay.handler(itself), builder.WithPredicates(trafficChanged())).
 		Watches(&virtv1.VirtualMachineInstance{}, delay.handler(r.ofNamespace), builder.WithPredicates(vmiChanged())).
 		Watches(&v1alpha1.NodePlan{}, delay.handler(profilesOfPlan)).
 		Complete(r)

@@ -36,6 +36,7 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 	status := v1alpha1.VMNetworkProfileStatus{
 		ObservedGeneration: profile.Generation,
 		Conditions:         slices.Clone(profile.Status.Conditions),
+		Traffic:            profile.Status.Traffic, // TrafficGroupReconciler's
 	}
 	var lost overlap
 	var examples []v1alpha1.VMExample
@@ -52,6 +53,9 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 		}
 		status.GovernedVMs++
 		of := examplesOf(vmi, leversOf(&profile.Spec), view.plans)
+		if profile.Spec.Group != nil {
+			of = append(of, groupExample(vmi, profile))
+		}
 		if slices.ContainsFunc(of, func(e v1alpha1.VMExample) bool { return e.State == v1alpha1.LeverInForce }) {
 			status.VMsInForce++
 		}
@@ -191,9 +195,8 @@ func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
 		set  bool
 	}{
 		{"spec.trafficClass " + string(v1alpha1.TrafficThroughput), spec.TrafficClass == v1alpha1.TrafficThroughput},
-		{"spec.bandwidth.floor", spec.Bandwidth != nil && spec.Bandwidth.Floor != nil},
+		{"spec.bandwidth.floor without spec.group", spec.Bandwidth != nil && spec.Bandwidth.Floor != nil && spec.Group == nil},
 		{"spec.latencyBudget", spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0},
-		{"spec.group", spec.Group != nil},
 		{"spec.affinity Separated (planned like Auto)", spec.Affinity == v1alpha1.AffinitySeparated},
 	} {
 		if field.set {

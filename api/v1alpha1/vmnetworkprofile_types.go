@@ -34,7 +34,7 @@ const (
 	AffinityPinned AffinityPreference = "Pinned"
 )
 
-// BandwidthLimits bound the traffic that is steered to one VM.
+// BandwidthLimits bound the traffic of one VM.
 // +kubebuilder:validation:XValidation:rule="!has(self.floor) || !has(self.ceiling) || !isQuantity(string(self.floor)) || !isQuantity(string(self.ceiling)) || quantity(string(self.floor)).compareTo(quantity(string(self.ceiling))) <= 0",message="floor must not be above ceiling: lower bandwidth.floor or raise bandwidth.ceiling"
 type BandwidthLimits struct {
 	// floor is the rate in bit/s that a VM keeps whatever is planned, for
@@ -43,8 +43,9 @@ type BandwidthLimits struct {
 	// +optional
 	Floor *resource.Quantity `json:"floor,omitempty"`
 
-	// ceiling is the rate in bit/s above which no traffic is steered to a VM,
-	// for example 1G.
+	// ceiling is the rate in bit/s above which no traffic is steered to a VM, for
+	// example 1G. With lever Shaping a VM sends no more than that on each of its
+	// uplinks, if it is 256k or more.
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && !string(self).matches('[num]$') && sign(quantity(string(self))) > 0 && quantity(string(self)).compareTo(quantity('1P')) <= 0",message="ceiling must be above 0 and at most 1P bit/s, such as 1G (a small m would mean thousandths): leave it out for no ceiling"
 	// +optional
 	Ceiling *resource.Quantity `json:"ceiling,omitempty"`
@@ -237,7 +238,7 @@ type VMNetworkProfileSpec struct {
 	// +optional
 	TrafficClass TrafficClass `json:"trafficClass,omitempty"`
 
-	// bandwidth bounds the traffic that is steered to each VM.
+	// bandwidth bounds the traffic of each VM.
 	// +optional
 	Bandwidth *BandwidthLimits `json:"bandwidth,omitempty"`
 
@@ -250,7 +251,8 @@ type VMNetworkProfileSpec struct {
 	// +optional
 	LatencyBudget *metav1.Duration `json:"latencyBudget,omitempty"`
 
-	// maxDelay is the longest time that Deferrable traffic may be held.
+	// maxDelay is the longest time that Deferrable traffic may be held in all. A
+	// single hold lasts seconds, and half of it at most.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="maxDelay must be a duration from 1s to 1h, such as 30s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -436,6 +438,18 @@ const (
 	// ReasonMixedPolicies: members are on nodes of which one's policy does not
 	// allow the lever, or no policy governs it.
 	ReasonMixedPolicies = "MixedPolicies"
+	// ReasonNoGroup: the VM's profile has no group.
+	ReasonNoGroup = "NoGroup"
+	// ReasonNoMembers: no running VM belongs to the group.
+	ReasonNoMembers = "NoMembers"
+	// ReasonNoReadyMembers: no VM of the group is ready: traffic is left as it is.
+	ReasonNoReadyMembers = "NoReadyMembers"
+	// ReasonMemberNotReady: the VM is not ready.
+	ReasonMemberNotReady = "MemberNotReady"
+	// ReasonLearning: it is not known yet how much traffic the VMs carry well.
+	ReasonLearning = "Learning"
+	// ReasonKept: the VM keeps its share.
+	ReasonKept = "Kept"
 )
 
 // VMNetworkProfileStatus is what became of the profile.

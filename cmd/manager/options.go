@@ -25,6 +25,7 @@ type options struct {
 	statusDelay    time.Duration
 	pull           controllers.PullOptions
 	energy         controllers.EnergyOptions
+	traffic        controllers.TrafficOptions
 	agentFiles     fileClients
 	log            zap.Options
 }
@@ -34,6 +35,7 @@ func defaultOptions() *options {
 		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081",
 		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
 		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(), energy: controllers.DefaultEnergyOptions(),
+		traffic: controllers.DefaultTrafficOptions(),
 	}
 }
 
@@ -59,6 +61,10 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"Time between two questions to each Prometheus server that policies name, and between two looks at what is known of the nodes' power.")
 	flags.BoolVar(&o.energy.VMs, "vm-power", o.energy.VMs,
 		"Ask these servers for the power of VMs too, and show it as joulevirt_vm_exported_power_watts: a series a VM, there and here.")
+	flags.DurationVar(&o.traffic.Replan, "traffic-interval", o.traffic.Replan,
+		"Time between two plans of a group's traffic, each of which moves a part of it. VMs that are not ready are replaced at once.")
+	flags.DurationVar(&o.traffic.Figures, "traffic-status-interval", o.traffic.Figures,
+		"Least time between two writes of status.traffic of a profile for changed figures alone.")
 	flags.StringVar(&o.agentFiles.caFile, "agent-ca-file", "",
 		"Authority of the agents' serving certificates, with --client-cert-file and --client-key-file. Empty: the manager's own authority.")
 	flags.StringVar(&o.agentFiles.certFile, "client-cert-file", "", "Certificate that the manager shows to agents.")
@@ -77,7 +83,7 @@ func (o *options) validate() error {
 	for name, d := range map[string]time.Duration{
 		"--rates-interval": o.pull.Interval, "--rates-timeout": o.pull.Timeout,
 		"--rates-stale-after": o.pull.StaleAfter, "--replan-interval": o.pull.Settle,
-		"--energy-interval": o.energy.Interval,
+		"--energy-interval": o.energy.Interval, "--traffic-interval": o.traffic.Replan, "--traffic-status-interval": o.traffic.Figures,
 	} {
 		if d <= 0 {
 			return fmt.Errorf("%s must be above zero, not %s", name, d)

@@ -29,6 +29,7 @@ type Manager struct {
 type Timing struct {
 	Pull        controllers.PullOptions
 	Energy      controllers.EnergyOptions
+	Traffic     controllers.TrafficOptions
 	StatusDelay time.Duration
 }
 
@@ -40,6 +41,7 @@ func Fast() Timing {
 			StaleAfter: 2 * time.Second, Settle: 200 * time.Millisecond, Concurrency: 8,
 		},
 		Energy:      controllers.EnergyOptions{Interval: 200 * time.Millisecond},
+		Traffic:     controllers.TrafficOptions{Replan: 400 * time.Millisecond, Figures: 400 * time.Millisecond},
 		StatusDelay: 100 * time.Millisecond,
 	}
 }
@@ -47,7 +49,8 @@ func Fast() Timing {
 // Shipped is what the manager does without flags.
 func Shipped() Timing {
 	return Timing{
-		Pull: controllers.DefaultPullOptions(), Energy: controllers.DefaultEnergyOptions(), StatusDelay: controllers.DefaultStatusDelay,
+		Pull: controllers.DefaultPullOptions(), Energy: controllers.DefaultEnergyOptions(), Traffic: controllers.DefaultTrafficOptions(),
+		StatusDelay: controllers.DefaultStatusDelay,
 	}
 }
 
@@ -74,7 +77,7 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(), Clock: clock.RealClock{}, Log: log,
 		Setup: func(ctx context.Context) error {
 			err := controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, StatusDelay: timing.StatusDelay,
+				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic, StatusDelay: timing.StatusDelay,
 				Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
 			})
 			close(started)

@@ -1,0 +1,210 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/routing"
+)
+
+// TrafficOptions say how groups' traffic is steered.
+type TrafficOptions struct {
+	// Replan is the time between two plans of a group: one step of its traffic each.
+	// Members that are not ready are replaced at once.
+	Replan time.Duration
+	// Figures is the least time between two writes of a group's status for changed
+	// figures alone.
+	Figures time.Duration
+}
+
+// DefaultTrafficOptions let the rates, which come each 15 s, show what a step did
+// before the next.
+func DefaultTrafficOptions() TrafficOptions {
+	return TrafficOptions{Replan: 30 * time.Second, Figures: time.Minute}
+}
+
+const (
+	// settling is how soon it is looked whether what was written is in force.
+	settling = time.Second
+	// awaiting is how soon it is looked again for what comes by itself.
+	awaiting = 2 * time.Second
+	// patience is how long a reversion counts.
+	patience = time.Hour
+	// reversions by somebody else, after which the shares are left alone.
+	mostReversions = 2
+)
+
+// TrafficGroupReconciler steers the traffic of profiles' groups: it observes,
+// plans, writes, and tells in status.traffic of the profile, which nobody else
+// writes.
+type TrafficGroupReconciler struct {
+	Client   client.Client
+	Observer *observe.GroupObserver
+	Writers  routing.Writers
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	Options  TrafficOptions
+
+	sights   *trafficSights
+	memories groupMemories
+	kinds    *groupKinds
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes;grpcroutes;tlsroutes;tcproutes,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=joulevirt.io,resources=vmnetworkprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=joulevirt.io,resources=vmnetworkprofiles/status,verbs=get;patch
+
+// Reconcile makes a group's traffic follow its plan.
+func (r *TrafficGroupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var profile v1alpha1.VMNetworkProfile
+	err := r.Client.Get(ctx, req.NamespacedName, &profile)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("get VMNetworkProfile %s: %w", req, err)
+	}
+	if apierrors.IsNotFound(err) || !profile.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
+	}
+	if profile.Spec.Group == nil {
+		return ctrl.Result{}, errors.Join(r.forget(ctx, req.NamespacedName), r.clearStatus(ctx, &profile))
+	}
+	if err := r.kinds.watch(profile.Spec.Group.Kind); err != nil {
+		return ctrl.Result{}, fmt.Errorf("watch what group of VMNetworkProfile %s depends on: %w", req, err)
+	}
+	memory := r.memories.of(req.NamespacedName)
+	if err := r.leaveFormer(ctx, &profile, memory); err != nil {
+		return ctrl.Result{}, err
+	}
+	seen, err := r.Observer.Group(ctx, &profile)
+	if errors.Is(err, observe.ErrUnreadable) {
+		return ctrl.Result{}, reconcile.TerminalError(err)
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("observe group of VMNetworkProfile %s: %w", req, err)
+	}
+	round, err := r.round(ctx, seen, memory)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("steer group of VMNetworkProfile %s: %w", req, err)
+	}
+	r.show(ctx, round)
+	if err := r.tell(ctx, round, memory); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: r.again(round, memory)}, nil
+}
+
+// again is when the group is to be looked at anew, whatever happens.
+func (r *TrafficGroupReconciler) again(round *groupRound, memory *groupMemory) time.Duration {
+	switch {
+	case round.moving():
+		return settling
+	case round.seen.Awaited:
+		return min(awaiting, r.Options.Replan)
+	}
+	return max(memory.plannedAt.Add(r.Options.Replan).Sub(r.Clock.Now()), r.Options.Replan/2)
+}
+
+// forget gives back the traffic of a group that is no more.
+func (r *TrafficGroupReconciler) forget(ctx context.Context, profile types.NamespacedName) error {
+	if memory := r.memories.known(profile); memory != nil && memory.group != nil && memory.mayHold {
+		if err := r.release(ctx, *memory.group); err != nil {
+			return err
+		}
+	}
+	r.memories.forget(profile)
+	r.sights.forget(ctx, profile)
+	return nil
+}
+
+// leaveFormer gives back the traffic of the target that the profile had before.
+func (r *TrafficGroupReconciler) leaveFormer(ctx context.Context, profile *v1alpha1.VMNetworkProfile, memory *groupMemory) error {
+	former := memory.group
+	target := profile.Spec.Group
+	if former == nil || former.UID == profile.UID && former.Target.Name == target.Name && former.Target.Kind == target.Kind {
+		return nil
+	}
+	if memory.mayHold {
+		if err := r.release(ctx, *former); err != nil {
+			return err
+		}
+	}
+	*memory = groupMemory{}
+	return nil
+}
+
+func (r *TrafficGroupReconciler) release(ctx context.Context, group routing.Group) error {
+	writer := r.Writers.For(group.Target.Kind)
+	if writer == nil {
+		return nil
+	}
+	if err := writer.Release(ctx, group); err != nil && !isRefusal(err) {
+		return fmt.Errorf("give back the traffic of %s %s/%s: %w", group.Target.Kind, group.Profile.Namespace, group.Target.Name, err)
+	}
+	return nil
+}
+
+// show tells metrics and the statuses of policies what became of the group.
+func (r *TrafficGroupReconciler) show(ctx context.Context, round *groupRound) {
+	r.sights.put(ctx, round.sight())
+}
+
+// tell writes the status when it says something else, or, less often, when its
+// figures differ.
+func (r *TrafficGroupReconciler) tell(ctx context.Context, round *groupRound, memory *groupMemory) error {
+	profile := round.seen.Profile
+	was := profile.Status.Traffic
+	if memory.written != nil {
+		was = memory.written
+	}
+	now := r.Clock.Now()
+	if round.seen.Awaited && was != nil && memory.toldAt.IsZero() && was.ObservedGeneration == profile.Generation {
+		return nil // or a new leader would say for a moment that it knows nothing
+	}
+	status := round.status(was, now)
+	words := sameWords(was, status)
+	if words && (sameStatus(was, status) || now.Before(memory.toldAt.Add(r.Options.Figures))) {
+		return nil
+	}
+	if err := r.writeStatus(ctx, profile, status); err != nil {
+		return err
+	}
+	memory.written, memory.toldAt = status, now
+	if was == nil || was.State != status.State || was.Reason != status.Reason || was.Revision != status.Revision {
+		r.Recorder.Eventf(profile, nil, corev1.EventTypeNormal, status.Reason, "Steer", "%s %s: %s %s: %s",
+			profile.Spec.Group.Kind, profile.Spec.Group.Name, status.State, status.Revision, cut(status.Message, maxEventMessage))
+	}
+	return nil
+}
+
+// maxEventMessage leaves room in the API's 1024 bytes for what else an event says.
+const maxEventMessage = 512
+
+func isRefusal(err error) bool {
+	var refusal *routing.Refusal
+	return errors.As(err, &refusal)
+}
+
+// lastPlan is what was planned before: by this manager, or, by what the status and
+// the cluster tell, by the one before.
+func lastPlan(seen *observe.Group, state *routing.State, memory *groupMemory) *planner.GroupPlan {
+	if memory.plan != nil {
+		return memory.plan
+	}
+	return recovered(seen, state)
+}

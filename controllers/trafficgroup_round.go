@@ -1,0 +1,305 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/planner/traffic"
+	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/routing"
+)
+
+// groupMemory is what is remembered of a group between rounds. All but the
+// reversions and the times can be had again from the status and the cluster.
+type groupMemory struct {
+	// group as it was last steered or looked at.
+	group *routing.Group
+	// mayHold is true when shares may be in force that are to be given back.
+	mayHold   bool
+	plan      *planner.GroupPlan
+	plannedAt time.Time
+	// generation of the profile that was planned for.
+	generation int64
+	// reverted is how often somebody changed the shares back, and when the last
+	// time.
+	reverted   int
+	revertedAt time.Time
+	// written is the status that was last written, toldAt when.
+	written *v1alpha1.TrafficStatus
+	toldAt  time.Time
+}
+
+// groupMemories are those of all groups. A group's own is used by one worker at a
+// time.
+type groupMemories struct {
+	mu sync.Mutex
+	by map[types.NamespacedName]*groupMemory
+}
+
+func (m *groupMemories) of(profile types.NamespacedName) *groupMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.by == nil {
+		m.by = map[types.NamespacedName]*groupMemory{}
+	}
+	if m.by[profile] == nil {
+		m.by[profile] = &groupMemory{}
+	}
+	return m.by[profile]
+}
+
+func (m *groupMemories) known(profile types.NamespacedName) *groupMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.by[profile]
+}
+
+func (m *groupMemories) forget(profile types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.by, profile)
+}
+
+// groupRound is one look at a group, and what came of it.
+type groupRound struct {
+	seen *observe.Group
+	// state is what is in force: empty when it could not be read.
+	state routing.State
+	plan  planner.GroupPlan
+	// refusal says why the group cannot be steered. Nil: it can.
+	refusal *routing.Refusal
+	// contested is true when somebody else changed the shares back too often, by
+	// the name of who did as far as it is known.
+	contested   bool
+	contestedBy string
+	// saving against equal shares. Nil: not known.
+	saving *power.Estimate
+	byNode map[string]power.Estimate
+}
+
+// moving tells whether what was written is not in force yet.
+func (r *groupRound) moving() bool {
+	written := r.plan.Action == planner.GroupSteer || r.plan.Action == planner.GroupBalance
+	return written && r.refusal == nil && !r.contested && !r.state.Settled && r.state.Message != ""
+}
+
+// round reads what is in force, plans, and writes.
+func (r *TrafficGroupReconciler) round(ctx context.Context, seen *observe.Group, memory *groupMemory) (*groupRound, error) {
+	round := &groupRound{seen: seen}
+	writer := r.Writers.For(seen.Routing.Target.Kind)
+	if memory.group == nil {
+		memory.mayHold = mayHold(seen.Profile.Status.Traffic)
+	}
+	memory.group = &seen.Routing
+	var err error
+	round.state, err = writer.Read(ctx, seen.Routing)
+	if err != nil && !errors.As(err, &round.refusal) {
+		return nil, err
+	}
+	// A route that is ours has to have its members whatever is allowed.
+	memory.mayHold = memory.mayHold || seen.Plan.Granularity == traffic.Weighted && serving(round.state.Shares)
+	if seen.TakenBy != "" {
+		errors.As(routing.Refuse(v1alpha1.ReasonGroupTaken, "the older VMNetworkProfile %s has %s %s as its group: name another in spec.group, or remove it there",
+			seen.TakenBy, seen.Routing.Target.Kind, seen.Routing.Target.Name), &round.refusal)
+	}
+	if err := r.plan(round, memory); err != nil {
+		return nil, err
+	}
+	switch {
+	case round.plan.Action == planner.GroupRelease || seen.TakenBy != "":
+		return round, r.giveBack(ctx, round, memory)
+	case round.refusal != nil && round.state.Shares == nil:
+		return round, nil // traffic is left as it is
+	case r.isContested(round, memory):
+		return round, nil
+	}
+	return round, r.write(ctx, round, memory, writer)
+}
+
+// plan makes the plan of the round.
+func (r *TrafficGroupReconciler) plan(round *groupRound, memory *groupMemory) error {
+	seen, now := round.seen, r.Clock.Now()
+	for i := range seen.Plan.Members {
+		seen.Plan.Members[i].Share = round.state.Shares[seen.Plan.Members[i].Name]
+	}
+	group := seen.Plan
+	group.Last = lastPlan(seen, &round.state, memory)
+	group.Due = memory.plan == nil || memory.generation != seen.Profile.Generation || waited(memory.plan) && group.Missing == "" ||
+		!now.Before(memory.plannedAt.Add(r.Options.Replan))
+	var err error
+	if round.plan, err = planner.PlanGroup(group, now); err != nil {
+		return err
+	}
+	if group.Due {
+		memory.plannedAt, memory.generation = now, seen.Profile.Generation
+	}
+	if round.state.Shares != nil {
+		memory.plan = &round.plan
+	}
+	if round.plan.Possible != nil {
+		if total, byNode, known := seen.Saving(round.plan.Baseline, round.plan.Possible); known {
+			round.saving, round.byNode = &total, byNode
+		}
+	}
+	return nil
+}
+
+// waited tells whether a plan waited for what may be known now.
+func waited(plan *planner.GroupPlan) bool {
+	switch plan.Reason {
+	case model.ReasonNoRates, model.ReasonLearning, model.ReasonAwaitingMeter, model.ReasonNoReadyMembers, model.ReasonNoMembers:
+		return true
+	}
+	return false
+}
+
+// giveBack releases the traffic: of a Service once, of a route again and again,
+// for it names its members.
+func (r *TrafficGroupReconciler) giveBack(ctx context.Context, round *groupRound, memory *groupMemory) error {
+	if !memory.mayHold {
+		return nil
+	}
+	if err := r.release(ctx, round.seen.Routing); err != nil {
+		return err
+	}
+	memory.plan = nil
+	memory.mayHold = round.seen.Plan.Granularity == traffic.Weighted
+	return nil
+}
+
+func serving(shares map[string]float64) bool {
+	for _, share := range shares {
+		if share > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isContested tells whether somebody else changed the shares back twice: since
+// then, and until the profile changes, they are left alone. It is asked before
+// they would be written once more.
+func (r *TrafficGroupReconciler) isContested(round *groupRound, memory *groupMemory) bool {
+	profile, now := round.seen.Profile, r.Clock.Now()
+	if said := contestedCondition(profile.Status.Traffic, memory); said != nil && said.ObservedGeneration == profile.Generation {
+		round.contested = true
+		return true
+	}
+	if now.Sub(memory.revertedAt) > patience {
+		memory.reverted = 0
+	}
+	if round.state.Reverted {
+		memory.reverted++
+		memory.revertedAt = now
+	}
+	round.contested, round.contestedBy = memory.reverted >= mostReversions, round.state.RevertedBy
+	return round.contested
+}
+
+// contestedCondition is the newest that was said. Nil: nothing, or no.
+func contestedCondition(status *v1alpha1.TrafficStatus, memory *groupMemory) *metav1.Condition {
+	if memory.written != nil {
+		status = memory.written
+	}
+	if status == nil {
+		return nil
+	}
+	said := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionWeightsContested)
+	if said == nil || said.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return said
+}
+
+// write does what the plan says.
+func (r *TrafficGroupReconciler) write(ctx context.Context, round *groupRound, memory *groupMemory, writer routing.Writer) error {
+	shares := round.plan.Shares
+	switch round.plan.Action {
+	case planner.GroupLeave:
+		return nil
+	case planner.GroupBalance:
+		if round.seen.Plan.Granularity == traffic.Equal {
+			// A Service spreads evenly by itself.
+			return r.giveBack(ctx, round, memory)
+		}
+		shares = evenly(round.seen)
+	}
+	if len(shares) == 0 {
+		return nil
+	}
+	memory.mayHold = true
+	round.refusal = nil // the newest word counts
+	state, err := writer.Write(ctx, round.seen.Routing, shares)
+	if err != nil && !errors.As(err, &round.refusal) {
+		return err
+	}
+	if state.Shares != nil {
+		round.state = state
+	}
+	return nil
+}
+
+func evenly(seen *observe.Group) map[string]float64 {
+	shares := map[string]float64{}
+	for i := range seen.Plan.Members {
+		if seen.Plan.Members[i].Ready {
+			shares[seen.Plan.Members[i].Name] = 1
+		}
+	}
+	for name := range shares {
+		shares[name] = 1 / float64(len(shares))
+	}
+	return shares
+}
+
+// mayHold tells by a status whether the manager before steered the group.
+func mayHold(status *v1alpha1.TrafficStatus) bool {
+	if status == nil {
+		return false
+	}
+	steered := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSteered)
+	return steered != nil && (steered.Status == metav1.ConditionTrue || steered.Reason == v1alpha1.ReasonSteering)
+}
+
+// recovered is the plan that the manager before made, as far as it can be known.
+// Nil: there was none.
+func recovered(seen *observe.Group, state *routing.State) *planner.GroupPlan {
+	status := seen.Profile.Status.Traffic
+	if status == nil || status.Revision == "" {
+		return nil
+	}
+	perMille := map[string]int{}
+	for _, share := range status.Shares {
+		perMille[share.Name] = int(share.PerMille)
+	}
+	plan := &planner.GroupPlan{
+		Revision: status.Revision, Reason: model.Reason(status.Reason), Message: status.Message,
+		Approved: mayHold(status), Mode: model.ModeEnforce, Action: planner.GroupBalance,
+	}
+	if status.RecommendedAt != nil {
+		plan.Mode, plan.RecommendedAt = model.ModeRecommend, status.RecommendedAt.Time
+	}
+	var certain bool
+	plan.Goals, certain = planner.RecoverGoals(perMille, seen.Plan.Granularity, status.Revision)
+	switch {
+	case plan.Approved && !certain:
+		plan.Goals = planner.GoalsInForce(state.Shares, seen.Plan.Granularity)
+	case !certain:
+		return nil
+	}
+	if plan.Approved {
+		plan.Action, plan.Shares = planner.GroupSteer, maps.Clone(state.Shares)
+	}
+	return plan
+}

@@ -1,0 +1,157 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/power"
+)
+
+// trafficSights are the last looks at all groups, for metrics and the statuses of
+// policies. They are safe for concurrent use.
+type trafficSights struct {
+	// changed is told that groups are steered otherwise, figures that they are
+	// foretold to save something else. They may block until the context ends.
+	changed, figures func(context.Context)
+
+	mu sync.Mutex
+	of map[types.NamespacedName]*groupSight
+}
+
+// groupSight is one look at one group. It is immutable.
+type groupSight struct {
+	profile types.NamespacedName
+	state   leverState
+	// vms are the nodes of the members, by name.
+	vms map[string]string
+	// counts of members by what they are.
+	counts map[string]int
+	spread *v1alpha1.TrafficSpread
+	// saving by node. Nil: not known.
+	total  *power.Estimate
+	saving map[string]power.Estimate
+	// lingering is a percentage. Nil: not known.
+	lingering *int32
+}
+
+func newTrafficSights(changed, figures func(context.Context)) *trafficSights {
+	return &trafficSights{changed: changed, figures: figures, of: map[types.NamespacedName]*groupSight{}}
+}
+
+// sight returns what others are shown of the round.
+func (r *groupRound) sight() *groupSight {
+	s := &groupSight{
+		profile: r.seen.Routing.Profile, state: r.verdict(), vms: map[string]string{},
+		counts: map[string]int{"all": len(r.seen.Plan.Members)}, spread: apiSpread(r.plan.Now),
+		total: r.saving, saving: r.byNode, lingering: r.lingering(),
+	}
+	for i := range r.seen.Plan.Members {
+		m := &r.seen.Plan.Members[i]
+		s.vms[m.Name] = r.seen.Plan.Nodes[m.Node].Name
+		if m.Ready {
+			s.counts["ready"]++
+			if r.inForce(m.Name) > 0 {
+				s.counts["active"]++
+			}
+		}
+	}
+	if r.plan.Action == planner.GroupLeave && s.counts["active"] == 0 {
+		delete(s.counts, "active") // it was not read
+	}
+	return s
+}
+
+func (t *trafficSights) put(ctx context.Context, sight *groupSight) {
+	t.mu.Lock()
+	was := t.of[sight.profile]
+	t.of[sight.profile] = sight
+	t.mu.Unlock()
+	switch {
+	case was == nil || was.state.State != sight.state.State || was.state.Reason != sight.state.Reason || !maps.Equal(was.vms, sight.vms):
+		t.changed(ctx)
+	case !maps.Equal(was.saving, sight.saving):
+		t.figures(ctx)
+	}
+}
+
+func (t *trafficSights) forget(ctx context.Context, profile types.NamespacedName) {
+	t.mu.Lock()
+	_, known := t.of[profile]
+	delete(t.of, profile)
+	t.mu.Unlock()
+	if known {
+		t.changed(ctx)
+	}
+}
+
+// all returns the sights by profile.
+func (t *trafficSights) all() map[types.NamespacedName]*groupSight {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.of)
+}
+
+// trafficCollector shows the groups, from the last looks: a group that went has
+// no series any longer.
+type trafficCollector struct {
+	sights *trafficSights
+
+	members, sigma, talkers, saving, lingering *prometheus.Desc
+}
+
+func newTrafficCollector(sights *trafficSights) *trafficCollector {
+	describe := func(name, help string, more ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"namespace", "profile"}, more...), nil)
+	}
+	return &trafficCollector{
+		sights:    sights,
+		members:   describe("joulevirt_group_members", "VMs of a profile's group: all, those that are ready, and those of these that get new traffic (active).", "state"),
+		sigma:     describe("joulevirt_group_sigma_bytes_per_second", "Population standard deviation of the rates of a group's VMs."),
+		talkers:   describe("joulevirt_group_effective_talkers", "Number of VMs that would spread the group's traffic as unevenly if each had the same rate."),
+		saving:    describe("joulevirt_group_predicted_saving_watts", "What a group's planned shares are foretold to save against equal shares. It is modelled, and proves nothing."),
+		lingering: describe("joulevirt_group_lingering_bytes_ratio", "Part of a group's bytes that its VMs carry beyond their shares, on connections that do not move."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *trafficCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{c.members, c.sigma, c.talkers, c.saving, c.lingering} {
+		out <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *trafficCollector) Collect(out chan<- prometheus.Metric) {
+	const bitsPerByte, percent = 8, 100
+	sights := c.sights.all()
+	keys := slices.SortedFunc(maps.Keys(sights), func(x, y types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	for _, key := range keys {
+		sight := sights[key]
+		gauge := func(desc *prometheus.Desc, value float64, more ...string) {
+			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{key.Namespace, key.Name}, more...)...)
+		}
+		for state, count := range sight.counts {
+			gauge(c.members, float64(count), state)
+		}
+		if sight.spread != nil {
+			gauge(c.sigma, float64(sight.spread.SigmaBitsPerSecond)/bitsPerByte)
+			gauge(c.talkers, sight.spread.EffectiveTalkers.AsApproximateFloat64())
+		}
+		if sight.total != nil {
+			gauge(c.saving, float64(sight.total.Watts))
+		}
+		if sight.lingering != nil {
+			gauge(c.lingering, float64(*sight.lingering)/percent)
+		}
+	}
+}

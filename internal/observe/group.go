@@ -1,0 +1,181 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe/learned"
+	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/planner/traffic"
+	"github.com/joulevirt/joulevirt/internal/routing"
+)
+
+// Launcher is the value of KubeVirt's app label on the pods that run VMs.
+const Launcher = "virt-launcher"
+
+// GroupObserver reads the state of groups.
+//
+// It reads launcher pods, which Observer does not: only they tell whether a VM is
+// ready to serve, and carry the label that a Service selects by. A VMI's own
+// readiness comes later, by the hand of virt-controller, and says nothing of the
+// two pods of a migration.
+type GroupObserver struct {
+	Reader client.Reader
+	Powers *Powers
+	Models *learned.Models
+	// Clock and Since, when the manager started to learn.
+	Clock clock.PassiveClock
+	Since time.Time
+}
+
+// remembers is how long limits that were learned before the manager's start
+// count: what takes hours to be known is known anew then.
+const remembers = 6 * time.Hour
+
+// Group is what was read about one group.
+type Group struct {
+	Profile *v1alpha1.VMNetworkProfile
+	// Routing is the group as its writer sees it.
+	Routing routing.Group
+	// TakenBy is the older profile that has the same target. Empty: none.
+	TakenBy string
+	// Plan is the group as the planner sees it, without what is in force.
+	Plan planner.Group
+	// Remember is true while limits in the profile's status count: those that were
+	// learned before the manager restarted.
+	Remember bool
+	// Awaited is true when rates are missing that come by themselves soon.
+	Awaited bool
+	// bases are what the costs of the members are foretold by, in their order.
+	bases []basis
+	// models answer what changes save.
+	models *learned.Models
+}
+
+// memberVM is a member as it was read.
+type memberVM struct {
+	vmi *virtv1.VirtualMachineInstance
+	// node that runs the VM.
+	node string
+}
+
+// Group reads everything that the plan of a profile's group depends on but what
+// is in force. The profile has a group.
+func (o *GroupObserver) Group(ctx context.Context, profile *v1alpha1.VMNetworkProfile) (*Group, error) {
+	var list v1alpha1.VMNetworkProfileList
+	if err := o.Reader.List(ctx, &list, client.InNamespace(profile.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list VMNetworkProfiles of namespace %s: %w", profile.Namespace, err)
+	}
+	profiles := NewProfiles(list.Items)
+	seen := &Group{Profile: profile, TakenBy: takenBy(profiles, profile), models: o.Models, Remember: o.Clock.Since(o.Since) < remembers}
+	vms, err := o.members(ctx, profile, profiles)
+	if err != nil {
+		return nil, err
+	}
+	seen.Routing = routing.Group{
+		Profile: client.ObjectKeyFromObject(profile), UID: profile.UID, Generation: profile.Generation, Target: *profile.Spec.Group,
+	}
+	if seen.Routing.Members, err = o.pods(ctx, profile.Namespace, vms); err != nil {
+		return nil, err
+	}
+	group := profile.Spec.Group
+	seen.Plan = planner.Group{
+		Granularity: traffic.Weighted, MinActive: int(max(1, group.MinActive)), SpareLargest: group.Headroom != v1alpha1.HeadroomNone,
+	}
+	if cmp.Or(group.Kind, v1alpha1.GroupService) == v1alpha1.GroupService {
+		seen.Plan.Granularity = traffic.Equal
+	}
+	nodes, err := o.nodes(ctx, seen, vms)
+	if err != nil {
+		return nil, err
+	}
+	o.costs(seen, nodes)
+	return seen, nil
+}
+
+// takenBy returns the older profile with the same target.
+func takenBy(profiles Profiles, profile *v1alpha1.VMNetworkProfile) string {
+	kind := func(g *v1alpha1.TrafficGroup) v1alpha1.GroupTargetKind { return cmp.Or(g.Kind, v1alpha1.GroupService) }
+	for _, other := range profiles { // the oldest first
+		if other.UID == profile.UID {
+			return ""
+		}
+		group := other.Spec.Group
+		if group != nil && group.Name == profile.Spec.Group.Name && kind(group) == kind(profile.Spec.Group) {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// members are the running VMs that the profile governs, by name.
+func (o *GroupObserver) members(ctx context.Context, profile *v1alpha1.VMNetworkProfile, profiles Profiles) ([]memberVM, error) {
+	at := slices.IndexFunc(profiles, func(p Profile) bool { return p.UID == profile.UID })
+	if at < 0 {
+		return nil, nil // being deleted, or newer than the cache's list
+	}
+	var vmis virtv1.VirtualMachineInstanceList
+	if err := o.Reader.List(ctx, &vmis, client.InNamespace(profile.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list VMIs of namespace %s: %w", profile.Namespace, err)
+	}
+	var vms []memberVM
+	for i := range vmis.Items {
+		vmi := &vmis.Items[i]
+		if !IsRunning(vmi) || vmi.Status.NodeName == "" || !profiles[at].Selects(vmi) {
+			continue
+		}
+		if winner, _ := profiles.Governing(vmi); winner.UID == profile.UID {
+			vms = append(vms, memberVM{vmi: vmi, node: vmi.Status.NodeName})
+		}
+	}
+	slices.SortFunc(vms, func(x, y memberVM) int { return strings.Compare(x.vmi.Name, y.vmi.Name) })
+	return vms, nil
+}
+
+// pods finds the members' launcher pods.
+func (o *GroupObserver) pods(ctx context.Context, namespace string, vms []memberVM) ([]routing.Member, error) {
+	out := make([]routing.Member, len(vms))
+	at := make(map[types.UID]int, len(vms))
+	for i := range vms {
+		out[i].Name = vms[i].vmi.Name
+		at[vms[i].vmi.UID] = i
+	}
+	if len(vms) == 0 {
+		return out, nil
+	}
+	var pods corev1.PodList
+	err := o.Reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{virtv1.AppLabel: Launcher}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list launcher pods of namespace %s: %w", namespace, err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		member, found := at[types.UID(pod.Labels[virtv1.CreatedByLabel])]
+		if !found || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		out[member].Pods = append(out[member].Pods, routing.Pod{
+			Name: pod.Name, UID: pod.UID, Serving: pod.Labels[v1alpha1.LabelServing], Ready: routing.IsReady(pod),
+		})
+	}
+	for i := range out {
+		slices.SortFunc(out[i].Pods, func(x, y routing.Pod) int { return strings.Compare(x.Name, y.Name) })
+	}
+	return out, nil
+}
+
+// SelectsPod tells whether the profile's selector picks the VM of a launcher pod,
+// by the labels that the pod has from its VM.
+func (p Profile) SelectsPod(pod *corev1.Pod) bool { return p.selector.Matches(labels.Set(pod.Labels)) }

@@ -1,0 +1,284 @@
+package observe
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/planner/traffic"
+	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/power/curve"
+	"github.com/joulevirt/joulevirt/internal/power/whatif"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const (
+	// usualPacket is the size in bit of a packet while no member has any traffic to
+	// tell: between a full frame and its acknowledgement.
+	usualPacket = 8e3
+	// sizesPerOctave is how finely packet sizes are told apart. Members of the same
+	// size, class and node share a curve.
+	sizesPerOctave = 4
+	// noticedSeconds of VMs of a class must have been seen on a node before that none
+	// of its rates went well means anything.
+	noticedSeconds = 60
+	// stretched is by how much package curve stretches the highest healthy rate
+	// where the knee is not known.
+	stretched = 1.3
+)
+
+// basis is what a member's costs are foretold by.
+type basis struct {
+	node string
+	key  curve.Key
+	// bitsPerPacket of the member's traffic. 0: nothing is known of the member.
+	bitsPerPacket float64
+}
+
+// knees tells how much traffic a member carries well.
+type knee struct {
+	limit units.BitsPerSecond
+	// sure is false while nothing was seen of the class on the node, measured true
+	// when the knee itself was found.
+	sure, measured bool
+}
+
+// costs gives the members their rates, limits and curves.
+func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
+	plan := &seen.Plan
+	seen.bases = make([]basis, len(plan.Members))
+	found := make([]*model.VMRates, len(plan.Members))
+	for i := range plan.Members {
+		m := &plan.Members[i]
+		m.Node = plan.Members[i].Node
+		node := &nodes[m.Node]
+		found[i] = node.byVM[seen.Profile.Namespace+"/"+m.Name]
+		if found[i] == nil {
+			seen.missing(m, node.rates != nil)
+			seen.Awaited = seen.Awaited || node.awaited || node.rates != nil
+			continue
+		}
+		m.Rate = found[i].Traffic().BitsPerSecond
+	}
+	usual := meanPacket(found)
+	plan.Curves = []traffic.Curve{nil}
+	if plan.Missing != "" {
+		return
+	}
+	knees := make([]knee, len(plan.Members))
+	for i := range plan.Members {
+		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], usual)
+		knees[i] = o.knee(seen.bases[i])
+	}
+	pool(knees, seen.bases, func(i int) string { return nodes[plan.Members[i].Node].processor })
+	seen.limit(knees)
+	o.curves(seen)
+}
+
+// missing notes the first member whose rates are not known.
+func (g *Group) missing(m *planner.GroupMember, agentHeard bool) {
+	if g.Plan.Missing != "" || !m.Ready {
+		return
+	}
+	node := g.Plan.Nodes[m.Node].Name
+	g.Plan.Missing = model.ReasonNoRates
+	g.Plan.MissingMessage = fmt.Sprintf("the rates of the agent of node %s are missing or old: nothing new is planned until they can be read", node)
+	if agentHeard {
+		g.Plan.MissingMessage = fmt.Sprintf("the agent of node %s tells no rates of VM %s: nothing new is planned until it does", node, m.Name)
+	}
+}
+
+// meanPacket is the mean size of the members' packets in bit.
+func meanPacket(vms []*model.VMRates) float64 {
+	var sum model.TrafficRates
+	for _, vm := range vms {
+		if vm != nil {
+			traffic := vm.Traffic()
+			sum.BitsPerSecond += traffic.BitsPerSecond
+			sum.PacketsPerSecond += traffic.PacketsPerSecond
+		}
+	}
+	if size := float64(sum.BitsPerSecond) / float64(sum.PacketsPerSecond); size >= 1 && !math.IsInf(size, 1) {
+		return size
+	}
+	return usualPacket
+}
+
+// basisOf takes a member's own packet size, or the group's usual one when it has
+// next to no traffic: sizes are rounded down, so that packets are not too few.
+func basisOf(node string, vm *model.VMRates, usual float64) basis {
+	const tells = 100 // packets/s
+	out := basis{node: node}
+	if vm == nil {
+		return out
+	}
+	size := usual
+	if rates := vm.Traffic(); rates.PacketsPerSecond >= tells && rates.BitsPerSecond > 0 {
+		size = float64(rates.BitsPerSecond) / float64(rates.PacketsPerSecond)
+	}
+	out.bitsPerPacket = math.Exp2(math.Floor(math.Log2(max(1, size))*sizesPerOctave) / sizesPerOctave)
+	if seen, tells := curve.OfVM(vm, 0); tells {
+		out.key = seen.Key
+		return out
+	}
+	out.key = curve.Key{Class: curve.ClassOf(len(vm.VCPUs), true)}
+	return out
+}
+
+// knee asks what was learned of a member's class on its node.
+func (o *GroupObserver) knee(b basis) knee {
+	var out knee
+	o.Models.Basis(b.node, func(host whatif.Host) {
+		found := host.Curves.Knee(b.key)
+		out.limit = units.BitsPerSecond(float64(found.Rate) * b.bitsPerPacket)
+		out.measured = found.Known()
+		out.sure = found.Rate > 0 || host.Curves.Seconds(b.key) >= noticedSeconds
+	})
+	return out
+}
+
+// pool lets members of one class on equal processors learn from each other what
+// goes well, as long as their own knee is not measured: a member on standby, whose
+// node sees no traffic, carries what others carry. It is not stretched: that is
+// for who was seen.
+func pool(knees []knee, bases []basis, processor func(int) string) {
+	type kind struct{ processor, class string }
+	best := map[kind]float64{}
+	of := func(i int) kind { return kind{processor(i), bases[i].key.Class} }
+	packets := func(i int) float64 { return float64(knees[i].limit) / bases[i].bitsPerPacket / stretched }
+	for i := range knees {
+		if !knees[i].measured && knees[i].limit > 0 {
+			best[of(i)] = max(best[of(i)], packets(i))
+		}
+	}
+	for i := range knees {
+		seen := best[of(i)]
+		if knees[i].measured || processor(i) == "" || seen == 0 {
+			continue
+		}
+		knees[i].limit = max(knees[i].limit, units.BitsPerSecond(seen*bases[i].bitsPerPacket))
+		knees[i].sure = true
+	}
+}
+
+// limit bounds each member by its ceiling and its knee. Members of which nothing
+// was seen yet count as those of the group that carry least: they are
+// interchangeable.
+func (g *Group) limit(knees []knee) {
+	least := units.BitsPerSecond(math.Inf(1))
+	for i := range knees {
+		if g.Plan.Members[i].Ready && knees[i].sure && knees[i].limit > 0 {
+			least = min(least, knees[i].limit)
+		}
+	}
+	remembered := g.remembered()
+	for i := range g.Plan.Members {
+		m := &g.Plan.Members[i]
+		m.Limit = knees[i].limit
+		if !knees[i].measured {
+			m.Limit = max(m.Limit, remembered[memberOnNode{m.Name, g.Plan.Nodes[m.Node].Name}])
+		}
+		if !knees[i].sure && m.Limit == 0 {
+			if math.IsInf(float64(least), 1) {
+				g.learning(m)
+				continue
+			}
+			m.Limit = least
+		}
+		if bandwidth := g.Profile.Spec.Bandwidth; bandwidth != nil && bandwidth.Ceiling != nil {
+			m.Limit = min(m.Limit, units.BitsPerSecond(bandwidth.Ceiling.AsApproximateFloat64()))
+		}
+	}
+}
+
+func (g *Group) learning(m *planner.GroupMember) {
+	if g.Plan.Missing == "" && m.Ready {
+		g.Plan.Missing = model.ReasonLearning
+		g.Plan.MissingMessage = "it is not known yet how much traffic the VMs carry well: that takes a minute of traffic"
+	}
+}
+
+type memberOnNode struct{ name, node string }
+
+// remembered are the limits that the status of the profile holds: what was
+// learned is lost when the manager restarts, and traffic must not move for that.
+func (g *Group) remembered() map[memberOnNode]units.BitsPerSecond {
+	out := map[memberOnNode]units.BitsPerSecond{}
+	if g.Remember && g.Profile.Status.Traffic != nil {
+		for _, share := range g.Profile.Status.Traffic.Shares {
+			if share.LimitBitsPerSecond != nil {
+				out[memberOnNode{share.Name, share.Node}] = units.BitsPerSecond(*share.LimitBitsPerSecond)
+			}
+		}
+	}
+	return out
+}
+
+// curves samples the cost curve of each node, class and packet size once.
+func (o *GroupObserver) curves(seen *Group) {
+	plan := &seen.Plan
+	most := map[basis]units.BitsPerSecond{}
+	for i := range plan.Members {
+		m := &plan.Members[i]
+		most[seen.bases[i]] = max(most[seen.bases[i]], m.Limit, m.Rate)
+	}
+	at := map[basis]int{}
+	for i := range plan.Members {
+		b := seen.bases[i]
+		number, known := at[b]
+		if !known {
+			if curve := o.curve(b, most[b]); curve != nil {
+				number = len(plan.Curves)
+				plan.Curves = append(plan.Curves, curve)
+			}
+			at[b] = number
+		}
+		plan.Members[i].Curve = number
+	}
+}
+
+// curve returns nil when the cost is not known.
+func (o *GroupObserver) curve(b basis, upTo units.BitsPerSecond) traffic.Curve {
+	var table whatif.CostTable
+	err := error(&whatif.Unknown{})
+	o.Models.Basis(b.node, func(host whatif.Host) { table, err = host.CostTable(b.key, b.bitsPerPacket, upTo) })
+	if err != nil {
+		return nil
+	}
+	return table.At
+}
+
+// Saving foretells what the members' nodes would save together, and each of them,
+// when the members' rates change. It returns false when something of it is not
+// known. Errors of nodes are added up as they are: what is wrong of one is likely
+// wrong of all.
+func (g *Group) Saving(from, to map[string]units.BitsPerSecond) (total power.Estimate, byNode map[string]power.Estimate, known bool) {
+	changes := map[string][]curve.Change{}
+	for i := range g.Plan.Members {
+		m, b := &g.Plan.Members[i], g.bases[i]
+		if !m.Ready {
+			continue
+		}
+		if b.bitsPerPacket == 0 {
+			return power.Estimate{}, nil, false
+		}
+		rate := func(bits units.BitsPerSecond) curve.Rate {
+			return curve.Rate{Packets: units.PacketsPerSecond(float64(bits) / b.bitsPerPacket), Bits: bits}
+		}
+		changes[b.node] = append(changes[b.node], curve.Change{Key: b.key, From: rate(from[m.Name]), To: rate(to[m.Name])})
+	}
+	byNode = make(map[string]power.Estimate, len(changes))
+	for node, moved := range changes {
+		var one power.Estimate
+		err := error(&whatif.Unknown{})
+		g.models.Basis(node, func(host whatif.Host) { one, err = host.Traffic(moved) })
+		if err != nil {
+			return power.Estimate{}, nil, false
+		}
+		byNode[node] = one
+		total.Watts += one.Watts
+		total.StdErr += one.StdErr
+	}
+	return total, byNode, len(changes) > 0
+}
