@@ -16,7 +16,8 @@ const (
 	LeverSlice Lever = "Slice"
 	// LeverBuffering holds packets of a VM's tap and releases them in bunches.
 	LeverBuffering Lever = "Buffering"
-	// LeverShaping holds deferrable traffic so that VMs take turns.
+	// LeverShaping bounds what VMs send by their profile's ceiling, and holds
+	// deferrable traffic so that VMs take turns.
 	LeverShaping Lever = "Shaping"
 )
 

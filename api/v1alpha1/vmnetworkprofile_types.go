@@ -252,7 +252,7 @@ type VMNetworkProfileSpec struct {
 	LatencyBudget *metav1.Duration `json:"latencyBudget,omitempty"`
 
 	// maxDelay is the longest time that Deferrable traffic may be held in all. A
-	// single hold lasts seconds, and half of it at most.
+	// single hold lasts seconds, and half of maxDelay at most.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="maxDelay must be a duration from 1s to 1h, such as 30s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
