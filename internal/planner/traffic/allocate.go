@@ -46,6 +46,9 @@ func allocate(g *Group, solve solver) (Allocation, error) {
 		return Allocation{}, err
 	}
 	p := newProblem(g)
+	if err := p.checkNames(); err != nil {
+		return Allocation{}, err
+	}
 	d := decide(p, g, solve)
 	if err := p.costs.check(p); err != nil {
 		return Allocation{}, err
@@ -88,7 +91,7 @@ func decide(p *problem, g *Group, solve solver) decision {
 	case p.linearCurves():
 		d.reason = model.ReasonCurvesLinear
 	default:
-		p.weigh()
+		p.weigh(g.Granularity)
 		d = p.decideSkew(g, solve, now, balanced)
 	}
 	d.next = p.step(g, now, d.goal)
@@ -153,7 +156,7 @@ func (p *problem) unbounded() *problem {
 	free := *p
 	free.total = max(p.total, noTraffic)
 	free.spare, free.minActive, free.minDomains = false, 0, 0
-	free.members = make([]member, len(p.members))
+	free.members, free.sorted = make([]member, len(p.members)), nil
 	for i, m := range p.members {
 		free.members[i] = member{name: m.name, at: m.at, domain: m.domain, curve: m.curve, share: m.share, high: free.total}
 	}

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -111,16 +112,22 @@ func (p *problem) widest() ([]float64, bool) {
 }
 
 // byLimit returns the members, those that have to be active first and then those
-// with the highest limits.
+// with the highest limits. It is not to be changed.
 func (p *problem) byLimit() []int {
+	if p.sorted != nil {
+		return p.sorted
+	}
 	order := make([]int, len(p.members))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(i, j int) int {
-		a, b := &p.members[i], &p.members[j]
-		return cmp.Or(a.precedence(b), cmp.Compare(b.high, a.high), i-j)
+	sortBy(order, func(i int) float64 {
+		if m := &p.members[i]; !m.forced() {
+			return -m.high
+		}
+		return math.Inf(-1)
 	})
+	p.sorted = order
 	return order
 }
 

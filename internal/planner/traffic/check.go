@@ -24,15 +24,19 @@ func (g *Group) check() error {
 	case !(g.MinSaving >= 0 && g.MinSaving < 1):
 		return fmt.Errorf("group: MinSaving %v must be from 0 to below 1", g.MinSaving)
 	}
-	seen := make(map[string]bool, len(g.Members))
 	for i := range g.Members {
-		m := &g.Members[i]
-		if seen[m.Name] {
-			return fmt.Errorf("group: two members have the Name %q: names must be unique", m.Name)
-		}
-		seen[m.Name] = true
-		if err := m.check(len(g.Curves)); err != nil {
+		if err := g.Members[i].check(len(g.Curves)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkNames returns an error when two members have one name.
+func (p *problem) checkNames() error {
+	for i := range p.members {
+		if i > 0 && p.members[i].name == p.members[i-1].name {
+			return fmt.Errorf("group: two members have the Name %q: names must be unique", p.members[i].name)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 )
@@ -29,6 +30,8 @@ type problem struct {
 	costs      *costs
 	// haveFloors and haveLimits are the sums over the members.
 	haveFloors, haveLimits float64
+	// sorted is what byLimit returned.
+	sorted []int
 }
 
 type member struct {
@@ -63,13 +66,11 @@ func newProblem(g *Group) *problem {
 		costs:     &costs{curves: g.Curves, known: map[point]float64{}},
 	}
 	domains := map[string]int{}
-	names := make([]string, 0, n)
 	for i := range g.Members {
-		names = append(names, g.Members[i].Domain)
+		domains[g.Members[i].Domain] = 0
 	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		domains[name] = len(domains)
+	for number, name := range slices.Sorted(maps.Keys(domains)) {
+		domains[name] = number
 	}
 	p.domains = len(domains)
 	p.minDomains = min(g.MinDomains, p.domains)
@@ -91,11 +92,15 @@ func newProblem(g *Group) *problem {
 	return p
 }
 
-// weigh asks what the members cost at the ends of their ranges.
-func (p *problem) weigh() {
+// weigh asks what the members cost without traffic, and at the ends of their ranges
+// when what they get may be there.
+func (p *problem) weigh(granularity Granularity) {
 	for i := range p.members {
 		m := &p.members[i]
-		m.none, m.least, m.most = p.costs.of(m.curve, 0), p.costs.of(m.curve, m.low), p.costs.of(m.curve, m.high)
+		m.none = p.costs.of(m.curve, 0)
+		if granularity == Weighted {
+			m.least, m.most = p.costs.of(m.curve, m.low), p.costs.of(m.curve, m.high)
+		}
 	}
 }
 
