@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -220,4 +221,27 @@ func TestServiceGivesPodsBack(t *testing.T) {
 		s.must(s.writer.Release(t.Context(), other))
 		s.wantMark("b", "standby", "web")
 	})
+}
+
+// A pod is changed as it was read only. The manager's cache keeps little of it.
+func TestSetOverwritesNobody(t *testing.T) {
+	s := serviceScene(t, "a")
+	read := s.pods("a")[0]
+	cached := &corev1.Pod{ObjectMeta: objectMeta(s.name, read.Name)}
+	cached.UID, cached.ResourceVersion, cached.Labels = read.UID, read.ResourceVersion, read.Labels
+	s.label("a", v1alpha1.LabelServing, "mine")
+	wanted := pods.Mark{Serving: v1alpha1.ServingStandby, Profile: "web"}
+	if err := pods.Set(t.Context(), suite.client, cached.DeepCopy(), wanted); !errors.Is(err, pods.ErrChanged) {
+		t.Errorf("a pod that changed: %v, want %v", err, pods.ErrChanged)
+	}
+	s.wantMark("a", "mine", "")
+	now := s.pods("a")[0]
+	cached.ResourceVersion, cached.Labels = now.ResourceVersion, now.Labels
+	s.must(pods.Set(t.Context(), suite.client, cached, wanted))
+	if pods.MarkOf(cached) != wanted || len(cached.Annotations) != len(now.Annotations)+1 {
+		t.Errorf("the pod has %v, want the mark and what it had: %v", cached.Annotations, now.Annotations)
+	}
+	gone := now.DeepCopy()
+	gone.Name = "gone"
+	s.must(pods.Set(t.Context(), suite.client, gone, wanted))
 }

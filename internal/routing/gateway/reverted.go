@@ -20,8 +20,8 @@ func (w *Writer) reverted(ctx context.Context, v *view, services map[string]map[
 	if is, by := v.routeReverted(); is {
 		return true, by, nil
 	}
-	if is, by := v.podReverted(); is {
-		return true, by, nil
+	if is, by, err := w.podReverted(ctx, v); is || err != nil {
+		return is, by, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		have := v.services[name]
@@ -72,17 +72,29 @@ func (v *view) routeReverted() (bool, string) {
 }
 
 // podReverted finds a pod that was put into a fold and is in none of ours.
-func (v *view) podReverted() (bool, string) {
+func (w *Writer) podReverted(ctx context.Context, v *view) (bool, string, error) {
+	lost := func(pod *corev1.Pod) bool {
+		mark := pods.MarkOf(pod)
+		_, known := v.folds[mark.Fold]
+		return mark.Profile == v.group.Profile.Name && mark.Serving != v1alpha1.ServingStandby && !known
+	}
 	for i := range v.members {
 		for _, pod := range v.members[i].pods {
-			mark := pods.MarkOf(pod)
-			_, known := v.folds[mark.Fold]
-			if mark.Profile == v.group.Profile.Name && mark.Serving != v1alpha1.ServingStandby && !known {
-				return true, routing.ForeignManager(pod, "f:metadata", "f:labels", "f:"+v1alpha1.LabelFold)
+			if !lost(pod) {
+				continue
+			}
+			// The cache may lag behind, and need not keep who owns what.
+			var now corev1.Pod
+			err := w.live.Get(ctx, client.ObjectKeyFromObject(pod), &now)
+			if client.IgnoreNotFound(err) != nil {
+				return false, "", fmt.Errorf("get pod %s/%s, which somebody changed: %w", pod.Namespace, pod.Name, err)
+			}
+			if err == nil && lost(&now) {
+				return true, routing.ForeignManager(&now, "f:metadata", "f:labels", "f:"+v1alpha1.LabelFold), nil
 			}
 		}
 	}
-	return false, ""
+	return false, "", nil
 }
 
 // ours tells whether we own a field, alone or with others who want the same.
