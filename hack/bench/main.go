@@ -50,6 +50,7 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms"}, run: measureAgent},
 		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureProfileToPlan},
+		{figures: []string{"traffic_split_error_points"}, run: measureSplit},
 		{figures: []string{"model_update_us", "model_update_allocs"}, simulated: true, run: measureModelUpdate},
 		{figures: []string{"sim_speed_x", "sim_physics_speed_x"}, simulated: true, run: measureSim},
 		{figures: []string{

@@ -4,6 +4,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,11 +92,7 @@ func (w *World) makeNetwork(context.Context) (err error) {
 	if w.dir, err = cluster.TempDir(); err != nil {
 		return err
 	}
-	logs := w.options.LogDir
-	if logs == "" {
-		logs = w.dir
-	}
-	if w.Network, err = node.New(w.dir, logs); err != nil {
+	if w.Network, err = node.New(w.dir, w.LogDir()); err != nil {
 		return err
 	}
 	w.Fleet = members.NewFleet(w.Network, w.dir)
@@ -143,6 +140,9 @@ func (w *World) startGateway(ctx context.Context) error {
 	})
 	return err
 }
+
+// LogDir is where the programs' logs are.
+func (w *World) LogDir() string { return cmp.Or(w.options.LogDir, w.dir) }
 
 // Stop ends everything. It is idempotent.
 func (w *World) Stop() error {
