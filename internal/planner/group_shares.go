@@ -186,6 +186,9 @@ func (g *groupState) round(shares []traffic.Share) Parts {
 		exact := share.Goal * float64(goals.Whole)
 		lowest, most := g.partsWithin(i, goals.Whole)
 		parts := max(int(exact), min(lowest, most))
+		if share.Goal > 0 { // who is to serve does, with however little
+			parts = max(parts, 1)
+		}
 		if parts > 0 {
 			goals.Of[g.ready[i].Name] = parts
 		}

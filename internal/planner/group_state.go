@@ -139,7 +139,7 @@ func (g *groupState) hold(plan *GroupPlan, advance bool) {
 
 // authorise decides whether goals are acted on.
 func (g *groupState) authorise(plan *GroupPlan, now time.Time) {
-	if plan.Goals.Whole == 0 || plan.Action == GroupLeave {
+	if plan.Goals.Whole == 0 || impossible(plan.Reason) {
 		return
 	}
 	if plan.Mode == model.ModeEnforce {
