@@ -1,5 +1,5 @@
-// Command agent runs on each node: it reports what the VMs there do, and binds
-// their threads to CPUs as the node's plan says.
+// Command agent runs on each node: it reports what the VMs there do, binds
+// their threads to CPUs and shapes what they send, as the node's plan says.
 package main
 
 import (
@@ -42,8 +42,8 @@ func newCommand() *cobra.Command {
 func newRestoreCommand(o *nodeOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restore",
-		Short: "Put back every affinity that an agent which is gone had changed",
-		Long: "Put back every affinity that an agent which is gone had changed, from its journal. " +
+		Short: "Put back all that an agent which is gone had changed",
+		Long: "Put back all that an agent which is gone had changed, from its journal. " +
 			"No cluster is needed. Running it again does nothing.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

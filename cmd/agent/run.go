@@ -73,11 +73,11 @@ func restore(o *nodeOptions, out io.Writer) error {
 		return err
 	}
 	defer n.close()
-	threads, err := agent.Restore(n.host, n.journal)
+	restored, err := agent.Restore(n.host, n.journal)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d threads were bound; none is now\n", threads)
+	fmt.Fprintf(out, "%d threads were bound and %d uplinks shaped; none is now\n", restored.Threads, restored.Uplinks)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/metering"
@@ -78,8 +80,10 @@ type Agent struct {
 	opts     Options
 	started  time.Time
 	sampler  *sample.Sampler
-	actuator *affinity.Actuator
-	shape    *shape
+	affinity *affinity.Actuator
+	shaping  *shape.Actuator
+	turns    *shape.Turns
+	machine  *machine
 	account  *metering.Account
 	// journalLost is true until the threads that an earlier agent may have
 	// bound have been looked for.
@@ -108,32 +112,38 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 	if lost {
 		opts.Log.Error(err, "what an earlier agent had bound is not known: threads of VMs that do not run on their "+
 			"whole cpuset are taken for bound by it, and are put back unless the plan wants them so")
-	} else if len(entries) > 0 {
-		opts.Log.Info("took over the bindings of an earlier agent", "threads", len(entries))
+	} else if uplinks := j.Uplinks(); len(entries)+len(uplinks) > 0 {
+		opts.Log.Info("took over what an earlier agent had changed", "threads", len(entries), "uplinks", len(uplinks))
 	}
-	shape, err := newShape(opts.Host, opts.Clock)
+	machine, err := newMachine(opts.Host, opts.Clock)
 	if err != nil {
 		return nil, err
 	}
+	turns := shape.NewTurns(opts.Host, opts.Clock)
 	return &Agent{
 		opts:        opts,
 		started:     opts.Clock.Now(),
-		shape:       shape,
+		machine:     machine,
 		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
-		actuator:    affinity.New(opts.Host, j, entries),
+		affinity:    affinity.New(opts.Host, j, entries),
+		shaping:     shape.New(opts.Host, j, j.Uplinks(), turns),
+		turns:       turns,
 		journalLost: lost,
 	}, nil
 }
 
-// Run works until the context ends, and then puts back every affinity.
+// Run works until the context ends, and then puts back all that was changed.
 func (a *Agent) Run(ctx context.Context) error {
+	var turns sync.WaitGroup
+	turns.Go(func() { a.turns.Run(ctx) })
 	ticker := a.opts.Clock.NewTicker(a.opts.Interval)
 	defer ticker.Stop()
 	a.round(ctx, true)
 	for {
 		select {
 		case <-ctx.Done():
+			turns.Wait()
 			return a.end()
 		case <-ticker.C():
 			a.round(ctx, true)
@@ -147,7 +157,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // end puts the node back, and has the plan's status say so: nobody else will
 // until the next agent starts.
 func (a *Agent) end() error {
-	err := a.actuator.Restore()
+	err := errors.Join(a.affinity.Restore(), a.shaping.Restore())
 	if a.plan != nil {
 		a.opts.Statuses.Offer(a.plan, planStatus(a.plan, &a.reported, outcome{ended: true, err: err}, a.opts.Clock.Now()))
 	}
@@ -182,7 +192,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates := sample.Rates(a.opts.Node, a.previous, round)
 	a.sent.Add(rates, round)
 	a.addDomains(rates, round)
-	a.state.Topology = a.shape.now()
+	a.state.Topology = a.machine.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
 	a.previous = round
 	a.state.Rounds++
@@ -191,7 +201,9 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	}
 	a.state.Synced = synced
 	a.state.Rates, a.state.Unknown, a.state.RoundError = rates, round.Unknown, failure
-	a.state.Pinned, a.state.ManagerStale = a.actuator.Pinned(), a.stale
+	a.state.Pinned, a.state.ManagerStale = a.affinity.Pinned(), a.stale
+	turns := a.turns.Stats()
+	a.state.Shaped, a.state.Gates, a.state.GateChanges, a.state.GateDelay = a.shaping.Shaped(), turns.Gates, turns.Changes, turns.Late
 	a.state.LibvirtAnswering, a.state.LibvirtFailing = a.opts.Libvirt.Health()
 	a.state.Took = a.opts.Clock.Since(round.At)
 	state := a.state
@@ -208,9 +220,9 @@ func (a *Agent) addDomains(rates *model.NodeRates, round *sample.Round) {
 	a.opts.Libvirt.Offer(vms)
 }
 
-// follow makes the affinities what the plan wants. Until the cluster's objects
-// are known nothing is, and what an earlier agent bound stays, unless that
-// lasts so long that the manager counts as stale.
+// follow makes the node what the plan wants. Until the cluster's objects are
+// known nothing is, and what an earlier agent changed stays, unless that lasts
+// so long that the manager counts as stale.
 func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) error {
 	if !synced {
 		a.noteStale(time.Time{})
@@ -231,7 +243,7 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 		return err
 	}
 	o := outcome{orders: ordersOf(plan, a.stale), stale: a.stale, renewed: renewed}
-	o.results, o.err = a.apply(round, o.orders)
+	o.applied, o.err = a.apply(round, o.orders)
 	a.plan = plan
 	if plan == nil {
 		return o.err
@@ -270,35 +282,9 @@ func (a *Agent) assume(round *sample.Round) {
 		return
 	}
 	a.journalLost = false
-	for _, thread := range a.actuator.Assume(affinityVMs(round)) {
+	for _, thread := range a.affinity.Assume(affinityVMs(round)) {
 		a.opts.Log.Info("taken for bound by an earlier agent", "pid", thread.PID, "tid", thread.TID)
 	}
-}
-
-// affinityVMs are the VMs of a round as the actuator wants them.
-func affinityVMs(round *sample.Round) []affinity.VM {
-	vms := make([]affinity.VM, 0, len(round.VMs)+len(round.Unread))
-	for i := range round.VMs {
-		vm := &round.VMs[i]
-		vms = append(vms, affinity.VM{
-			VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity.Threads(vm.Sample), Unread: vm.CpusetErr,
-		})
-	}
-	for _, unread := range round.Unread {
-		vms = append(vms, affinity.VM{VM: unread.VM, Unread: unread.Err})
-	}
-	return vms
-}
-
-func (a *Agent) apply(round *sample.Round, o orders) ([]affinity.Result, error) {
-	results, err := a.actuator.Apply(affinityVMs(round), o.pins)
-	for _, r := range results {
-		if r.Changed > 0 {
-			a.state.Writes += uint64(r.Changed)
-			a.opts.Log.Info("affinity changed", "namespace", r.Namespace, "vmi", r.Name, "threads", r.Changed, "outcome", r.Outcome)
-		}
-	}
-	return results, err
 }
 
 // logFailure logs a failure when it is another one than in the last round.

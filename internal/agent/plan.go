@@ -12,7 +12,9 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -23,42 +25,84 @@ const (
 	reasonNotApplied   = "NotToBeApplied"
 	reasonNotSupported = "NotSupported"
 	reasonBadPlan      = "BadPlan"
+	reasonForeignQueue = "ForeignQueue"
 )
 
 // orders are what a plan says is to be done now, by pod UID.
 type orders struct {
-	pins map[string]affinity.Pins
-	// refused are VMs whose part of the plan makes no sense, and why.
-	refused map[string]string
+	pins    map[string]affinity.Pins
+	shaping map[string]model.Shaping
+	// refused are VMs whose part of the plan makes no sense, and why, by lever.
+	refused map[refusal]string
+}
+
+// refusal names a lever of a VM.
+type refusal struct {
+	podUID string
+	lever  v1alpha1.Lever
 }
 
 // ordersOf reads a plan. No plan, one that is not to be applied, and one whose
 // manager is stale order nothing, so that everything is undone.
 func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
-	o := orders{pins: map[string]affinity.Pins{}, refused: map[string]string{}}
+	o := orders{pins: map[string]affinity.Pins{}, shaping: map[string]model.Shaping{}, refused: map[refusal]string{}}
 	if plan == nil || !plan.Spec.Apply || stale {
 		return o
 	}
 	seen := map[types.UID]bool{}
 	for i := range plan.Spec.VMs {
 		vm := &plan.Spec.VMs[i]
+		uid := string(vm.PodUID)
 		if seen[vm.PodUID] {
-			delete(o.pins, string(vm.PodUID))
-			o.refused[string(vm.PodUID)] = "spec.vms names the podUID twice: name each launcher pod once"
+			delete(o.pins, uid)
+			delete(o.shaping, uid)
+			for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverShaping} {
+				o.refused[refusal{uid, lever}] = "spec.vms names the podUID twice: name each launcher pod once"
+			}
 			continue
 		}
 		seen[vm.PodUID] = true
-		if vm.Affinity == nil {
-			continue
+		if vm.Affinity != nil {
+			pins, err := pinsOf(vm.Affinity)
+			if err != nil {
+				o.refused[refusal{uid, v1alpha1.LeverAffinity}] = err.Error()
+			} else {
+				o.pins[uid] = pins
+			}
 		}
-		pins, err := pinsOf(vm.Affinity)
-		if err != nil {
-			o.refused[string(vm.PodUID)] = err.Error()
-			continue
+		if vm.Shaping != nil {
+			shaping, err := shapingOf(vm.Shaping)
+			if err != nil {
+				o.refused[refusal{uid, v1alpha1.LeverShaping}] = err.Error()
+			} else {
+				o.shaping[uid] = shaping
+			}
 		}
-		o.pins[string(vm.PodUID)] = pins
 	}
 	return o
+}
+
+func shapingOf(action *v1alpha1.ShapingAction) (model.Shaping, error) {
+	var shaping model.Shaping
+	if bits := action.CeilingBitsPerSecond; bits != nil {
+		if shaping.Ceiling = units.BitsPerSecond(*bits); shaping.Ceiling < model.LeastRate {
+			return model.Shaping{}, fmt.Errorf("shaping.ceilingBitsPerSecond %d: must be at least %d", *bits, int64(model.LeastRate))
+		}
+	}
+	if t := action.Turn; t != nil {
+		turn := model.Turn{
+			Period:  time.Duration(t.PeriodMilliseconds) * time.Millisecond,
+			Offset:  time.Duration(t.OffsetMilliseconds) * time.Millisecond,
+			Length:  time.Duration(t.LengthMilliseconds) * time.Millisecond,
+			Trickle: units.BitsPerSecond(t.TrickleBitsPerSecond),
+		}
+		if !turn.IsValid() {
+			return model.Shaping{}, fmt.Errorf("shaping.turn from %v for %v of %v with a trickle of %d bit/s: must lie within its period and leave %d bit/s",
+				turn.Offset, turn.Length, turn.Period, t.TrickleBitsPerSecond, int64(model.LeastRate))
+		}
+		shaping.Turn = &turn
+	}
+	return shaping, nil
 }
 
 func pinsOf(action *v1alpha1.AffinityAction) (affinity.Pins, error) {
@@ -94,7 +138,7 @@ func pinsOf(action *v1alpha1.AffinityAction) (affinity.Pins, error) {
 // outcome is what a status is made of.
 type outcome struct {
 	orders  orders
-	results []affinity.Result
+	applied applied
 	// err is a failure of the round as a whole, such as of the journal.
 	err error
 	// stale is true when the manager's Lease is out of date, renewed then.
@@ -110,14 +154,17 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 		ObservedGeneration: plan.Generation,
 		AppliedRevision:    previous.AppliedRevision,
 	}
-	results := map[string]*affinity.Result{}
-	for i := range o.results {
-		results[o.results[i].PodUID] = &o.results[i]
+	pins, shaping := map[string]*affinity.Result{}, map[string]*shape.Result{}
+	for i := range o.applied.pins {
+		pins[o.applied.pins[i].PodUID] = &o.applied.pins[i]
+	}
+	for i := range o.applied.shaping {
+		shaping[o.applied.shaping[i].PodUID] = &o.applied.shaping[i]
 	}
 	if plan.Spec.Apply && !o.stale && !o.ended {
 		for i := range plan.Spec.VMs {
 			vm := &plan.Spec.VMs[i]
-			status.VMs = append(status.VMs, vmApplied(vm, o.orders, results[string(vm.PodUID)])...)
+			status.VMs = append(status.VMs, vmApplied(vm, o.orders, pins[string(vm.PodUID)], shaping[string(vm.PodUID)])...)
 		}
 	}
 	for i := range status.VMs {
@@ -125,7 +172,7 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 			status.VMsInForce++
 		}
 	}
-	condition := applied(plan, o, status.VMs)
+	condition := appliedCondition(plan, o, status.VMs)
 	if condition.Status == metav1.ConditionTrue {
 		status.AppliedRevision = plan.Spec.Revision
 	}
@@ -139,7 +186,7 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 }
 
 // vmApplied says what became of one VM's levers.
-func vmApplied(vm *v1alpha1.VMPlan, o orders, result *affinity.Result) []v1alpha1.VMApplied {
+func vmApplied(vm *v1alpha1.VMPlan, o orders, pins *affinity.Result, shaping *shape.Result) []v1alpha1.VMApplied {
 	entry := func(lever v1alpha1.Lever, state v1alpha1.LeverState, reason, message string) v1alpha1.VMApplied {
 		return v1alpha1.VMApplied{
 			PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
@@ -148,17 +195,20 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, result *affinity.Result) []v1alpha
 	}
 	var entries []v1alpha1.VMApplied
 	if vm.Affinity != nil {
-		state, reason, message := affinityState(string(vm.PodUID), o, result)
+		state, reason, message := affinityState(string(vm.PodUID), o, pins)
 		one := entry(v1alpha1.LeverAffinity, state, reason, message)
-		if result != nil && state != v1alpha1.LeverBlocked {
-			one.VCPUs = readBack(result)
+		if pins != nil && state != v1alpha1.LeverBlocked {
+			one.VCPUs = readBack(pins)
 		}
 		entries = append(entries, one)
+	}
+	if vm.Shaping != nil {
+		state, reason, message := shapingState(string(vm.PodUID), o, shaping)
+		entries = append(entries, entry(v1alpha1.LeverShaping, state, reason, message))
 	}
 	for lever, planned := range map[v1alpha1.Lever]bool{
 		v1alpha1.LeverSlice:     vm.Slice != nil,
 		v1alpha1.LeverBuffering: vm.Buffering != nil,
-		v1alpha1.LeverShaping:   vm.Shaping != nil,
 	} {
 		if planned {
 			entries = append(entries, entry(lever, v1alpha1.LeverFailed, reasonNotSupported,
@@ -170,7 +220,7 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, result *affinity.Result) []v1alpha
 }
 
 func affinityState(podUID string, o orders, result *affinity.Result) (state v1alpha1.LeverState, reason, message string) {
-	if why, refused := o.refused[podUID]; refused {
+	if why, refused := o.refused[refusal{podUID, v1alpha1.LeverAffinity}]; refused {
 		return v1alpha1.LeverFailed, reasonBadPlan, why
 	}
 	if result == nil {
@@ -194,6 +244,31 @@ func affinityState(podUID string, o orders, result *affinity.Result) (state v1al
 	}
 }
 
+func shapingState(podUID string, o orders, result *shape.Result) (state v1alpha1.LeverState, reason, message string) {
+	if why, refused := o.refused[refusal{podUID, v1alpha1.LeverShaping}]; refused {
+		return v1alpha1.LeverFailed, reasonBadPlan, why
+	}
+	if result == nil {
+		return v1alpha1.LeverPending, v1alpha1.ReasonNotRunning, "no process of the VM is known on the node"
+	}
+	switch result.Outcome {
+	case shape.Applied:
+		return v1alpha1.LeverInForce, v1alpha1.ReasonApplied, ""
+	case shape.Undone:
+		return v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, "the plan bounds nothing and has no turn"
+	case shape.NoUplink:
+		return v1alpha1.LeverBlocked, reasonNotSupported, result.Message
+	case shape.Foreign:
+		return v1alpha1.LeverBlocked, reasonForeignQueue, result.Message
+	case shape.Contested:
+		return v1alpha1.LeverBlocked, v1alpha1.ReasonContested, result.Message
+	case shape.Gone:
+		return v1alpha1.LeverIdle, v1alpha1.ReasonVMGone, result.Message
+	default:
+		return v1alpha1.LeverFailed, v1alpha1.ReasonApplyFailed, result.Message
+	}
+}
+
 func readBack(result *affinity.Result) []v1alpha1.ThreadReadBack {
 	var threads []v1alpha1.ThreadReadBack
 	for vcpu, cpus := range result.VCPUs {
@@ -203,8 +278,8 @@ func readBack(result *affinity.Result) []v1alpha1.ThreadReadBack {
 	return threads
 }
 
-// applied is the condition of that type.
-func applied(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMApplied) metav1.Condition {
+// appliedCondition is the condition Applied.
+func appliedCondition(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMApplied) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse, Reason: reason, Message: publish.CutMessage(message)}
 	}

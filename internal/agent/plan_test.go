@@ -35,7 +35,7 @@ func TestOrders(t *testing.T) {
 	if o := ordersOf(planOf("2-3", nil), false); len(o.pins) != 1 || o.pins["pod"].VCPUs[1].String() != "2-3" || o.pins["pod"].Emulator.String() != "0" {
 		t.Errorf("orders %+v", o)
 	}
-	if o := ordersOf(planOf("3-2", nil), false); len(o.pins) != 0 || o.refused["pod"] == "" {
+	if o := ordersOf(planOf("3-2", nil), false); len(o.pins) != 0 || o.refused[refusal{"pod", v1alpha1.LeverAffinity}] == "" {
 		t.Errorf("orders of a bad plan %+v", o)
 	}
 	twice := map[string]func(*v1alpha1.NodePlan){
@@ -49,7 +49,7 @@ func TestOrders(t *testing.T) {
 		},
 	}
 	for name, change := range twice {
-		if o := ordersOf(planOf("2", change), false); len(o.pins) != 0 || !strings.Contains(o.refused["pod"], "twice") {
+		if o := ordersOf(planOf("2", change), false); len(o.pins) != 0 || !strings.Contains(o.refused[refusal{"pod", v1alpha1.LeverAffinity}], "twice") {
 			t.Errorf("%s: orders %+v", name, o)
 		}
 	}
@@ -76,21 +76,21 @@ func TestPlanStatus(t *testing.T) {
 		applied  string              // reason of the condition
 		revision string
 	}{
-		"applied":         {planOf("2-3", nil), outcome{results: result(affinity.Applied)}, v1alpha1.LeverInForce, "Applied", "Applied", "r2"},
+		"applied":         {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Applied)}}, v1alpha1.LeverInForce, "Applied", "Applied", "r2"},
 		"not running":     {planOf("2-3", nil), outcome{}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
-		"a vCPU too many": {planOf("2-3", nil), outcome{results: result(affinity.Incomplete)}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
-		"failed":          {planOf("2-3", nil), outcome{results: result(affinity.Failed)}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
-		"no core":         {planOf("2-3", nil), outcome{results: result(affinity.NoAllowedCore)}, v1alpha1.LeverFailed, "NoAllowedCore", "NoAllowedCore", "r1"},
-		"contested":       {planOf("2-3", nil), outcome{results: result(affinity.Contested)}, v1alpha1.LeverBlocked, "Contested", "Applied", "r2"},
-		"dedicated":       {planOf("2-3", nil), outcome{results: result(affinity.Dedicated)}, v1alpha1.LeverBlocked, "DedicatedCPUs", "Applied", "r2"},
-		"gone":            {planOf("2-3", nil), outcome{results: result(affinity.Gone)}, v1alpha1.LeverIdle, "VMGone", "Applied", "r2"},
-		"bad CPUs":        {planOf("9-1", nil), outcome{results: result(affinity.Undone)}, v1alpha1.LeverFailed, "BadPlan", "BadPlan", "r1"},
-		"no journal":      {planOf("2-3", nil), outcome{err: errors.New("disk full"), results: result(affinity.Failed)}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
-		"stale":           {planOf("2-3", nil), outcome{stale: true, results: result(affinity.Undone)}, "", "", "ManagerStale", "r1"},
+		"a vCPU too many": {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Incomplete)}}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
+		"failed":          {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Failed)}}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
+		"no core":         {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.NoAllowedCore)}}, v1alpha1.LeverFailed, "NoAllowedCore", "NoAllowedCore", "r1"},
+		"contested":       {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Contested)}}, v1alpha1.LeverBlocked, "Contested", "Applied", "r2"},
+		"dedicated":       {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Dedicated)}}, v1alpha1.LeverBlocked, "DedicatedCPUs", "Applied", "r2"},
+		"gone":            {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Gone)}}, v1alpha1.LeverIdle, "VMGone", "Applied", "r2"},
+		"bad CPUs":        {planOf("9-1", nil), outcome{applied: applied{pins: result(affinity.Undone)}}, v1alpha1.LeverFailed, "BadPlan", "BadPlan", "r1"},
+		"no journal":      {planOf("2-3", nil), outcome{err: errors.New("disk full"), applied: applied{pins: result(affinity.Failed)}}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
+		"stale":           {planOf("2-3", nil), outcome{stale: true, applied: applied{pins: result(affinity.Undone)}}, "", "", "ManagerStale", "r1"},
 		"recommended": {planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Mode = false, v1alpha1.ModeRecommend }),
-			outcome{results: result(affinity.Undone)}, "", "", "AwaitingApproval", "r1"},
+			outcome{applied: applied{pins: result(affinity.Undone)}}, "", "", "AwaitingApproval", "r1"},
 		"observed": {planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Mode = false, v1alpha1.ModeObserve }),
-			outcome{results: result(affinity.Undone)}, "", "", "NotToBeApplied", "r1"},
+			outcome{applied: applied{pins: result(affinity.Undone)}}, "", "", "NotToBeApplied", "r1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.outcome.orders = ordersOf(test.plan, test.outcome.stale)
@@ -122,7 +122,7 @@ func TestPlanStatus(t *testing.T) {
 func TestLeversThatThisAgentLacksAreSaid(t *testing.T) {
 	plan := planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Slice = &v1alpha1.SliceAction{Microseconds: 500} })
 	status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: ordersOf(plan, false),
-		results: []affinity.Result{{PodUID: "pod", Outcome: affinity.Applied}}}, time.Unix(1000, 0))
+		applied: applied{pins: []affinity.Result{{PodUID: "pod", Outcome: affinity.Applied}}}}, time.Unix(1000, 0))
 	if len(status.VMs) != 2 || status.VMs[1].Reason != reasonNotSupported || status.Conditions[0].Status != metav1.ConditionFalse {
 		t.Errorf("status %+v", status)
 	}

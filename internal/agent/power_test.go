@@ -64,6 +64,8 @@ func (n *meteredNode) Topology() (model.Topology, error) {
 	return topology, nil
 }
 
+func (n *meteredNode) Uplinks(host.TaskID) ([]host.Uplink, error) { return nil, nil }
+
 func (n *meteredNode) busy() time.Duration {
 	return time.Duration(n.seconds * 0.5 * float64(time.Second))
 }

@@ -1,23 +1,38 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
 )
 
+// Restored counts what an agent that is gone had changed.
+type Restored struct {
+	// Threads that it had bound, and Uplinks that it had shaped.
+	Threads, Uplinks int
+}
+
 // Restore puts back what an agent that is gone had changed, from its journal
-// alone, and returns how many threads it had bound. Called again it does
-// nothing.
-func Restore(h host.Host, j *journal.Journal) (int, error) {
+// alone, and returns what that was. Called again it does nothing.
+func Restore(h host.Host, j *journal.Journal) (Restored, error) {
 	entries, err := j.Load()
 	if err != nil {
-		return 0, fmt.Errorf("what was changed is not known: start the agent, which finds out from the cluster: %w", err)
+		return Restored{}, fmt.Errorf("what was changed is not known: start the agent, which finds out from the cluster: %w", err)
 	}
-	return len(entries), affinity.New(h, j, entries).Restore()
+	uplinks := j.Uplinks()
+	// What fails for one lever is no reason to leave the other in force.
+	err = errors.Join(
+		affinity.New(h, j, entries).Restore(),
+		shape.New(h, j, uplinks, shape.NewTurns(h, clock.RealClock{})).Restore(),
+	)
+	return Restored{Threads: len(entries), Uplinks: len(uplinks)}, err
 }
 
 // Jitter spreads a duration by up to 20 % to both sides, so that the agents of

@@ -22,6 +22,12 @@ type State struct {
 	Unknown map[discover.Verdict]int
 	// Pinned is the number of VMs of which a thread is bound.
 	Pinned int
+	// Shaped is the number of VMs whose sending is bounded or held, and Gates
+	// that of their uplinks that take turns.
+	Shaped, Gates int
+	// GateDelay is the largest delay of a gate behind its turn's boundary since
+	// the round before.
+	GateDelay time.Duration
 	// Took is how long the round took.
 	Took time.Duration
 	// RoundError says what of the round failed; nil when nothing did.
@@ -34,6 +40,9 @@ type State struct {
 	// Rounds, RoundErrors and Writes count since the agent's start: rounds,
 	// those with an error, and threads whose affinity was changed.
 	Rounds, RoundErrors, Writes uint64
+	// ShapingWrites and GateChanges count likewise: uplinks that were shaped or
+	// put back, and how often gates were opened or held.
+	ShapingWrites, GateChanges uint64
 }
 
 // Board holds the latest State. One goroutine posts, any number read.

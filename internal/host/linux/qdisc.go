@@ -29,10 +29,10 @@ import (
 // rate of a trickle owes two seconds, which no change of the rate takes back,
 // so that turns would begin late. A tbf forgets at each change.
 const (
-	rootMajor, gateMajor, passMajor     = 0x4a56, 0x4a57, 0x4a58
-	ceilingClass, passClass, turnClass  = 0x1, 0x10, 0x20
-	filterName                          = "joulevirt-turn"
-	filterHandle, filterPriority uint32 = 1, 1
+	rootMajor, gateMajor, passMajor           = 0x4a56, 0x4a57, 0x4a58
+	ceilingClass, passClass, turnClass        = 0x1, 0x10, 0x20
+	filterName                                = "joulevirt-turn"
+	filterHandle, filterPriority       uint32 = 1, 1
 )
 
 const (

@@ -3,6 +3,7 @@ package shape
 import (
 	"context"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,13 +57,11 @@ func (b *realBench) start() {
 	b.host, b.journal, b.turns = h, j, NewTurns(h, clock.RealClock{})
 	b.actuator = New(h, j, j.Uplinks(), b.turns)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- b.turns.Run(ctx) }()
+	var running sync.WaitGroup
+	running.Go(func() { b.turns.Run(ctx) })
 	b.stop = func() {
 		cancel()
-		if err := <-ended; err != nil {
-			b.t.Error(err)
-		}
+		running.Wait()
 	}
 }
 

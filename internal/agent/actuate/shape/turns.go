@@ -63,13 +63,13 @@ func NewTurns(h host.Shaper, c clock.WithTicker) *Turns {
 
 // Run changes the gates on time until the context ends. It leaves them as they
 // are: who put them there removes them.
-func (t *Turns) Run(ctx context.Context) error {
+func (t *Turns) Run(ctx context.Context) {
 	for {
 		timer := t.clock.NewTimer(t.Beat())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return
 		case <-timer.C():
 		case <-t.woken:
 			timer.Stop()
@@ -83,8 +83,11 @@ func (t *Turns) Run(ctx context.Context) error {
 func (t *Turns) Beat() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.gates) == 0 {
+		return beat
+	}
 	now, err := t.host.Monotonic()
-	if err != nil || len(t.gates) == 0 {
+	if err != nil {
 		return beat
 	}
 	// Each time, and before a gate is held: a packet must never wait for an agent

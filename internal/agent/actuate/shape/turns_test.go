@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -114,8 +115,8 @@ func TestTurnsOfAVMThatEnded(t *testing.T) {
 func TestRunWakesForBoundaries(t *testing.T) {
 	b := newTurns(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- b.turns.Run(ctx) }()
+	var running sync.WaitGroup
+	running.Go(func() { b.turns.Run(ctx) })
 	for step := range 40 {
 		hosttest.Eventually(t, "the next beat", b.clock.HasWaiters)
 		b.turns.mu.Lock() // which guards the kernel too
@@ -125,9 +126,7 @@ func TestRunWakesForBoundaries(t *testing.T) {
 	}
 	hosttest.Eventually(t, "the last boundary", func() bool { return b.turns.Stats().Changes >= 5 })
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	running.Wait()
 	b.wantLog("0s: 256000", "2s: 0", "6s: 256000", "12s: 0", "16s: 256000")
 }
 

@@ -13,30 +13,30 @@ import (
 // taken off line.
 const topologyInterval = time.Minute
 
-// shape knows the node's topology.
-type shape struct {
+// machine knows the node's topology.
+type machine struct {
 	host     host.Host
 	clock    clock.PassiveClock
 	topology model.Topology
 	at       time.Time
 }
 
-func newShape(h host.Host, c clock.PassiveClock) (*shape, error) {
+func newMachine(h host.Host, c clock.PassiveClock) (*machine, error) {
 	topology, err := h.Topology()
 	if err != nil {
 		return nil, err
 	}
-	return &shape{host: h, clock: c, topology: topology, at: c.Now()}, nil
+	return &machine{host: h, clock: c, topology: topology, at: c.Now()}, nil
 }
 
 // now returns the topology, at most topologyInterval old. A failure keeps the
 // last one: CPUs come and go while it is read.
-func (s *shape) now() model.Topology {
-	if now := s.clock.Now(); now.Sub(s.at) >= topologyInterval {
-		s.at = now
-		if topology, err := s.host.Topology(); err == nil {
-			s.topology = topology
+func (m *machine) now() model.Topology {
+	if now := m.clock.Now(); now.Sub(m.at) >= topologyInterval {
+		m.at = now
+		if topology, err := m.host.Topology(); err == nil {
+			m.topology = topology
 		}
 	}
-	return s.topology
+	return m.topology
 }
