@@ -151,7 +151,7 @@ func podOf(vmi *virtv1.VirtualMachineInstance) types.UID {
 }
 
 // agent lets a node report four cores of two CPUs, and rates of the VMs with
-// two half-busy vCPUs each.
+// two half-busy vCPUs each, which send 50 Mbit/s.
 func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.VirtualMachineInstance) {
 	s.Helper()
 	var r model.NodeRates
@@ -160,7 +160,7 @@ func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.
 		r.CPUs = append(r.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.1})
 	}
 	for _, vmi := range vmis {
-		vm := model.VMRates{PodUID: string(podOf(vmi)), Namespace: vmi.Namespace, Name: vmi.Name, AllowedCPUs: all}
+		vm := model.VMRates{PodUID: string(podOf(vmi)), Namespace: vmi.Namespace, Name: vmi.Name, AllowedCPUs: all, Sent: &model.Sent{BitsPerSecond: 50e6, Seconds: 64}}
 		for i := range 2 {
 			vm.VCPUs = append(vm.VCPUs, model.VCPURates{Index: i, CPUs: all, ThreadRates: model.ThreadRates{RunCores: 0.25}})
 		}

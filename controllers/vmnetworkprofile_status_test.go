@@ -209,7 +209,6 @@ func TestProfileConditions(t *testing.T) {
 	wishful := profileOf("wishful", "web", time.Hour)
 	wishful.Spec.Bandwidth = &v1alpha1.BandwidthLimits{Floor: resource.NewQuantity(1, resource.DecimalSI)}
 	wishful.Spec.LatencyBudget = &metav1.Duration{Duration: time.Millisecond}
-	wishful.Spec.Group = &v1alpha1.TrafficGroup{Name: "web"}
 	wishful.Spec.Affinity = v1alpha1.AffinitySeparated
 	for name, tc := range map[string]struct {
 		profile            v1alpha1.VMNetworkProfile
@@ -221,7 +220,7 @@ func TestProfileConditions(t *testing.T) {
 		"selects nothing": {profileOf("none", "misspelt", 0), nil, "False NoVMsMatched", "False NoOverlap", []string{"app=misspelt", "spec.template.metadata.labels", "namespace ns"}},
 		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "spec.selector"}},
 		"wishes in vain": {wishful, nil, "True Governing", "False NoOverlap",
-			[]string{"does not act on", "spec.bandwidth.floor", "spec.latencyBudget", "spec.group", "spec.affinity Separated"}},
+			[]string{"does not act on", "spec.bandwidth.floor without spec.group", "spec.latencyBudget", "spec.affinity Separated"}},
 		"loses some": {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
 		"invalid":    {invalid, nil, "False InvalidSelector", "False NoOverlap", []string{"spec.selector", "Near"}},
 	} {

@@ -20,8 +20,8 @@ const significantChange = 0.1
 // What a VM sends on average is worth a new plan when it changes by a fifth and
 // by significantSent: the planner keeps turns for less.
 const (
-	significantSent     units.BitsPerSecond = 500_000
-	significantSentPart                     = 0.2
+	significantSent     = units.BitsPerSecond(500_000)
+	significantSentPart = 0.2
 )
 
 // Store holds the last good rates of each node. It is safe for concurrent use;
