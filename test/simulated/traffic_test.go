@@ -47,8 +47,8 @@ func TestPlannedTrafficSaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := o.Last()
-		t.Logf("simulated %s: %d rounds\nbalanced %v\nby hand  %v\nplanned  %v\n%.1f %% less, %.2f W of %.2f W foretold",
-			s.Name, len(o.Rounds), o.Balanced, byHand, o.Planned, 100*o.Planned.Saved(o.Balanced), o.Balanced.Packages-o.Planned.Packages, last.Saved)
+		t.Logf("simulated %s: %d rounds\nbalanced %v\nby hand  %v\nplanned  %v\n%.1f %% less of the packages, and of the platform, which has a meter, %.2f W of %.2f W foretold",
+			s.Name, len(o.Rounds), o.Balanced, byHand, o.Planned, 100*o.Planned.Saved(o.Balanced), o.Balanced.Platform-o.Planned.Platform, last.Saved)
 		if last.Reason != model.ReasonSkewed || !(last.Saved > 0) {
 			t.Errorf("simulated %s: %s: %s", s.Name, last.Reason, last.Message)
 		}
