@@ -67,6 +67,7 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("Certificates", func(t *testing.T) { testCertificateRequests(t, agents.boundToA) })
 	t.Run("Rights", func(t *testing.T) { testRights(t, c) })
 	t.Run("EnergyCredentials", func(t *testing.T) { testEnergyCredentials(t, c) })
+	t.Run("Traffic", func(t *testing.T) { testTraffic(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })
 }
 

@@ -52,7 +52,12 @@ func rights() []right {
 		{manager, "patch", "joulevirt.io/vmnetworkprofiles", elsewhere, "", false},
 		{manager, "update", "joulevirt.io/nodereports/status", "", "", false},
 		{manager, "patch", "/nodes", "", "", false},
+		{manager, "patch", "/pods", elsewhere, "", true},
+		{manager, "create", "/pods", elsewhere, "", false},
 		{manager, "delete", "/pods", elsewhere, "", false},
+		{manager, "patch", "/services", elsewhere, "", true},
+		{manager, "patch", "gateway.networking.k8s.io/httproutes", elsewhere, "", true},
+		{manager, "patch", "discovery.k8s.io/endpointslices", elsewhere, "", false},
 		{manager, "create", "/pods/exec", elsewhere, "", false},
 
 		{agent, "get", "/nodes", "", "", true},

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/routing/pods"
 )
 
 // 20 VMs: at most 16 backends, and weights that follow the shares. Traffic always
@@ -69,6 +70,18 @@ func TestRouteFoldsManyMembers(t *testing.T) {
 			t.Errorf("%d Services, want one for each of 4 members", len(list.Items))
 		}
 	})
+}
+
+func TestRouteThatIsGoneLeavesNoLabels(t *testing.T) {
+	s := newRouteScene(t, template(), "a")
+	marked := s.pods("a")[0]
+	s.must(pods.Set(t.Context(), suite.client, &marked, pods.Mark{Serving: v1alpha1.ServingActive, Fold: "some", Profile: "web"}))
+	for range 2 {
+		s.must(s.writer.Release(t.Context(), s.group))
+		if got := pods.MarkOf(&s.pods("a")[0]); got != (pods.Mark{Serving: v1alpha1.ServingActive}) {
+			t.Errorf("the pod keeps %+v", got)
+		}
+	}
 }
 
 // follow writes until all is settled and looks after each call.

@@ -96,29 +96,41 @@ func (v *view) carriedByOthers(m *member, key, value string) bool {
 // checkServices refuses when a Service that has to be made exists already.
 func (w *Writer) checkServices(ctx context.Context, v *view, wanted map[string]map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		if v.services[name] != nil {
-			continue
-		}
-		key := types.NamespacedName{Namespace: v.group.Profile.Namespace, Name: name}
-		var service corev1.Service
-		err := w.live.Get(ctx, key, &service)
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return fmt.Errorf("get Service %s: %w", key, err)
-		case v.owns(&service):
-			v.services[name] = &service // the cache lags behind
-		default:
-			return routing.Refuse(v1alpha1.ReasonForeignObject,
-				"Service %s exists and is not this profile's: remove it, or choose another group.name", key)
+		if v.services[name] == nil {
+			if err := v.checkService(ctx, w.cached, name); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// checkService refuses a Service that is somebody else's.
+func (v *view) checkService(ctx context.Context, reader client.Reader, name string) error {
+	key := types.NamespacedName{Namespace: v.group.Profile.Namespace, Name: name}
+	var service corev1.Service
+	err := reader.Get(ctx, key, &service)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get Service %s: %w", key, err)
+	case !v.owns(&service):
+		return routing.Refuse(v1alpha1.ReasonForeignObject,
+			"Service %s exists and is not this profile's: remove it, or choose another group.name", key)
+	}
+	v.services[name] = &service
 	return nil
 }
 
 // ensureServices makes Services as wanted. What is so already is not written.
 func (w *Writer) ensureServices(ctx context.Context, v *view, wanted map[string]map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if v.services[name] == nil { // as far as the cache knows
+			if err := v.checkService(ctx, w.live, name); err != nil {
+				return err
+			}
+		}
 		have := v.services[name]
 		if have != nil && v.sameService(have, wanted[name]) {
 			continue

@@ -145,23 +145,24 @@ func (v *view) switches(folded bool) bool {
 }
 
 // Release gives all members that are ready equal weights. Services and route
-// stay: they go with the profile.
+// stay: they go with the profile. The labels of folds go when the route is gone,
+// or not ours any more.
 func (w *Writer) Release(ctx context.Context, group routing.Group) error {
+	v, err := w.observe(ctx, &group)
+	switch {
+	case isRefusal(err), err == nil && v.route == nil:
+		return pods.Release(ctx, w.cached, group.Profile, nil)
+	case err != nil:
+		return err
+	}
 	shares := map[string]float64{}
-	for i := range group.Members {
-		if group.Members[i].Ready() {
-			shares[group.Members[i].Name] = 1
+	for i := range v.members {
+		if v.members[i].ready {
+			shares[v.members[i].name] = 1
 		}
 	}
-	v, err := w.observe(ctx, &group)
-	if err == nil && v.route != nil {
-		_, err = w.Write(ctx, group, shares)
-	}
-	if isRefusal(err) {
-		err = nil // it is not ours, or gone
-	}
-	if err == nil && len(group.Members) == 0 {
-		err = pods.Release(ctx, w.cached, group.Profile, nil)
+	if _, err = w.Write(ctx, group, shares); isRefusal(err) {
+		return nil
 	}
 	return err
 }
