@@ -40,7 +40,7 @@ type scene struct {
 	client     client.Client
 	host       *linux.Host
 	pod        *hosttest.Pod
-	vm         *hosttest.VM
+	network    *hosttest.Network
 	name       types.NamespacedName
 	vcpus      [2]host.TaskID
 	one, other units.CPUSet
@@ -105,9 +105,10 @@ func (s *scene) startVM(ctx context.Context) {
 	}
 	s.one, s.other = hosttest.TwoCPUs(s)
 	s.pod = hosttest.NewPodWithUID(s, uid, s.both().String())
-	s.vm = hosttest.StartVM(s, s.name.Namespace, s.name.Name)
-	s.vcpus = [2]host.TaskID{s.vm.Thread("CPU 0/TCG"), s.vm.Thread("CPU 1/TCG")}
-	s.pod.Add(s.vm)
+	s.network = hosttest.NewOutside(s).NewVM(s.name.Namespace, s.name.Name, hosttest.Masquerade)
+	vm := s.network.VM
+	s.vcpus = [2]host.TaskID{vm.Thread("CPU 0/TCG"), vm.Thread("CPU 1/TCG")}
+	s.pod.Add(vm)
 	s.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
 	s.must(err)
 	s.Cleanup(func() {
@@ -134,7 +135,7 @@ func (s *scene) renewLease(at time.Time) {
 	s.must(s.client.Update(s.Context(), lease))
 }
 
-// createPlan wants vCPU 0 on one CPU and vCPU 1 on the other.
+// createPlan wants vCPU 0 on one CPU and vCPU 1 on the other, and turns.
 func (s *scene) createPlan() {
 	s.Helper()
 	var node corev1.Node
@@ -149,6 +150,9 @@ func (s *scene) createPlan() {
 				VMReference: v1alpha1.VMReference{Namespace: s.name.Namespace, Name: s.name.Name, PodUID: types.UID(s.pod.UID)},
 				Affinity: &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{
 					{VCPU: 0, CPUs: s.one.String()}, {VCPU: 1, CPUs: s.other.String()},
+				}},
+				Shaping: &v1alpha1.ShapingAction{Turn: &v1alpha1.TurnAction{
+					PeriodMilliseconds: 10_000, LengthMilliseconds: 5000, TrickleBitsPerSecond: 256_000,
 				}},
 			}},
 		},
@@ -175,6 +179,21 @@ func (s *scene) wantVCPUs(what string, cpus ...units.CPUSet) {
 	})
 }
 
+// wantQueue waits until the uplink of the VM's pod has a queueing discipline.
+func (s *scene) wantQueue(what, queue string) {
+	s.Helper()
+	hosttest.Eventually(s, what, func() bool {
+		uplinks, err := s.host.Uplinks(s.network.VM.ID())
+		s.must(err)
+		return len(uplinks) == 1 && uplinks[0].Queue == queue
+	})
+}
+
+const (
+	kernelsQueue = "noqueue 0:"
+	agentsQueue  = "htb 4a56:"
+)
+
 // wantApplied waits for the plan's condition.
 func (s *scene) wantApplied(status metav1.ConditionStatus, reason string) *v1alpha1.NodePlan {
 	s.Helper()
@@ -197,6 +216,11 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 		err := s.client.Get(t.Context(), client.ObjectKey{Name: nodeName}, report)
 		return err == nil && report.Status.VMs.Running == 1
 	})
+	for _, capability := range report.Status.Capabilities {
+		if capability.Name == linux.CapabilityShaping && !capability.Available {
+			t.Errorf("confined to its DaemonSet's capabilities, the agent cannot shape: %s", capability.Message)
+		}
+	}
 	if owners := report.OwnerReferences; len(owners) != 1 || owners[0].Kind != "Node" || owners[0].Name != nodeName {
 		t.Errorf("the report is owned by %v", owners)
 	}
@@ -204,15 +228,17 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	t.Log("a plan is followed and read back")
 	s.createPlan()
 	s.wantVCPUs("the pins", s.one, s.other)
+	s.wantQueue("the turns", agentsQueue)
 	plan := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	if plan.Status.AppliedRevision != "r1" || plan.Status.VMsInForce != 1 ||
-		len(plan.Status.VMs) != 1 || len(plan.Status.VMs[0].VCPUs) != 2 {
+		len(plan.Status.VMs) != 2 || len(plan.Status.VMs[0].VCPUs) != 2 {
 		t.Errorf("status of the plan: %+v", plan.Status)
 	}
 
 	t.Log("a killed agent's pins stay; the next one adopts them and still undoes them")
 	agent.kill()
 	s.wantVCPUs("the pins to stay", s.one, s.other)
+	s.wantQueue("the turns to stay", agentsQueue)
 	agent = startAgent(t, s.args...)
 	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"revision":"r2"}}`))))
 	if plan = s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied); plan.Status.AppliedRevision != "r2" {
@@ -220,6 +246,7 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	}
 	s.deletePlan()
 	s.wantVCPUs("the pins to go with the plan", s.both(), s.both())
+	s.wantQueue("the turns to go with the plan", kernelsQueue)
 	s.pod.SetCPUs(s.one.String())
 	s.pod.SetCPUs(s.both().String())
 	s.wantVCPUs("the threads to follow their cpuset", s.both(), s.both())
@@ -229,6 +256,7 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	s.wantVCPUs("the pins", s.one, s.other)
 	s.renewLease(time.Now().Add(-time.Hour))
 	s.wantVCPUs("the pins to go with the Lease", s.both(), s.both())
+	s.wantQueue("the turns to go with the Lease", kernelsQueue)
 	s.wantApplied(metav1.ConditionFalse, "ManagerStale")
 	s.renewLease(time.Now())
 	s.wantVCPUs("the pins to come back", s.one, s.other)
@@ -236,6 +264,7 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	t.Log("SIGTERM puts everything back")
 	agent.terminate()
 	s.wantVCPUs("the pins to go with the agent", s.both(), s.both())
+	s.wantQueue("the turns to go with the agent", kernelsQueue)
 
 	t.Log("a plan that is not to be applied is undone")
 	agent = startAgent(t, s.args...)
@@ -248,10 +277,12 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	t.Log("agent restore needs no cluster")
 	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":true}}`))))
 	s.wantVCPUs("the pins", s.one, s.other)
+	s.wantQueue("the turns", agentsQueue)
 	agent.kill()
 	restorer := startAgent(t, "restore", s.args[3])
 	if err := restorer.cmd.Wait(); err != nil {
 		t.Errorf("agent restore: %v", err)
 	}
 	s.wantVCPUs("the pins to go", s.both(), s.both())
+	s.wantQueue("the turns to go", kernelsQueue)
 }

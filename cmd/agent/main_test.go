@@ -41,7 +41,10 @@ func TestMain(m *testing.M) {
 // leaves.
 func execConfined() error {
 	runtime.LockOSThread()
-	kept := map[uintptr]bool{unix.CAP_SYS_NICE: true, unix.CAP_SYS_PTRACE: true, unix.CAP_DAC_OVERRIDE: true}
+	kept := map[uintptr]bool{
+		unix.CAP_SYS_NICE: true, unix.CAP_SYS_PTRACE: true, unix.CAP_DAC_OVERRIDE: true,
+		unix.CAP_SYS_ADMIN: true, unix.CAP_NET_ADMIN: true, unix.CAP_NET_RAW: true,
+	}
 	for bit := uintptr(0); bit <= unix.CAP_LAST_CAP; bit++ {
 		if kept[bit] {
 			continue

@@ -167,11 +167,13 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 			status.VMs = append(status.VMs, vmApplied(vm, o.orders, pins[string(vm.PodUID)], shaping[string(vm.PodUID)])...)
 		}
 	}
+	inForce := map[types.UID]bool{}
 	for i := range status.VMs {
 		if status.VMs[i].State == v1alpha1.LeverInForce {
-			status.VMsInForce++
+			inForce[status.VMs[i].PodUID] = true
 		}
 	}
+	status.VMsInForce = int32(len(inForce))
 	condition := appliedCondition(plan, o, status.VMs)
 	if condition.Status == metav1.ConditionTrue {
 		status.AppliedRevision = plan.Spec.Revision

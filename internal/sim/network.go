@@ -146,6 +146,7 @@ func (v *vm) serve(c *classes, dt float64) {
 	v.toVM.packets += w.rx * w.served * dt
 	v.toVM.bytes += w.rx * w.served * w.size * dt
 	v.toVM.drops += w.rx * (1 - w.served) * dt
+	v.shape.giveBack(w.tx * (1 - w.served) * w.size * dt)
 	v.fromVM.packets += w.tx * w.served * dt
 	v.fromVM.bytes += w.tx * w.served * w.size * dt
 	for i := range v.threads {

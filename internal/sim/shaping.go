@@ -137,11 +137,9 @@ func (s *shape) hold(bytes, dt float64, valid bool) float64 {
 }
 
 // giveBack keeps what was let through and not handled for the next step, in
-// bytes, when the VM takes turns.
-func (s *shape) giveBack(bytes float64) (kept bool) {
+// bytes, when the VM takes turns: others' traffic comes again anyway.
+func (s *shape) giveBack(bytes float64) {
 	if s.Owner == host.QueueOurs && s.Turns {
 		s.held += bytes
-		return true
 	}
-	return false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -111,82 +112,98 @@ const (
 //     receiver, and be sent again.
 func (c *classifier) classify(memory time.Duration, field int16) asm.Instructions {
 	const ok, shot = 0, 2
-	program := asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMem(asm.R2, asm.R6, skbProtocol, asm.Word),
-		asm.LoadMem(asm.R3, asm.R6, skbMark, asm.Word),
-		asm.JNE.Imm(asm.R3, kickMark, "sort"),
-		asm.JEq.Imm(asm.R2, networkOrder(kickProto), "drop"),
-		asm.StoreImm(asm.RFP, onKey, 0, asm.Word).WithSymbol("sort"),
-	}
-	program = append(program, lookUp(c.until.FD(), "pass")...)
-	program = append(program,
-		asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
-		asm.FnKtimeGetNs.Call(),
-		asm.Mov.Reg(asm.R8, asm.R0), // now
-		asm.JGE.Reg(asm.R8, asm.R7, "pass"),
-		asm.LoadMem(asm.R2, asm.R6, skbProtocol, asm.Word),
-		asm.JEq.Imm(asm.R2, networkOrder(unix.ETH_P_IP), "ipv4"),
-		asm.JNE.Imm(asm.R2, networkOrder(unix.ETH_P_IPV6), "pass"),
-		asm.Mov.Imm(asm.R2, 0),
-	)
-	// R7 is the protocol, R9 the length of what IP carries.
-	program = append(program, loadHeader(onHeader, 8)...)
-	program = append(program,
-		asm.LoadMem(asm.R7, asm.RFP, onHeader+6, asm.Byte),
-		asm.LoadMem(asm.R9, asm.RFP, onHeader+4, asm.Half),
-		asm.HostTo(asm.BE, asm.R9, asm.Half),
-		asm.Mov.Imm(asm.R2, 40),
-		asm.StoreMem(asm.RFP, onTransport, asm.R2, asm.DWord),
-		asm.Ja.Label("size"),
-	)
-	program = append(program, asm.Mov.Imm(asm.R2, 0).WithSymbol("ipv4"))
-	program = append(program, loadHeader(onHeader, 20)...)
-	program = append(program,
-		asm.LoadMem(asm.R7, asm.RFP, onHeader+9, asm.Byte),
-		asm.LoadMem(asm.R9, asm.RFP, onHeader+2, asm.Half),
-		asm.HostTo(asm.BE, asm.R9, asm.Half),
-		asm.LoadMem(asm.R2, asm.RFP, onHeader, asm.Byte),
-		asm.And.Imm(asm.R2, 0xf),
-		asm.LSh.Imm(asm.R2, 2),
-		asm.Sub.Reg(asm.R9, asm.R2),
-		asm.StoreMem(asm.RFP, onTransport, asm.R2, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word).WithSymbol("size"),
-		asm.JGE.Imm(asm.R2, smallPacket, "large"),
-		asm.JEq.Imm(asm.R7, unix.IPPROTO_UDP, "small"),
-		asm.JNE.Imm(asm.R7, unix.IPPROTO_TCP, "pass"),
-		asm.LoadMem(asm.R2, asm.RFP, onTransport, asm.DWord),
-		asm.Add.Imm(asm.R2, 12),
-	)
-	program = append(program, loadHeader(onByte, 1)...)
-	program = append(program,
-		asm.LoadMem(asm.R2, asm.RFP, onByte, asm.Byte),
-		asm.RSh.Imm(asm.R2, 4),
-		asm.LSh.Imm(asm.R2, 2),
-		asm.JSLE.Reg(asm.R9, asm.R2, "pass"), // no data
-	)
-	program = append(program, c.flow("small")...)
-	program = append(program,
-		asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord),
-		asm.JEq.Imm(asm.R2, 0, "pass"),
-		asm.Mov.Reg(asm.R3, asm.R8),
-		asm.Sub.Reg(asm.R3, asm.R2),
-		asm.LoadImm(asm.R4, int64(memory), asm.DWord),
-		asm.JGE.Reg(asm.R3, asm.R4, "pass"),
-		asm.Ja.Label("turn"),
-	)
-	program = append(program, c.flow("large")...)
-	return append(program,
-		asm.StoreMem(asm.R0, 0, asm.R8, asm.DWord),
-		asm.Mov.Imm(asm.R2, turnClass).WithSymbol("turn"),
-		asm.Ja.Label("set"),
-		asm.Mov.Imm(asm.R2, passClass).WithSymbol("pass"),
-		asm.StoreMem(asm.R6, field, asm.R2, asm.Word).WithSymbol("set"),
-		asm.Mov.Imm(asm.R0, ok),
-		asm.Return(),
-		asm.Mov.Imm(asm.R0, shot).WithSymbol("drop"),
-		asm.Return(),
-	)
+	return slices.Concat(c.dismiss(), headers(), size(),
+		c.flow("small"), asm.Instructions{
+			asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord),
+			asm.JEq.Imm(asm.R2, 0, "pass"),
+			asm.Mov.Reg(asm.R3, asm.R8),
+			asm.Sub.Reg(asm.R3, asm.R2),
+			asm.LoadImm(asm.R4, int64(memory), asm.DWord),
+			asm.JGE.Reg(asm.R3, asm.R4, "pass"),
+			asm.Ja.Label("turn"),
+		},
+		c.flow("large"), asm.Instructions{
+			asm.StoreMem(asm.R0, 0, asm.R8, asm.DWord),
+			asm.Mov.Imm(asm.R2, turnClass).WithSymbol("turn"),
+			asm.Ja.Label("set"),
+			asm.Mov.Imm(asm.R2, passClass).WithSymbol("pass"),
+			asm.StoreMem(asm.R6, field, asm.R2, asm.Word).WithSymbol("set"),
+			asm.Mov.Imm(asm.R0, ok),
+			asm.Return(),
+			asm.Mov.Imm(asm.R0, shot).WithSymbol("drop"),
+			asm.Return(),
+		})
+}
+
+// dismiss drops kicks and passes what comes too late to wait. It leaves the
+// packet in R6 and the time in R8.
+func (c *classifier) dismiss() asm.Instructions {
+	return slices.Concat(
+		asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R1),
+			asm.LoadMem(asm.R2, asm.R6, skbProtocol, asm.Word),
+			asm.LoadMem(asm.R3, asm.R6, skbMark, asm.Word),
+			asm.JNE.Imm(asm.R3, kickMark, "sort"),
+			asm.JEq.Imm(asm.R2, networkOrder(kickProto), "drop"),
+			asm.StoreImm(asm.RFP, onKey, 0, asm.Word).WithSymbol("sort"),
+		},
+		lookUp(c.until.FD(), "pass"), asm.Instructions{
+			asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord),
+			asm.FnKtimeGetNs.Call(),
+			asm.Mov.Reg(asm.R8, asm.R0),
+			asm.JGE.Reg(asm.R8, asm.R7, "pass"),
+		})
+}
+
+// headers passes what is not of IP. It leaves the protocol that IP carries in
+// R7, how much of it in R9, and where it begins on the stack.
+func headers() asm.Instructions {
+	return slices.Concat(
+		asm.Instructions{
+			asm.LoadMem(asm.R2, asm.R6, skbProtocol, asm.Word),
+			asm.JEq.Imm(asm.R2, networkOrder(unix.ETH_P_IP), "ipv4"),
+			asm.JNE.Imm(asm.R2, networkOrder(unix.ETH_P_IPV6), "pass"),
+			asm.Mov.Imm(asm.R2, 0),
+		},
+		loadHeader(onHeader, 8), asm.Instructions{
+			asm.LoadMem(asm.R7, asm.RFP, onHeader+6, asm.Byte),
+			asm.LoadMem(asm.R9, asm.RFP, onHeader+4, asm.Half),
+			asm.HostTo(asm.BE, asm.R9, asm.Half),
+			asm.Mov.Imm(asm.R2, 40),
+			asm.StoreMem(asm.RFP, onTransport, asm.R2, asm.DWord),
+			asm.Ja.Label("size"),
+			asm.Mov.Imm(asm.R2, 0).WithSymbol("ipv4"),
+		},
+		loadHeader(onHeader, 20), asm.Instructions{
+			asm.LoadMem(asm.R7, asm.RFP, onHeader+9, asm.Byte),
+			asm.LoadMem(asm.R9, asm.RFP, onHeader+2, asm.Half),
+			asm.HostTo(asm.BE, asm.R9, asm.Half),
+			asm.LoadMem(asm.R2, asm.RFP, onHeader, asm.Byte),
+			asm.And.Imm(asm.R2, 0xf),
+			asm.LSh.Imm(asm.R2, 2),
+			asm.Sub.Reg(asm.R9, asm.R2),
+			asm.StoreMem(asm.RFP, onTransport, asm.R2, asm.DWord),
+		})
+}
+
+// size tells large packets from small ones, and passes those of the small ones
+// that carry no data of TCP or UDP.
+func size() asm.Instructions {
+	return slices.Concat(
+		asm.Instructions{
+			asm.LoadMem(asm.R2, asm.R6, skbLen, asm.Word).WithSymbol("size"),
+			asm.JGE.Imm(asm.R2, smallPacket, "large"),
+			asm.JEq.Imm(asm.R7, unix.IPPROTO_UDP, "small"),
+			asm.JNE.Imm(asm.R7, unix.IPPROTO_TCP, "pass"),
+			asm.LoadMem(asm.R2, asm.RFP, onTransport, asm.DWord),
+			asm.Add.Imm(asm.R2, 12),
+		},
+		loadHeader(onByte, 1), asm.Instructions{
+			asm.LoadMem(asm.R2, asm.RFP, onByte, asm.Byte),
+			asm.RSh.Imm(asm.R2, 4),
+			asm.LSh.Imm(asm.R2, 2),
+			asm.JSLE.Reg(asm.R9, asm.R2, "pass"),
+		})
 }
 
 // lookUp finds the key on the stack, in R0.

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,9 +45,9 @@ func (p packet) frame() []byte {
 	if p.ether != 0 {
 		ether = p.ether
 	}
-	frame := make([]byte, 14)
-	binary.BigEndian.PutUint16(frame[12:], ether)
-	return append(append(frame, network...), transport...)
+	var ethernet [14]byte
+	binary.BigEndian.PutUint16(ethernet[12:], ether)
+	return slices.Concat(ethernet[:], network, transport)
 }
 
 // skb is the beginning of struct __sk_buff.

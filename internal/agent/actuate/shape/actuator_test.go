@@ -146,12 +146,12 @@ func TestWhatCannotBeShapedIsSaid(t *testing.T) {
 
 func TestWhatReadsBackOtherwiseIsNoSuccess(t *testing.T) {
 	b := newBench(t)
-	b.kernel.readAs = func(u *host.Uplink) { u.Turns = false }
+	b.readAs = func(u *host.Uplink) { u.Turns = false }
 	b.wantOutcome(turn(), Failed)
 	if b.turns.Stats().Gates != 0 {
 		t.Error("a gate is held where nothing is sorted")
 	}
-	b.kernel.readAs = nil
+	b.readAs = nil
 	b.wantOutcome(nil, Undone)
 	b.wantOurs(0)
 }

@@ -151,7 +151,6 @@ func longest(arrivals []arrival) time.Duration {
 
 // prober sends small datagrams that come back, as probes and keep-alives do.
 type prober struct {
-	mu     sync.Mutex
 	trips  []time.Duration
 	lost   int
 	cancel context.CancelFunc
