@@ -39,6 +39,9 @@ var suite struct {
 	cluster *cluster.Cluster
 	agents  *fleet.Agents
 	client  client.Client
+	// manager is nil while none runs, startManager starts another.
+	manager      *fleet.Manager
+	startManager func(context.Context) (*fleet.Manager, error)
 }
 
 func TestMain(m *testing.M) { os.Exit(runSuite(m)) }
@@ -67,15 +70,41 @@ func runSuite(m *testing.M) (code int) {
 		return fail("start the agents", err)
 	}
 	defer func() { _ = suite.agents.Close() }()
-	manager, err := startManager(ctx, log)
+	suite.manager, err = startManager(ctx, log)
 	if err != nil {
 		return fail("start the manager", err)
 	}
 	code = m.Run()
-	if err := manager.Stop(); err != nil {
+	if suite.manager == nil {
+		return code
+	}
+	if err := suite.manager.Stop(); err != nil {
 		return fail("stop the manager", err)
 	}
 	return code
+}
+
+func stopManager(t *testing.T) {
+	t.Helper()
+	manager := suite.manager
+	suite.manager = nil
+	if err := manager.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startManagerAgain(t *testing.T) {
+	t.Helper()
+	var err error
+	if suite.manager, err = suite.startManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func restartManager(t *testing.T) {
+	t.Helper()
+	stopManager(t)
+	startManagerAgain(t)
 }
 
 // startManager runs the manager under its own account with the shipped rights,
@@ -97,7 +126,10 @@ func startManager(ctx context.Context, log logr.Logger) (*fleet.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	return fleet.StartManager(ctx, config, suite.agents.Clients(), fleet.Fast(), log)
+	suite.startManager = func(ctx context.Context) (*fleet.Manager, error) {
+		return fleet.StartManager(ctx, config, suite.agents.Clients(), fleet.Fast(), log)
+	}
+	return suite.startManager(ctx)
 }
 
 // scene is a namespace and nodes of one test, with a label that only they have.

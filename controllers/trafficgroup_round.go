@@ -31,10 +31,11 @@ type groupMemory struct {
 	plannedAt time.Time
 	// generation of the profile that was planned for.
 	generation int64
-	// reverted is how often somebody changed the shares back, and when the last
-	// time.
-	reverted   int
-	revertedAt time.Time
+	// reverted is how often somebody changed the shares back since the profile is of
+	// a generation, and when the last time.
+	reverted    int
+	revertedAt  time.Time
+	revertedFor int64
 	// written is the status that was last written, toldAt when.
 	written *v1alpha1.TrafficStatus
 	toldAt  time.Time
@@ -196,10 +197,12 @@ func (r *TrafficGroupReconciler) isContested(round *groupRound, memory *groupMem
 		round.contested = true
 		return true
 	}
-	if now.Sub(memory.revertedAt) > patience {
+	anew := memory.revertedFor != profile.Generation
+	memory.revertedFor = profile.Generation
+	if anew || now.Sub(memory.revertedAt) > patience {
 		memory.reverted = 0
 	}
-	if round.state.Reverted {
+	if round.state.Reverted && !anew { // what stands from before does not count again
 		memory.reverted++
 		memory.revertedAt = now
 	}
