@@ -61,14 +61,14 @@ func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
 		}
 		m.Rate = found[i].Traffic().BitsPerSecond
 	}
-	usual := meanPacket(found)
+	usual, workers := meanPacket(found), vhostSeen(found)
 	plan.Curves = []traffic.Curve{nil}
 	if plan.Missing != "" {
 		return
 	}
 	knees := make([]knee, len(plan.Members))
 	for i := range plan.Members {
-		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], usual)
+		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], usual, workers)
 		knees[i] = o.knee(seen.bases[i])
 	}
 	pool(knees, seen.bases, func(i int) string { return nodes[plan.Members[i].Node].processor })
@@ -105,9 +105,27 @@ func meanPacket(vms []*model.VMRates) float64 {
 	return usualPacket
 }
 
+// vhostSeen tells whether VMs of the group are to be taken for such with vhost
+// workers when they have no traffic, and so nothing shows: as those that have some.
+// Members are interchangeable. Otherwise one on standby would seem to cost
+// something else than if it were active, and the plan would change without end.
+func vhostSeen(vms []*model.VMRates) bool {
+	told := false
+	for _, vm := range vms {
+		if vm == nil || vm.Traffic().PacketsPerSecond == 0 {
+			continue
+		}
+		told = true
+		if vm.Vhost.SwitchesPerSecond > 0 || vm.Vhost.RunCores > 0 {
+			return true
+		}
+	}
+	return !told
+}
+
 // basisOf takes a member's own packet size, or the group's usual one when it has
 // next to no traffic: sizes are rounded down, so that packets are not too few.
-func basisOf(node string, vm *model.VMRates, usual float64) basis {
+func basisOf(node string, vm *model.VMRates, usual float64, workers bool) basis {
 	const tells = 100 // packets/s
 	out := basis{node: node}
 	if vm == nil {
@@ -118,11 +136,11 @@ func basisOf(node string, vm *model.VMRates, usual float64) basis {
 		size = float64(rates.BitsPerSecond) / float64(rates.PacketsPerSecond)
 	}
 	out.bitsPerPacket = math.Exp2(math.Floor(math.Log2(max(1, size))*sizesPerOctave) / sizesPerOctave)
-	if seen, tells := curve.OfVM(vm, 0); tells {
+	if seen, tells := curve.OfVM(vm, 0); tells && seen.Rate.Packets > 0 {
 		out.key = seen.Key
 		return out
 	}
-	out.key = curve.Key{Class: curve.ClassOf(len(vm.VCPUs), true)}
+	out.key = curve.Key{Class: curve.ClassOf(len(vm.VCPUs), workers)}
 	return out
 }
 
