@@ -43,7 +43,7 @@ func execConfined() error {
 	runtime.LockOSThread()
 	kept := map[uintptr]bool{
 		unix.CAP_SYS_NICE: true, unix.CAP_SYS_PTRACE: true, unix.CAP_DAC_OVERRIDE: true,
-		unix.CAP_SYS_ADMIN: true, unix.CAP_NET_ADMIN: true, unix.CAP_NET_RAW: true,
+		unix.CAP_SYS_ADMIN: true, unix.CAP_NET_ADMIN: true,
 	}
 	for bit := uintptr(0); bit <= unix.CAP_LAST_CAP; bit++ {
 		if kept[bit] {

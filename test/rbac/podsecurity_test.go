@@ -53,7 +53,7 @@ func testPodSecurity(t *testing.T, c *cluster.Cluster) {
 				t.Errorf("the agent asks for %s: %v", word, err)
 			}
 		}
-		want := []corev1.Capability{"SYS_NICE", "SYS_PTRACE", "DAC_OVERRIDE", "SYS_ADMIN", "NET_ADMIN", "NET_RAW"}
+		want := []corev1.Capability{"SYS_NICE", "SYS_PTRACE", "DAC_OVERRIDE", "SYS_ADMIN", "NET_ADMIN"}
 		got := daemonset.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities
 		if !slices.Equal(got.Add, want) || !slices.Equal(got.Drop, []corev1.Capability{"ALL"}) {
 			t.Errorf("capabilities %+v, want drop ALL, add %v", got, want)

@@ -23,13 +23,6 @@ const (
 	flowSlots = 1 << 16
 )
 
-// A kick is a packet that is dropped as soon as it is sorted: sending it makes
-// the kernel look at the queue. No VM can mark packets.
-const (
-	kickMark  = 0x4a566b69
-	kickProto = 0x88b5 // the first local experimental EtherType
-)
-
 // classifier sorts packets into the classes pass and turn. One set of maps
 // serves all devices.
 type classifier struct {
@@ -93,7 +86,7 @@ func (c *classifier) program(period time.Duration) (*ebpf.Program, error) {
 
 // Fields of struct __sk_buff.
 const (
-	skbLen, skbMark, skbProtocol, skbClass = 0, 8, 16, 72
+	skbLen, skbMark, skbProtocol, skbScratch, skbClass = 0, 8, 16, 48, 72
 )
 
 // Places on the program's stack.

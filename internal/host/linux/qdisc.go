@@ -260,25 +260,3 @@ func (d *device) unsort() error {
 	}
 	return nil
 }
-
-// kick makes the kernel look at the queue at once: a changed tbf is not looked
-// at before the next packet, or until the old rate would have let one out.
-func (d *device) kick() error {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("packet socket, which takes CAP_NET_RAW: %w", err)
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, kickMark); err != nil {
-		return fmt.Errorf("mark of a packet: %w", err)
-	}
-	const addresses = 12 // of Ethernet; any do
-	frame := make([]byte, 60)
-	frame[addresses], frame[addresses+1] = kickProto>>8, kickProto&0xff
-	err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: d.index(), Protocol: uint16(networkOrder(kickProto))})
-	// The packet was dropped, as it was meant to be; or the device is down.
-	if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.ENETDOWN) {
-		return fmt.Errorf("look at the queue of %s: %w", d.link.Attrs().Name, err)
-	}
-	return nil
-}

@@ -21,8 +21,9 @@ import (
 // shaper holds what all shaped devices share.
 type shaper struct {
 	mu sync.Mutex
-	// classifier is nil until the first turn.
+	// classifier and kicker are nil until the first device is shaped.
 	classifier *classifier
+	kicker     *kicker
 }
 
 func (s *shaper) close() error {
@@ -31,21 +32,53 @@ func (s *shaper) close() error {
 	if s.classifier == nil {
 		return nil
 	}
-	return s.classifier.close()
+	return errors.Join(s.classifier.close(), s.kicker.close())
+}
+
+// load makes the programs, once.
+func (s *shaper) load() error {
+	if s.classifier != nil {
+		return nil
+	}
+	kicker, err := newKicker()
+	if err != nil {
+		return err
+	}
+	classifier, err := newClassifier()
+	if err != nil {
+		return errors.Join(err, kicker.close())
+	}
+	s.classifier, s.kicker = classifier, kicker
+	return nil
 }
 
 // program that sorts packets for turns of a period.
 func (s *shaper) program(period time.Duration) (*ebpf.Program, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.classifier == nil {
-		made, err := newClassifier()
-		if err != nil {
-			return nil, err
-		}
-		s.classifier = made
+	if err := s.load(); err != nil {
+		return nil, err
 	}
 	return s.classifier.program(period)
+}
+
+// open lets out what waits at a device's gate.
+func (s *shaper) open(d *device) error {
+	s.mu.Lock()
+	err := s.load()
+	kicker := s.kicker
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if found, err := d.setGate(0); err != nil || !found {
+		return err
+	}
+	// Without a classifier nothing waits, and a kick would go out.
+	if sorted, err := d.sortedBy(); err != nil || sorted == 0 {
+		return err
+	}
+	return kicker.kick(d.index())
 }
 
 // has tells whether a program is one of this agent's.
@@ -145,7 +178,7 @@ func (h *Host) Shape(process host.TaskID, uplink string, shaping model.Shaping) 
 		if is.Owner == host.QueueForeign {
 			return fmt.Errorf("%s has %s: %w", uplink, is.Queue, host.ErrForeign)
 		}
-		if err = d.shape(shaping, is.Owner, program); err != nil && is.Owner == host.QueueDefault && !errors.Is(err, host.ErrForeign) {
+		if err = h.shaper.shape(d, shaping, is.Owner, program); err != nil && is.Owner == host.QueueDefault && !errors.Is(err, host.ErrForeign) {
 			// Half of it would be worse than nothing.
 			err = errors.Join(err, d.unshape())
 		}
@@ -157,7 +190,7 @@ func (h *Host) Shape(process host.TaskID, uplink string, shaping model.Shaping) 
 	return nil
 }
 
-func (d *device) shape(shaping model.Shaping, owner host.QueueOwner, program *ebpf.Program) error {
+func (s *shaper) shape(d *device, shaping model.Shaping, owner host.QueueOwner, program *ebpf.Program) error {
 	if err := d.build(shaping, owner); err != nil {
 		return err
 	}
@@ -168,28 +201,31 @@ func (d *device) shape(shaping model.Shaping, owner host.QueueOwner, program *eb
 		return d.sort(program)
 	}
 	// Opened first, so that what waits is not overtaken for long.
-	return errors.Join(d.setGate(0), d.unsort())
+	return errors.Join(s.open(d), d.unsort())
 }
 
 // SetGate implements host.Host.
 func (h *Host) SetGate(process host.TaskID, uplink string, trickle units.BitsPerSecond) error {
-	err := h.onDevice(process, uplink, func(d *device) error { return d.setGate(trickle) })
+	err := h.onDevice(process, uplink, func(d *device) error {
+		if trickle <= 0 {
+			return h.shaper.open(d)
+		}
+		_, err := d.setGate(trickle)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("gate of %s of process %d: %w", uplink, process.PID, err)
 	}
 	return nil
 }
 
-func (d *device) setGate(trickle units.BitsPerSecond) error {
-	err := d.QdiscChange(d.gate(trickle))
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return nil // there is no gate
-	case err != nil || trickle > 0:
-		return err
-	default:
-		return d.kick()
+// setGate changes the gate, when there is one.
+func (d *device) setGate(trickle units.BitsPerSecond) (found bool, err error) {
+	err = d.QdiscChange(d.gate(trickle))
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
 	}
+	return err == nil, err
 }
 
 // Unshape implements host.Host.
@@ -199,7 +235,7 @@ func (h *Host) Unshape(process host.TaskID, uplink string) error {
 		if err != nil || is.Owner != host.QueueOurs {
 			return err
 		}
-		return errors.Join(d.setGate(0), d.unshape())
+		return errors.Join(h.shaper.open(d), d.unshape())
 	})
 	if err != nil {
 		return fmt.Errorf("unshape %s of process %d: %w", uplink, process.PID, err)
@@ -248,10 +284,11 @@ func (h *Host) probeShaping() error {
 				return err
 			}
 			turn := &model.Turn{Period: time.Second, Length: time.Second / 2, Trickle: leastTrickle}
-			if err := d.shape(model.Shaping{Turn: turn}, host.QueueDefault, program); err != nil {
+			if err := h.shaper.shape(d, model.Shaping{Turn: turn}, host.QueueDefault, program); err != nil {
 				return fmt.Errorf("the kernel's sch_htb, sch_tbf and cls_bpf are needed: %w", err)
 			}
-			return errors.Join(d.setGate(turn.Trickle), d.setGate(0), d.unshape())
+			_, err = d.setGate(turn.Trickle)
+			return errors.Join(err, h.shaper.open(d), d.unshape())
 		})
 	})
 }

@@ -185,3 +185,56 @@ func TestMonotonicIsTheKernels(t *testing.T) {
 		t.Errorf("%v, then %v", before, later)
 	}
 }
+
+// Opening a gate makes the kernel look at the queue, by a packet that goes
+// nowhere.
+func TestRealOpenedGateIsKicked(t *testing.T) {
+	h := realHost(t)
+	outside := hosttest.NewOutside(t)
+	n := outside.NewVM("shop", "web", hosttest.Bridge)
+	listener := -1
+	outside.Do(func() (err error) {
+		listener, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(networkOrder(kickProto)))
+		return err
+	})
+	defer unix.Close(listener)
+	for _, test := range []struct {
+		shaping model.Shaping
+		dropped uint32
+	}{
+		{model.Shaping{Ceiling: 1e9}, 0},
+		{turns(), 3},
+		{model.Shaping{Ceiling: 1e9}, 1}, // which opens the gate before it goes
+	} {
+		before := dropped(t, n)
+		if err := h.Shape(n.VM.ID(), n.Uplink, test.shaping); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := h.SetGate(n.VM.ID(), n.Uplink, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := dropped(t, n) - before; got != test.dropped {
+			t.Errorf("%+v: %d packets were dropped by the classifier, want %d", test.shaping, got, test.dropped)
+		}
+	}
+	if size, _, err := unix.Recvfrom(listener, make([]byte, 2000), 0); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a packet of %d bytes went out: %v", size, err)
+	}
+}
+
+// dropped counts what the agent's queueing discipline did not take.
+func dropped(t *testing.T, n *hosttest.Network) (count uint32) {
+	t.Helper()
+	n.Pod(func() error {
+		qdiscs, err := netlink.QdiscList(nil)
+		for _, qdisc := range qdiscs {
+			if attrs := qdisc.Attrs(); attrs.Handle == netlink.MakeHandle(rootMajor, 0) && attrs.Statistics != nil {
+				count = attrs.Statistics.Queue.Drops
+			}
+		}
+		return err
+	})
+	return count
+}
