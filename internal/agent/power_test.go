@@ -65,6 +65,7 @@ func (n *meteredNode) Topology() (model.Topology, error) {
 }
 
 func (n *meteredNode) Uplinks(host.TaskID) ([]host.Uplink, error) { return nil, nil }
+func (n *meteredNode) Monotonic() (time.Duration, error)          { return 0, nil }
 
 func (n *meteredNode) busy() time.Duration {
 	return time.Duration(n.seconds * 0.5 * float64(time.Second))

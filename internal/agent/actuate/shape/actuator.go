@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
@@ -29,14 +30,20 @@ type Actuator struct {
 	// saved is what the store holds; nil when that is not known.
 	saved    []journal.Uplink
 	memories map[host.TaskID]*memory
+	// look is how long a VM that is as it is to be is not looked at again: that
+	// takes some hundred microseconds.
+	look time.Duration
 }
+
+// lookInterval is within what time a change by somebody else is noticed.
+const lookInterval = 5 * time.Second
 
 // New returns an Actuator that takes over what an earlier agent had shaped.
 // Gates that it left held are opened: what waits there is the oldest.
 func New(h host.Shaper, store Store, uplinks []journal.Uplink, turns *Turns) *Actuator {
 	a := &Actuator{
 		host: h, store: store, turns: turns,
-		ours: map[key]journal.Uplink{}, memories: map[host.TaskID]*memory{},
+		ours: map[key]journal.Uplink{}, memories: map[host.TaskID]*memory{}, look: lookInterval,
 	}
 	for _, uplink := range uplinks {
 		a.ours[key{uplink.Process, uplink.Name}] = uplink
@@ -62,6 +69,10 @@ func (a *Actuator) Shaped() int {
 // shaped, or that of a process which is not among the VMs and could not be put
 // back.
 func (a *Actuator) Apply(vms []discover.VM, plan map[string]model.Shaping) ([]Result, error) {
+	now, err := a.host.Monotonic()
+	if err != nil {
+		return nil, err
+	}
 	rest := a.byProcess()
 	tasks := make([]*task, 0, len(vms))
 	for _, vm := range vms {
@@ -71,7 +82,7 @@ func (a *Actuator) Apply(vms []discover.VM, plan map[string]model.Shaping) ([]Re
 		if shaping, planned := plan[vm.PodUID]; planned {
 			want = &shaping
 		}
-		tasks = append(tasks, a.plan(vm, want, journaled))
+		tasks = append(tasks, a.plan(vm, want, journaled, now))
 	}
 	known := len(tasks)
 	for process, journaled := range rest {
@@ -79,7 +90,7 @@ func (a *Actuator) Apply(vms []discover.VM, plan map[string]model.Shaping) ([]Re
 		for name := range journaled {
 			vm.PodUID = a.ours[key{process, name}].PodUID
 		}
-		tasks = append(tasks, a.plan(vm, nil, journaled))
+		tasks = append(tasks, a.plan(vm, nil, journaled, now))
 	}
 	failures := []error{a.perform(tasks)}
 	a.forgetMemories(vms)
@@ -119,13 +130,19 @@ func (a *Actuator) byProcess() map[host.TaskID]map[string]bool {
 // plan looks at a VM and decides. One that is not to be shaped is looked at
 // when something of it may be, and once in its life: what an agent left whose
 // journal was lost is known by its handle.
-func (a *Actuator) plan(vm discover.VM, want *model.Shaping, journaled map[string]bool) *task {
+func (a *Actuator) plan(vm discover.VM, want *model.Shaping, journaled map[string]bool, now time.Duration) *task {
 	t := &task{vm: vm, want: want}
 	m, seen := a.memories[vm.Process]
 	if seen && want == nil && len(journaled) == 0 {
 		*m = memory{}
 		t.decision.outcome = Undone
 		return t
+	}
+	if seen {
+		if d := m.recent(want, now, a.look); d != nil {
+			t.decision = *d
+			return t
+		}
 	}
 	uplinks, err := a.host.Uplinks(vm.Process)
 	if !seen {
@@ -154,6 +171,7 @@ func (a *Actuator) plan(vm discover.VM, want *model.Shaping, journaled map[strin
 		}
 	}
 	t.decision = decide(uplinks, want, journaled, m)
+	m.settle(t.decision, want, now)
 	return t
 }
 

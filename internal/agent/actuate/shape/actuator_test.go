@@ -227,3 +227,33 @@ func TestAnAgentKilledBeforeItsWriteLeavesOthersAlone(t *testing.T) {
 		t.Errorf("eth0 has %s", b.eth0().Queue)
 	}
 }
+
+func TestWhatIsAsWantedIsSeldomLookedAt(t *testing.T) {
+	b := newBench(t)
+	b.actuator.look = lookInterval
+	b.wantOutcome(turn(), Applied)
+	b.wantOutcome(turn(), Applied) // looked at once more
+	reads := b.reads
+	for range 4 {
+		b.now += lookInterval / 5
+		b.wantOutcome(turn(), Applied)
+	}
+	if b.reads != reads {
+		t.Errorf("%d reads in four fifths of the interval", b.reads-reads)
+	}
+	b.eth0().reset("fq 8001:")
+	b.now += lookInterval / 5
+	b.wantOutcome(turn(), Foreign)
+	b.wantOutcome(turn(), Foreign)
+	reads = b.reads
+	b.wantOutcome(turn(), Foreign)
+	if b.reads != reads {
+		t.Error("a VM that is left alone is read in each round")
+	}
+	b.wantOutcome(&model.Shaping{Ceiling: 1e6}, Foreign)
+	if b.reads == reads {
+		t.Error("another plan is not a reason to look")
+	}
+	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+}

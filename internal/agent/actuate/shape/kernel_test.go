@@ -27,6 +27,7 @@ type kernel struct {
 	// readAs falsifies what is read.
 	readAs func(*host.Uplink)
 	writes int
+	reads  int
 	log    []string
 }
 
@@ -43,6 +44,7 @@ func (k *kernel) KeepTurns(valid time.Duration) error {
 }
 
 func (k *kernel) Uplinks(process host.TaskID) ([]host.Uplink, error) {
+	k.reads++
 	pod, found := k.pods[process]
 	if !found {
 		return nil, fmt.Errorf("process %d: %w", process.PID, host.ErrGone)
@@ -171,6 +173,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) restart() {
 	b.turns = NewTurns(b.kernel, b.clock)
 	b.actuator = New(b.kernel, b.store, b.store.uplinks, b.turns)
+	b.actuator.look = 0
 }
 
 func (b *bench) apply(want *model.Shaping) Result {

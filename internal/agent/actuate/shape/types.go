@@ -1,6 +1,8 @@
 package shape
 
 import (
+	"time"
+
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
@@ -75,4 +77,31 @@ type memory struct {
 	// lost counts how often somebody else undid that.
 	lost      int
 	contested bool
+	// settled is what was decided at the time looked for want, when nothing had
+	// to be changed for it. Nil: the VM is to be looked at.
+	settled *decision
+	looked  time.Duration
+	want    model.Shaping
+}
+
+// recent is a decision that needs no new look; nil when there is none.
+func (m *memory) recent(want *model.Shaping, now, within time.Duration) *decision {
+	if m.settled == nil || want == nil || !m.want.Equal(*want) || now-m.looked >= within {
+		return nil
+	}
+	return m.settled
+}
+
+// settle remembers a decision, unless something is to be changed for it.
+func (m *memory) settle(d decision, want *model.Shaping, now time.Duration) {
+	m.settled = nil
+	if want == nil {
+		return
+	}
+	for _, c := range d.changes {
+		if c.action != keep {
+			return
+		}
+	}
+	m.settled, m.looked, m.want = &d, now, copyOf(*want)
 }
