@@ -74,7 +74,7 @@ type TurnAction struct {
 	// +kubebuilder:validation:Maximum=3600000
 	LengthMilliseconds int32 `json:"lengthMilliseconds"`
 	// trickleBitsPerSecond passes between the turns, so that no connection times
-	// out. Small packets always pass.
+	// out. Small packets pass, unless larger ones of their own flow wait.
 	// +kubebuilder:validation:Minimum=256000
 	TrickleBitsPerSecond int64 `json:"trickleBitsPerSecond"`
 }
