@@ -67,7 +67,7 @@ type TrafficGroupReconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
-// +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes;grpcroutes;tlsroutes;tcproutes,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes;grpcroutes;tlsroutes;tcproutes,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=joulevirt.io,resources=vmnetworkprofiles,verbs=get;list;watch
 // +kubebuilder:rbac:groups=joulevirt.io,resources=vmnetworkprofiles/status,verbs=get;patch
 

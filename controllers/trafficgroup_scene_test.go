@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -106,13 +107,14 @@ func (s *scene) traffic(rate units.BitsPerSecond, vmis ...*virtv1.VirtualMachine
 }
 
 // endpoints creates a Service, and plays Kubernetes' own controller that makes
-// its endpoints, until the test ends.
+// endpoints of all Services of the namespace, until the test ends.
 func (s *scene) endpoints(app string) {
 	s.Helper()
-	selector := map[string]string{"app": app, v1alpha1.LabelServing: v1alpha1.ServingActive}
 	s.must(suite.client.Create(s.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: app},
-		Spec:       corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 80}}},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": app, v1alpha1.LabelServing: v1alpha1.ServingActive}, Ports: []corev1.ServicePort{{Port: 80}},
+		},
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -121,7 +123,7 @@ func (s *scene) endpoints(app string) {
 		ticker := time.NewTicker(50 * time.Millisecond)
 		defer ticker.Stop()
 		for {
-			if err := makeEndpoints(ctx, s.name, app, selector); err != nil && ctx.Err() == nil {
+			if err := makeEndpoints(ctx, s.name); err != nil && ctx.Err() == nil {
 				s.Log("endpoints:", err)
 			}
 			select {
@@ -134,9 +136,23 @@ func (s *scene) endpoints(app string) {
 	s.Cleanup(func() { cancel(); <-done })
 }
 
-func makeEndpoints(ctx context.Context, namespace, service string, selector map[string]string) error {
+func makeEndpoints(ctx context.Context, namespace string) error {
+	var services corev1.ServiceList
+	if err := suite.client.List(ctx, &services, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	for i := range services.Items {
+		if err := makeEndpointsOf(ctx, &services.Items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeEndpointsOf(ctx context.Context, service *corev1.Service) error {
+	selector := client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(service.Spec.Selector)}
 	var pods corev1.PodList
-	if err := suite.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(selector)}); err != nil {
+	if err := suite.client.List(ctx, &pods, client.InNamespace(service.Namespace), selector); err != nil {
 		return err
 	}
 	var endpoints []discoveryv1.Endpoint
@@ -147,9 +163,9 @@ func makeEndpoints(ctx context.Context, namespace, service string, selector map[
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		})
 	}
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-	}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name, Labels: map[string]string{}}}
+	maps.Copy(slice.Labels, service.Labels)
+	slice.Labels[discoveryv1.LabelServiceName] = service.Name
 	err := suite.client.Get(ctx, client.ObjectKeyFromObject(slice), slice)
 	slice.AddressType, slice.Endpoints = discoveryv1.AddressTypeIPv4, endpoints
 	if apierrors.IsNotFound(err) {

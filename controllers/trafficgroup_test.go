@@ -9,13 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/routing"
+	"github.com/joulevirt/joulevirt/test/dataplane/gatewaycrds"
 )
 
 func TestGroupIsSteered(t *testing.T) {
@@ -284,4 +288,31 @@ func TestGroupBadInput(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A kind of route may be installed long after the manager started.
+func TestGroupOfARoute(t *testing.T) {
+	s := newScene(t, "route", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", func(spec *v1alpha1.VMNetworkProfileSpec) {
+		spec.Group = &v1alpha1.TrafficGroup{
+			Kind: v1alpha1.GroupHTTPRoute, Name: "web", Port: ptr.To(int32(80)),
+			Route: &v1alpha1.RouteTemplate{ParentRefs: []v1alpha1.RouteParent{{Name: "gateway"}}},
+		}
+	})
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonKindNotServed)
+	s.must(gatewaycrds.Install(t.Context(), suite.cluster, gatewaycrds.Standard))
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
+	route := &metav1.PartialObjectMetadata{}
+	route.SetGroupVersionKind(schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"})
+	key := client.ObjectKeyFromObject(profile)
+	if err := suite.client.Get(t.Context(), key, route); !apierrors.IsNotFound(err) {
+		t.Fatalf("a route without a policy: %v", err)
+	}
+	s.traffic(usual, vmis...)
+	s.trafficPolicy("recommend", v1alpha1.ModeRecommend)
+	// Nobody plays the Gateway, which would have to look at the route: it is there,
+	// and the group waits.
+	s.eventually("the route is generated", func(ctx context.Context) error { return suite.client.Get(ctx, key, route) })
+	s.must(suite.client.Delete(t.Context(), profile))
 }

@@ -124,9 +124,10 @@ func vhostSeen(vms []*model.VMRates) bool {
 }
 
 // basisOf takes a member's own packet size, or the group's usual one when it has
-// next to no traffic: sizes are rounded down, so that packets are not too few.
+// little traffic: what comes to a VM on standby, such as probes, is not what would
+// come if it were active. Sizes are rounded down, so that packets are not too few.
 func basisOf(node string, vm *model.VMRates, usual float64, workers bool) basis {
-	const tells = 100 // packets/s
+	const tells = 1000 // packets/s
 	out := basis{node: node}
 	if vm == nil {
 		return out
