@@ -2,11 +2,13 @@ package shape
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
@@ -242,4 +244,35 @@ func TestRealAgentIsKilledInAHold(t *testing.T) {
 	undone := time.Now()
 	s.finish(t)
 	t.Logf("new traffic passed %v after the kill; the rest came within %v of the undoing", passed, time.Since(undone))
+}
+
+// Who takes the agent's queueing discipline away twice is left in peace.
+func TestRealContested(t *testing.T) {
+	b := newRealBench(t, hosttest.Bridge)
+	b.actuator.look = 0
+	pod := b.pods[0]
+	want := map[string]model.Shaping{podUID(0): {Ceiling: 1e9}}
+	vm := discover.VM{Process: pod.VM.ID(), PodUID: podUID(0), Namespace: "shop", Name: podUID(0)}
+	for _, outcome := range []Outcome{Applied, Applied, Contested, Contested} {
+		results, err := b.actuator.Apply([]discover.VM{vm}, want)
+		if err != nil || results[0].Outcome != outcome {
+			t.Errorf("%+v, %v; want %s", results, err, outcome)
+		}
+		pod.Pod(func() error {
+			link, err := netlink.LinkByName(pod.Uplink)
+			if err != nil {
+				return err
+			}
+			qdiscs, err := netlink.QdiscList(link)
+			for _, qdisc := range qdiscs {
+				if qdisc.Attrs().Parent == netlink.HANDLE_ROOT && qdisc.Attrs().Handle != 0 {
+					err = errors.Join(err, netlink.QdiscDel(qdisc))
+				}
+			}
+			return err
+		})
+	}
+	if n := b.actuator.Shaped(); n != 0 {
+		t.Errorf("%d VMs count as shaped", n)
+	}
 }
