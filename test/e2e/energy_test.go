@@ -128,7 +128,7 @@ func TestMeteredPolicyActsAndTakesBackWhenItsMeterFails(t *testing.T) {
 	web := f.startVM(f.newVM("web", 2))
 	meter, reader := f.meter(), f.scraper()
 	f.profile("web")
-	policy := f.enforceBy(meter.settings())
+	policy := f.enforceBy(meter.settings(), v1alpha1.LeverAffinity)
 	f.eventually("the policy knows its node's power", f.metered(policy))
 	f.eventually("the plan is in force", f.applied(1))
 	series := fmt.Sprintf(`joulevirt_node_power_watts{node=%q,source="Prometheus"}`, nodeName)

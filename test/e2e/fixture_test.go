@@ -153,16 +153,21 @@ func (f *fixture) profile(name string) *v1alpha1.VMNetworkProfile {
 
 // enforce allows the affinity lever in the test's namespace on this machine.
 func (f *fixture) enforce() *v1alpha1.EnergyPolicy {
-	return f.enforceBy(v1alpha1.EnergySettings{AllowModelled: true})
+	return f.enforceLevers(v1alpha1.LeverAffinity)
 }
 
-// enforceBy is enforce with energy from what an admin says.
-func (f *fixture) enforceBy(energy v1alpha1.EnergySettings) *v1alpha1.EnergyPolicy {
+// enforceLevers is enforce with other levers.
+func (f *fixture) enforceLevers(levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
+	return f.enforceBy(v1alpha1.EnergySettings{AllowModelled: true}, levers...)
+}
+
+// enforceBy is enforceLevers with energy from what an admin says.
+func (f *fixture) enforceBy(energy v1alpha1.EnergySettings, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
 	policy := &v1alpha1.EnergyPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode:   v1alpha1.ModeEnforce,
-			Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
+			Levers: levers,
 			NodeSelector: &metav1.LabelSelector{
 				MatchLabels: map[string]string{corev1.LabelHostname: nodeName},
 			},
