@@ -36,9 +36,11 @@ type basis struct {
 	bitsPerPacket float64
 }
 
-// knees tells how much traffic a member carries well.
+// knee tells how much traffic a member carries well.
 type knee struct {
 	limit units.BitsPerSecond
+	// bitsPerPacket that the limit is of.
+	bitsPerPacket float64
 	// sure is false while nothing was seen of the class on the node, measured true
 	// when the knee itself was found.
 	sure, measured bool
@@ -51,7 +53,6 @@ func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
 	found := make([]*model.VMRates, len(plan.Members))
 	for i := range plan.Members {
 		m := &plan.Members[i]
-		m.Node = plan.Members[i].Node
 		node := &nodes[m.Node]
 		found[i] = node.byVM[seen.Profile.Namespace+"/"+m.Name]
 		if found[i] == nil {
@@ -68,8 +69,9 @@ func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
 	}
 	knees := make([]knee, len(plan.Members))
 	for i := range plan.Members {
-		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], usual, workers)
-		knees[i] = o.knee(seen.bases[i])
+		size := packetSize(found[i], usual)
+		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], size, workers)
+		knees[i] = o.knee(seen.bases[i], size)
 	}
 	pool(knees, seen.bases, func(i int) string { return nodes[plan.Members[i].Node].processor })
 	seen.limit(knees)
@@ -123,18 +125,26 @@ func vhostSeen(vms []*model.VMRates) bool {
 	return !told
 }
 
-// basisOf takes a member's own packet size, or the group's usual one when it has
-// little traffic: what comes to a VM on standby, such as probes, is not what would
-// come if it were active. Sizes are rounded down, so that packets are not too few.
-func basisOf(node string, vm *model.VMRates, usual float64, workers bool) basis {
+// packetSize is a member's own, or the group's usual one when it has little
+// traffic: what comes to a VM on standby, such as probes, is not what would come if
+// it were active.
+func packetSize(vm *model.VMRates, usual float64) float64 {
 	const tells = 1000 // packets/s
+	if vm == nil {
+		return usual
+	}
+	if rates := vm.Traffic(); rates.PacketsPerSecond >= tells && rates.BitsPerSecond > 0 {
+		return float64(rates.BitsPerSecond) / float64(rates.PacketsPerSecond)
+	}
+	return usual
+}
+
+// basisOf takes a member's packet size coarsely, and rounded down, so that packets
+// are not too few.
+func basisOf(node string, vm *model.VMRates, size float64, workers bool) basis {
 	out := basis{node: node}
 	if vm == nil {
 		return out
-	}
-	size := usual
-	if rates := vm.Traffic(); rates.PacketsPerSecond >= tells && rates.BitsPerSecond > 0 {
-		size = float64(rates.BitsPerSecond) / float64(rates.PacketsPerSecond)
 	}
 	out.bitsPerPacket = math.Exp2(math.Floor(math.Log2(max(1, size))*sizesPerOctave) / sizesPerOctave)
 	if seen, tells := curve.OfVM(vm, 0); tells && seen.Rate.Packets > 0 {
@@ -146,11 +156,11 @@ func basisOf(node string, vm *model.VMRates, usual float64, workers bool) basis 
 }
 
 // knee asks what was learned of a member's class on its node.
-func (o *GroupObserver) knee(b basis) knee {
-	var out knee
+func (o *GroupObserver) knee(b basis, bitsPerPacket float64) knee {
+	out := knee{bitsPerPacket: bitsPerPacket}
 	o.Models.Basis(b.node, func(host whatif.Host) {
 		found := host.Curves.Knee(b.key)
-		out.limit = units.BitsPerSecond(float64(found.Rate) * b.bitsPerPacket)
+		out.limit = units.BitsPerSecond(float64(found.Rate) * bitsPerPacket)
 		out.measured = found.Known()
 		out.sure = found.Rate > 0 || host.Curves.Seconds(b.key) >= noticedSeconds
 	})
@@ -165,7 +175,7 @@ func pool(knees []knee, bases []basis, processor func(int) string) {
 	type kind struct{ processor, class string }
 	best := map[kind]float64{}
 	of := func(i int) kind { return kind{processor(i), bases[i].key.Class} }
-	packets := func(i int) float64 { return float64(knees[i].limit) / bases[i].bitsPerPacket / stretched }
+	packets := func(i int) float64 { return float64(knees[i].limit) / knees[i].bitsPerPacket / stretched }
 	for i := range knees {
 		if !knees[i].measured && knees[i].limit > 0 {
 			best[of(i)] = max(best[of(i)], packets(i))
@@ -176,7 +186,7 @@ func pool(knees []knee, bases []basis, processor func(int) string) {
 		if knees[i].measured || processor(i) == "" || seen == 0 {
 			continue
 		}
-		knees[i].limit = max(knees[i].limit, units.BitsPerSecond(seen*bases[i].bitsPerPacket))
+		knees[i].limit = max(knees[i].limit, units.BitsPerSecond(seen*knees[i].bitsPerPacket))
 		knees[i].sure = true
 	}
 }

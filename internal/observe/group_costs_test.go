@@ -33,7 +33,7 @@ func TestIdleMembersAreOfTheGroupsClass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			idle := vm(0, 0)
 			all := append(test.busy, idle)
-			if got := basisOf("a", idle, meanPacket(all), vhostSeen(all)).key.Class; got != test.want {
+			if got := basisOf("a", idle, packetSize(idle, meanPacket(all)), vhostSeen(all)).key.Class; got != test.want {
 				t.Errorf("an idle VM is of class %s, want %s", got, test.want)
 			}
 		})
