@@ -65,6 +65,7 @@ func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
 	usual, workers := meanPacket(found), vhostSeen(found)
 	plan.Curves = []traffic.Curve{nil}
 	if plan.Missing != "" {
+		seen.recall()
 		return
 	}
 	knees := make([]knee, len(plan.Members))
@@ -242,6 +243,17 @@ func (g *Group) remembered() map[memberOnNode]units.BitsPerSecond {
 		}
 	}
 	return out
+}
+
+// recall gives the members the limits that are remembered. A round in which rates
+// are missing plans nothing with them, but what it does not tell in the status is
+// forgotten by the next manager.
+func (g *Group) recall() {
+	remembered := g.remembered()
+	for i := range g.Plan.Members {
+		m := &g.Plan.Members[i]
+		m.Limit = remembered[memberOnNode{m.Name, g.Plan.Nodes[m.Node].Name}]
+	}
 }
 
 // curves samples the cost curve of each node, class and packet size once.
