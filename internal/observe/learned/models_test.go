@@ -274,3 +274,30 @@ func TestStandsFor(t *testing.T) {
 		}
 	}
 }
+
+// What is learned of VMs' costs serves without a meter too, on the priors of the
+// node's power.
+func TestBasisNeedsNoMeter(t *testing.T) {
+	models, m := newModels(t), newMachine(1)
+	asked := func(name string) (known bool, coefficients power.Coefficients) {
+		known = models.Basis(name, func(host whatif.Host) { coefficients = host.Model.Coefficients() })
+		return known, coefficients
+	}
+	if known, _ := asked("n"); known {
+		t.Error("something is known of a node that nobody looked at")
+	}
+	m.second()
+	rates := m.rates()
+	rates.Power = nil
+	models.Look("n", Sight{
+		Processor: Processor{Name: "x", Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
+		Rates: rates, Received: rates.Time,
+	})
+	known, coefficients := asked("n")
+	if !known || !(coefficients.PerBusyCore > 0) {
+		t.Errorf("known %t, %+v", known, coefficients)
+	}
+	if models.WhatIf("n", func(whatif.Host) {}) {
+		t.Error("a node without a meter counts as metered")
+	}
+}
