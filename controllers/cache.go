@@ -24,7 +24,7 @@ import (
 // installed.
 //
 // Of pods only launcher pods are kept, and these only once there is a group that
-// needs them, see groupKinds: 20,000 of them take some 25 MB.
+// needs them, see groupKinds: at 2.8 KB each, 20,000 of them take 55 MB.
 func CacheOptions() cache.Options {
 	launchers := labels.SelectorFromSet(labels.Set{virtv1.AppLabel: observe.Launcher})
 	return cache.Options{

@@ -221,18 +221,19 @@ func (r *groupRound) steered(verdict leverState) metav1.Condition {
 	return steered
 }
 
+// weightsContested stays True until the profile changes, whatever else becomes of
+// the group. By whom is known in the round that found it.
 func (r *groupRound) weightsContested(was *v1alpha1.TrafficStatus) metav1.Condition {
+	if was != nil {
+		said := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionWeightsContested)
+		if said != nil && said.Status == metav1.ConditionTrue && said.ObservedGeneration == r.seen.Profile.Generation {
+			return *said
+		}
+	}
 	if !r.contested {
 		return metav1.Condition{
 			Type: v1alpha1.ConditionWeightsContested, Status: metav1.ConditionFalse,
 			Reason: v1alpha1.ReasonUncontested, Message: "nobody else changes the shares",
-		}
-	}
-	if was != nil {
-		// By whom is known in the round that found it.
-		said := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionWeightsContested)
-		if said != nil && said.Status == metav1.ConditionTrue && said.ObservedGeneration == r.seen.Profile.Generation {
-			return *said
 		}
 	}
 	return metav1.Condition{

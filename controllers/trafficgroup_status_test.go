@@ -166,3 +166,21 @@ func TestTwoDigits(t *testing.T) {
 		}
 	}
 }
+
+// What was contested stays so until the profile changes, also while nothing may be
+// steered.
+func TestContestedStays(t *testing.T) {
+	round := groupRoundOf()
+	round.contested, round.contestedBy = true, "somebody"
+	was := round.status(nil, statusTime())
+	next := groupRoundOf()
+	next.plan.Action, next.plan.Reason = planner.GroupRelease, model.ReasonNoPolicy
+	is := next.status(was, statusTime())
+	if is.Reason != v1alpha1.ReasonNoPolicy || !meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionWeightsContested) {
+		t.Errorf("%s, %+v", is.Reason, is.Conditions)
+	}
+	next.seen.Profile.Generation++
+	if is := next.status(is, statusTime()); meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionWeightsContested) {
+		t.Errorf("%+v, of an older generation", is.Conditions)
+	}
+}

@@ -108,9 +108,9 @@ func (s *scene) onlyOwners(profile *v1alpha1.VMNetworkProfile) {
 		if entry.Subresource != "status" || entry.FieldsV1 == nil {
 			continue
 		}
-		traffic := strings.Contains(string(entry.FieldsV1.Raw), `"f:traffic"`)
+		traffic := strings.Contains(entry.FieldsV1.GetRawString(), `"f:traffic"`)
 		if traffic != (entry.Manager == routing.FieldOwner) {
-			s.Errorf("%s owns %s", entry.Manager, entry.FieldsV1.Raw)
+			s.Errorf("%s owns %s", entry.Manager, entry.FieldsV1.GetRawString())
 		}
 	}
 }
