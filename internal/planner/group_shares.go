@@ -108,28 +108,37 @@ func (g *groupState) step(goals map[string]float64) map[string]float64 {
 }
 
 // stepEqual activates all goals, then takes those out that are none, as many as a
-// step allows and one at least. The first to go are the last by name.
+// step allows, and one at least when nobody was activated. The first to go are the
+// last by name.
 func (g *groupState) stepEqual(now, goals map[string]float64) map[string]float64 {
 	out := maps.Clone(now)
 	for name := range goals {
-		out[name] = goals[name]
+		out[name] = 1
 	}
-	out = g.normal(out)
-	names := slices.Sorted(maps.Keys(now))
-	slices.Reverse(names)
-	for _, name := range names {
-		if goals[name] > 0 {
-			continue
+	var rest []string
+	for name := range now {
+		if !(goals[name] > 0) {
+			rest = append(rest, name)
 		}
-		fewer := maps.Clone(out)
-		delete(fewer, name)
-		fewer = g.normal(fewer)
-		if moved(now, out) > 0 && moved(now, fewer) > groupMaxStep {
+	}
+	slices.Sort(rest)
+	added := len(out) - len(now)
+	for gone := 1; gone <= len(rest); gone++ {
+		if (added > 0 || gone > 1) && movedEqual(len(now), added, gone) > groupMaxStep {
 			break
 		}
-		out = fewer
+		delete(out, rest[len(rest)-gone])
 	}
-	return out
+	return g.normal(out)
+}
+
+// movedEqual is the part of the traffic that goes elsewhere when some members are
+// added to equal shares, and some of those before are gone.
+func movedEqual(before, added, gone int) float64 {
+	share := func(members int) float64 { return 1 / float64(members) }
+	after := share(before + added - gone)
+	stay := float64(before-gone) * math.Abs(after-share(before))
+	return (float64(added)*after + float64(gone)*share(before) + stay) / 2
 }
 
 // moved is the part of the traffic that goes elsewhere.

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -308,85 +306,6 @@ func TestGroupRecommendation(t *testing.T) {
 		if plan := planGroup(t, group, noon().Add(time.Hour)); plan.RecommendedAt.Equal(noon()) {
 			t.Errorf("an old recommendation stands: %+v", plan)
 		}
-	}
-}
-
-// Rounding keeps sums, floors and limits, and what a status says of goals is
-// enough to know them again.
-func TestGroupRounding(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for range 2000 {
-		n := 2 + random.IntN(60)
-		g := &groupState{Group: Group{Granularity: traffic.Weighted}, total: 1e9}
-		shares := make([]traffic.Share, n)
-		sum := 0.0
-		for i := range n {
-			shares[i].Goal = random.ExpFloat64()
-			if random.IntN(3) == 0 {
-				shares[i].Goal = 0
-			}
-			sum += shares[i].Goal
-			g.ready = append(g.ready, traffic.Member{Name: fmt.Sprintf("vm-%d", i), Limit: 1e9})
-		}
-		if sum == 0 {
-			continue
-		}
-		for i := range shares {
-			shares[i].Goal /= sum
-			shares[i].Name = g.ready[i].Name
-			if random.IntN(2) == 0 {
-				g.ready[i].Limit = units.BitsPerSecond(shares[i].Goal * 1e9)
-			}
-		}
-		goals := g.round(shares)
-		all := 0
-		perMille := map[string]int{}
-		for i := range shares {
-			name := g.ready[i].Name
-			parts := goals.Of[name]
-			all += parts
-			perMille[name] = int(math.Round(1000 * goals.Share(name)))
-			if off := math.Abs(goals.Share(name) - shares[i].Goal); off > 2/float64(goals.Whole) {
-				t.Fatalf("%d members: %v became %d of %d", n, shares[i].Goal, parts, goals.Whole)
-			}
-		}
-		if all != goals.Whole {
-			t.Fatalf("%d parts of %d", all, goals.Whole)
-		}
-		found, certain := RecoverGoals(perMille, traffic.Weighted, groupRevision(goals))
-		if goals.Whole <= 1000 && (!certain || !cmp.Equal(trim(found), trim(goals))) {
-			t.Fatalf("recovered %v of %v", found, goals)
-		}
-	}
-}
-
-func trim(p Parts) Parts {
-	out := Parts{Whole: p.Whole, Of: map[string]int{}}
-	for name, parts := range p.Of {
-		if parts > 0 {
-			out.Of[name] = parts
-		}
-	}
-	return out
-}
-
-func TestRecoverGoals(t *testing.T) {
-	equal := Parts{Whole: 3, Of: map[string]int{"a": 1, "b": 1, "c": 1}}
-	found, certain := RecoverGoals(map[string]int{"a": 333, "b": 333, "c": 333, "d": 0}, traffic.Equal, groupRevision(equal))
-	if diff := cmp.Diff(equal, found); !certain || diff != "" {
-		t.Errorf("%t (-want +got):\n%s", certain, diff)
-	}
-	if _, certain := RecoverGoals(map[string]int{"a": 500, "b": 500}, traffic.Equal, groupRevision(equal)); certain {
-		t.Error("other members are taken for the goals")
-	}
-	if _, certain := RecoverGoals(map[string]int{"a": 500, "b": 500}, traffic.Weighted, "else"); certain {
-		t.Error("other parts are taken for the goals")
-	}
-	if diff := cmp.Diff(Parts{Whole: 100, Of: map[string]int{"a": 65, "b": 35}}, GoalsInForce(map[string]float64{"a": 0.65, "b": 0.35, "c": 0}, traffic.Weighted)); diff != "" {
-		t.Errorf("in force, weighted (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(Parts{Whole: 2, Of: map[string]int{"a": 1, "b": 1}}, GoalsInForce(map[string]float64{"a": 0.5, "b": 0.5, "c": 0}, traffic.Equal)); diff != "" {
-		t.Errorf("in force, equal (-want +got):\n%s", diff)
 	}
 }
 
