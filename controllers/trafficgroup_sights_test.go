@@ -125,7 +125,7 @@ func TestPolicyTellsOfGroups(t *testing.T) {
 			Lever: v1alpha1.LeverTrafficShare, VMs: 3, ReachedVMs: 1, ReachedBytesPercent: ptr.To(int32(75)),
 			Reasons: []v1alpha1.ReasonCount{{Reason: "GroupNotFound", Count: 1}, {Reason: "NoGroup", Count: 1}},
 		}},
-		Potential: []v1alpha1.Saving{{Lever: v1alpha1.LeverTrafficShare, Modelled: true, Milliwatts: 4000, LowMilliwatts: 2040, HighMilliwatts: 5960}},
+		Potential: []v1alpha1.Saving{{Lever: v1alpha1.LeverTrafficShare, Modelled: true, Milliwatts: 4000, LowMilliwatts: 2000, HighMilliwatts: 6000}},
 	}
 	if diff := cmp.Diff(want, status); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -255,7 +255,13 @@ func apiSpread(spread *traffic.Spread) *v1alpha1.TrafficSpread {
 }
 
 func savingOf(estimate power.Estimate, errors float64) *v1alpha1.Saving {
-	watts := func(w units.Watts) int64 { return int64(math.Round(float64(w) * milliwatts)) }
+	watts := func(w units.Watts) int64 {
+		rounded := twoDigits(math.Abs(float64(w)) * milliwatts)
+		if w < 0 {
+			return -rounded
+		}
+		return rounded
+	}
 	reach := units.Watts(errors) * estimate.StdErr
 	return &v1alpha1.Saving{
 		Lever: v1alpha1.LeverTrafficShare, Modelled: true,

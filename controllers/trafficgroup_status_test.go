@@ -44,7 +44,7 @@ func groupRoundOf() *groupRound {
 
 func TestTrafficStatus(t *testing.T) {
 	round := groupRoundOf()
-	round.saving = &power.Estimate{Watts: 2, StdErr: 0.5}
+	round.saving = &power.Estimate{Watts: 2, StdErr: 1.5}
 	got := round.status(nil, statusTime())
 	conditions := got.Conditions
 	got.Conditions = nil
@@ -57,7 +57,7 @@ func TestTrafficStatus(t *testing.T) {
 		ObservedGeneration: 3, Members: 3, ReadyMembers: 3, ActiveMembers: 2, State: v1alpha1.LeverInForce, Reason: "Skewed", Message: "words", Revision: "r",
 		Now:                   &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 21e6, EffectiveTalkers: *resource.NewMilliQuantity(2170, resource.DecimalSI)},
 		Planned:               &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 47e6, EffectiveTalkers: *resource.NewMilliQuantity(1000, resource.DecimalSI)},
-		Saving:                &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Modelled: true, Milliwatts: 2000, LowMilliwatts: 1020, HighMilliwatts: 2980},
+		Saving:                &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Modelled: true, Milliwatts: 2000, LowMilliwatts: -940, HighMilliwatts: 4900},
 		LingeringBytesPercent: ptr.To(int32(40)),
 		Shares:                []v1alpha1.MemberShare{share("a", 1000, 600, "Remainder"), share("b", 0, 300, "Standby"), share("c", 0, 100, "Standby")},
 	}
