@@ -1,0 +1,303 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// GroupTargetKind is what spreads traffic over a group of VMs.
+// +kubebuilder:validation:Enum=Service;HTTPRoute;GRPCRoute;TLSRoute;TCPRoute
+type GroupTargetKind string
+
+const (
+	// GroupService is a Service whose selector includes LabelServing.
+	GroupService GroupTargetKind = "Service"
+	// GroupHTTPRoute is a Gateway API HTTPRoute.
+	GroupHTTPRoute GroupTargetKind = "HTTPRoute"
+	// GroupGRPCRoute is a Gateway API GRPCRoute.
+	GroupGRPCRoute GroupTargetKind = "GRPCRoute"
+	// GroupTLSRoute is a Gateway API TLSRoute.
+	GroupTLSRoute GroupTargetKind = "TLSRoute"
+	// GroupTCPRoute is a Gateway API TCPRoute.
+	GroupTCPRoute GroupTargetKind = "TCPRoute"
+)
+
+// The label that a Service's selector includes and the template of the group's
+// VMs carries. The manager changes its value on launcher pods, and of them
+// nothing else but LabelFold and AnnotationProfile.
+const (
+	// LabelServing is the label's name.
+	LabelServing = "joulevirt.io/serving"
+	// ServingActive is the value that the Service selects.
+	ServingActive = "active"
+	// ServingStandby is the value of a VM that gets no new connections.
+	ServingStandby = "standby"
+	// LabelFold names the Service that a launcher pod shares with others of its
+	// group, when a route has more VMs than it can have backends.
+	LabelFold = "joulevirt.io/fold"
+	// AnnotationProfile names the profile that put a launcher pod on standby, or
+	// into a fold.
+	AnnotationProfile = "joulevirt.io/profile"
+)
+
+// Headroom says which loss a group's active VMs must be able to carry.
+// +kubebuilder:validation:Enum=LargestMember;None
+type Headroom string
+
+const (
+	// HeadroomLargestMember means that the active VMs carry all traffic also
+	// without the one of them that can carry most.
+	HeadroomLargestMember Headroom = "LargestMember"
+	// HeadroomNone means that no loss is provided for.
+	HeadroomNone Headroom = "None"
+)
+
+// RouteParent is a Gateway, or one of its listeners, that a route attaches to.
+type RouteParent struct {
+	// name of the Gateway.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+	// namespace of the Gateway. Absent: the profile's.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace *string `json:"namespace,omitempty"`
+	// sectionName is the listener. Absent: all that allow the route.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	SectionName *string `json:"sectionName,omitempty"`
+	// port of the listeners. Absent: any.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	Port *int32 `json:"port,omitempty"`
+}
+
+// RouteTemplate is what a generated route says beside its backends.
+type RouteTemplate struct {
+	// parentRefs are the Gateways that the route attaches to.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +required
+	ParentRefs []RouteParent `json:"parentRefs"`
+	// hostnames that the route serves. Absent: all of the Gateway's.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +optional
+	Hostnames []string `json:"hostnames,omitempty"`
+	// matches of the route's only rule, as in the rules of the route's kind.
+	// Absent: everything.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Matches []runtime.RawExtension `json:"matches,omitempty"`
+	// filters of the route's only rule, as in the rules of the route's kind.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Filters []runtime.RawExtension `json:"filters,omitempty"`
+}
+
+// TrafficGroup declares that the profile's VMs are interchangeable behind one
+// Service or Gateway API route.
+//
+// A Service keeps its selector, which must include the label
+// joulevirt.io/serving: active, and the VMs' template carries that label. A
+// route is generated from a template, or it is a route without rules of anybody
+// else, which hands its rules over.
+// +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind != 'Service'",message="route is only for kinds of routes: remove route or set kind to HTTPRoute, GRPCRoute, TLSRoute or TCPRoute"
+// +kubebuilder:validation:XValidation:rule="self.kind == 'Service' || has(self.port)",message="port is required with a route: set the port that the VMs serve on"
+// +kubebuilder:validation:XValidation:rule="!has(self.port) || self.kind != 'Service'",message="port is only for kinds of routes: the Service names its own ports"
+// +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind in ['HTTPRoute', 'GRPCRoute'] || (!has(self.route.matches) && !has(self.route.filters))",message="route.matches and route.filters are only for HTTPRoute and GRPCRoute: remove them"
+// +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind != 'TCPRoute' || !has(self.route.hostnames)",message="route.hostnames is not for TCPRoute: remove it"
+type TrafficGroup struct {
+	// kind of the object that spreads the traffic.
+	// +kubebuilder:default=Service
+	// +optional
+	Kind GroupTargetKind `json:"kind,omitempty"`
+
+	// name of the Service or route, in the profile's namespace.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be the name of a Service or route: lower-case letters, digits, - and ."
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+
+	// minActive is the number of VMs that keep serving whatever is planned.
+	// +kubebuilder:validation:XValidation:rule="self >= 1",message="minActive must be 1 or more: a group without an active VM serves nobody"
+	// +kubebuilder:default=2
+	// +optional
+	MinActive int32 `json:"minActive,omitempty"`
+
+	// headroom says which loss the active VMs must be able to carry.
+	// +kubebuilder:default=LargestMember
+	// +optional
+	Headroom Headroom `json:"headroom,omitempty"`
+
+	// port that the VMs serve on. Only for routes.
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 65535",message="port must be from 1 to 65535"
+	// +optional
+	Port *int32 `json:"port,omitempty"`
+
+	// route is the template of the route, which is then generated and kept with
+	// this name. Absent with a kind of route: the route exists and has no rules
+	// of its own.
+	// +optional
+	Route *RouteTemplate `json:"route,omitempty"`
+}
+
+// TrafficSpread tells how unevenly a group's traffic is spread.
+type TrafficSpread struct {
+	// sigmaBitsPerSecond is the population standard deviation of the members'
+	// rates.
+	SigmaBitsPerSecond int64 `json:"sigmaBitsPerSecond"`
+	// effectiveTalkers is (sum r)^2 / sum r^2 of the members' rates: from 1, one
+	// member has all, to their number.
+	EffectiveTalkers resource.Quantity `json:"effectiveTalkers"`
+}
+
+// MemberShare is one VM of a group and its share of the group's traffic.
+type MemberShare struct {
+	// name of the VirtualMachineInstance.
+	Name string `json:"name"`
+	// node that runs it.
+	// +optional
+	Node string `json:"node,omitempty"`
+	// ready is true when the VM may serve.
+	// +optional
+	Ready bool `json:"ready"`
+	// perMille of new traffic that is planned for the VM.
+	PerMille int32 `json:"perMille"`
+	// measuredPerMille is the VM's part of the bytes of all members. It has all
+	// the VM's traffic in it, not the group's alone. Absent: not known.
+	// +optional
+	MeasuredPerMille *int32 `json:"measuredPerMille,omitempty"`
+	// limitBitsPerSecond is the rate above which no traffic is steered to the VM:
+	// the least of its ceiling and of what it is known to carry well, or 1.3 times
+	// the highest rate that went well. Absent: not known.
+	// +optional
+	LimitBitsPerSecond *int64 `json:"limitBitsPerSecond,omitempty"`
+	// reason is a CamelCase word.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+}
+
+// TrafficStatus is what became of the profile's group.
+type TrafficStatus struct {
+	// observedGeneration is the generation of the spec that this status is of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// members of the group: running VMs that the profile governs.
+	Members int32 `json:"members"`
+	// readyMembers may serve.
+	ReadyMembers int32 `json:"readyMembers"`
+	// activeMembers are ready and get new traffic.
+	ActiveMembers int32 `json:"activeMembers"`
+	// state of the lever TrafficShare for the group.
+	State LeverState `json:"state"`
+	// reason is a CamelCase word.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message says the reason in words.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+	// revision is a hash of the planned shares. It is what an approval names.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// recommendedAt is when shares of mode Recommend were planned.
+	// +optional
+	RecommendedAt *metav1.Time `json:"recommendedAt,omitempty"`
+	// now tells how the traffic is spread, by the newest rates.
+	// +optional
+	Now *TrafficSpread `json:"now,omitempty"`
+	// planned tells how it would be spread.
+	// +optional
+	Planned *TrafficSpread `json:"planned,omitempty"`
+	// saving against equal shares, foretold. Absent: not known.
+	// +optional
+	Saving *Saving `json:"saving,omitempty"`
+	// lingeringBytesPercent is the share of the members' bytes that VMs carry
+	// beyond their planned shares, as long-lived connections do not move. Absent:
+	// not known.
+	// +optional
+	LingeringBytesPercent *int32 `json:"lingeringBytesPercent,omitempty"`
+	// shares of some of the members, at most 50, the largest first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +optional
+	Shares []MemberShare `json:"shares,omitempty"`
+	// conditions: Steered, WeightsContested.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Conditions and reasons of a group's traffic. The reasons of its shares are
+// those of the planner.
+const (
+	// ConditionSteered is True when the traffic follows the planned shares.
+	ConditionSteered = "Steered"
+	// ConditionWeightsContested is True when somebody else changed the shares back
+	// twice: they are left alone until the profile changes.
+	ConditionWeightsContested = "WeightsContested"
+
+	// ReasonGroupNotFound: the Service or route does not exist.
+	ReasonGroupNotFound = "GroupNotFound"
+	// ReasonGroupTaken: an older profile has the same Service or route as group.
+	ReasonGroupTaken = "GroupTaken"
+	// ReasonLabelNotSelected: the Service's selector lacks LabelServing.
+	ReasonLabelNotSelected = "LabelNotSelected"
+	// ReasonSelectorMismatch: the Service selects other pods than the members'.
+	ReasonSelectorMismatch = "SelectorMismatch"
+	// ReasonSessionAffinity: the Service has sessionAffinity.
+	ReasonSessionAffinity = "SessionAffinity"
+	// ReasonServiceUnsupported: the Service is headless, an ExternalName, or
+	// publishes addresses that are not ready.
+	ReasonServiceUnsupported = "ServiceUnsupported"
+	// ReasonLocalTrafficPolicy: the Service keeps traffic near its sender, by a
+	// traffic policy Local or by trafficDistribution.
+	ReasonLocalTrafficPolicy = "LocalTrafficPolicy"
+	// ReasonForeignRules: the route has rules of somebody else.
+	ReasonForeignRules = "ForeignRules"
+	// ReasonForeignObject: an object with the name of one to generate exists and
+	// is somebody else's.
+	ReasonForeignObject = "ForeignObject"
+	// ReasonRouteNotAccepted: no Gateway accepts the route.
+	ReasonRouteNotAccepted = "RouteNotAccepted"
+	// ReasonRouteInvalid: the API server refuses the route.
+	ReasonRouteInvalid = "RouteInvalid"
+	// ReasonKindNotServed: the cluster does not have the route's kind.
+	ReasonKindNotServed = "KindNotServed"
+	// ReasonSteering: the shares are being changed.
+	ReasonSteering = "Steering"
+	// ReasonSteered: the shares are in force.
+	ReasonSteered = "Steered"
+	// ReasonUncontested: nobody else changes the shares.
+	ReasonUncontested = "Uncontested"
+	// ReasonMixedPolicies: members are on nodes of which one's policy does not
+	// allow the lever, or no policy governs it.
+	ReasonMixedPolicies = "MixedPolicies"
+	// ReasonNoGroup: the VM's profile has no group.
+	ReasonNoGroup = "NoGroup"
+	// ReasonNoMembers: no running VM belongs to the group.
+	ReasonNoMembers = "NoMembers"
+	// ReasonNoReadyMembers: no VM of the group is ready: traffic is left as it is.
+	ReasonNoReadyMembers = "NoReadyMembers"
+	// ReasonMemberNotReady: the VM is not ready.
+	ReasonMemberNotReady = "MemberNotReady"
+	// ReasonLearning: it is not known yet how much traffic the VMs carry well.
+	ReasonLearning = "Learning"
+	// ReasonKept: the VM keeps its share.
+	ReasonKept = "Kept"
+)
