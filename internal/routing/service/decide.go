@@ -20,6 +20,8 @@ type decision struct {
 	// standby are pods to be taken out of the Service. None while there is
 	// something to wait for.
 	standby []*pod
+	// serving are the endpoints that stay.
+	serving []*pod
 }
 
 // decide makes before it breaks: nothing is taken out of the Service before all
@@ -40,7 +42,10 @@ func (v *view) decide(shares map[string]float64, minActive int) decision {
 			case p.mark != v.active(p):
 				d.activate = append(d.activate, p)
 			}
-			if p.ready && !p.endpoint && d.waits == "" {
+			switch {
+			case p.endpoint:
+				d.serving = append(d.serving, p)
+			case p.ready && d.waits == "":
 				d.waits = fmt.Sprintf("waits until pod %s of VM %s is a ready endpoint of Service %s", p.Name, m.name, v.service.Name)
 			}
 		}

@@ -109,34 +109,27 @@ func (v *view) add(group *routing.Group, launchers []pods.Pod, ready map[types.U
 // endpoints returns the pods that the Service spreads new connections to, and
 // the names of those that are no launcher pods.
 func (w *Writer) endpoints(ctx context.Context, key types.NamespacedName, launchers []pods.Pod) (map[types.UID]bool, []string, error) {
-	var list discoveryv1.EndpointSliceList
-	err := w.cached.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: key.Name})
+	all, err := readyEndpoints(ctx, w.cached, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list EndpointSlices of Service %s: %w", key, err)
+		return nil, nil, err
 	}
 	known := map[types.UID]bool{}
 	for _, l := range launchers {
 		known[l.UID] = true
 	}
 	ready, others := map[types.UID]bool{}, map[string]bool{}
-	for i := range list.Items {
-		for _, endpoint := range list.Items[i].Endpoints {
-			// An absent condition counts as ready; a pod that ends is not.
-			if !ptr.Deref(endpoint.Conditions.Ready, true) {
-				continue
-			}
-			target := endpoint.TargetRef
-			if target != nil && known[target.UID] {
-				ready[target.UID] = true
-				continue
-			}
-			other, err := w.stranger(ctx, key.Namespace, endpoint)
-			if err != nil {
-				return nil, nil, err
-			}
-			if other != "" {
-				others[other] = true
-			}
+	for _, endpoint := range all {
+		target := endpoint.TargetRef
+		if target != nil && known[target.UID] {
+			ready[target.UID] = true
+			continue
+		}
+		other, err := w.stranger(ctx, key.Namespace, endpoint)
+		if err != nil {
+			return nil, nil, err
+		}
+		if other != "" {
+			others[other] = true
 		}
 	}
 	names := make([]string, 0, len(others))
@@ -145,6 +138,25 @@ func (w *Writer) endpoints(ctx context.Context, key types.NamespacedName, launch
 	}
 	slices.Sort(names)
 	return ready, names, nil
+}
+
+// readyEndpoints are those that get new connections of a Service.
+func readyEndpoints(ctx context.Context, reader client.Reader, key types.NamespacedName) ([]discoveryv1.Endpoint, error) {
+	var list discoveryv1.EndpointSliceList
+	err := reader.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: key.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list EndpointSlices of Service %s: %w", key, err)
+	}
+	var out []discoveryv1.Endpoint
+	for i := range list.Items {
+		for _, endpoint := range list.Items[i].Endpoints {
+			// An absent condition counts as ready; a pod that ends is not.
+			if ptr.Deref(endpoint.Conditions.Ready, true) {
+				out = append(out, endpoint)
+			}
+		}
+	}
+	return out, nil
 }
 
 // stranger names an endpoint that is no launcher pod. Empty: it is one that ends,

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -23,8 +23,9 @@ type Writer struct {
 var _ routing.Writer = (*Writer)(nil)
 
 // New returns a Writer. cached may lag behind the API server: what it changes it
-// compares there. live is asked for single pods only: those of endpoints that no
-// VM has, and those that somebody else changed.
+// compares there. live is asked for single pods, those of endpoints that no VM
+// has and those that somebody else changed, and for what the Service selects,
+// before something is taken out of it.
 func New(cached client.Client, live client.Reader) *Writer {
 	return &Writer{cached: cached, live: live}
 }
@@ -38,7 +39,8 @@ func (w *Writer) Read(ctx context.Context, group routing.Group) (routing.State, 
 	if err := v.check(); err != nil {
 		return routing.State{}, err
 	}
-	return w.state(ctx, v)
+	state, _, err := w.state(ctx, v)
+	return state, err
 }
 
 // Write activates the members with a share, then, once all of these that are
@@ -49,27 +51,33 @@ func (w *Writer) Write(ctx context.Context, group routing.Group, shares map[stri
 		return routing.State{}, err
 	}
 	for _, pod := range v.strays {
-		if err := w.set(ctx, pod, pods.Released(pods.MarkOf(pod))); err != nil {
+		err := pods.Set(ctx, w.cached, pod, pods.Released(pods.MarkOf(pod)))
+		if err != nil && !errors.Is(err, pods.ErrChanged) {
 			return routing.State{}, err
 		}
 	}
 	if err := v.check(); err != nil {
 		return routing.State{}, err
 	}
-	state, err := w.state(ctx, v)
+	state, reverted, err := w.state(ctx, v)
 	if err != nil {
 		return routing.State{}, err
 	}
 	d := v.decide(shares, int(group.Target.MinActive))
-	for _, p := range d.activate {
-		if err := w.set(ctx, p.Pod, v.active(p)); err != nil {
+	if len(d.standby) > 0 {
+		if d.waits, err = w.confirm(ctx, v, d.serving); err != nil {
 			return routing.State{}, err
+		}
+		if d.waits != "" {
+			d.standby = nil
 		}
 	}
-	for _, p := range d.standby {
-		if err := w.set(ctx, p.Pod, v.standby(p)); err != nil {
-			return routing.State{}, err
-		}
+	written, err := w.apply(ctx, v, &d)
+	if err != nil {
+		return routing.State{}, err
+	}
+	if reverted != nil && !written[reverted.UID] {
+		state.Reverted = false // it stands, and is told when it is written anew
 	}
 	switch {
 	case len(d.activate)+len(d.standby) > 0:
@@ -82,6 +90,25 @@ func (w *Writer) Write(ctx context.Context, group routing.Group, shares map[stri
 	return state, nil
 }
 
+// apply does what was decided. It returns the pods that were written: those that
+// changed meanwhile are left to the next call.
+func (w *Writer) apply(ctx context.Context, v *view, d *decision) (map[types.UID]bool, error) {
+	written := map[types.UID]bool{}
+	for _, some := range []struct {
+		pods []*pod
+		mark func(*pod) pods.Mark
+	}{{d.activate, v.active}, {d.standby, v.standby}} {
+		for _, p := range some.pods {
+			err := pods.Set(ctx, w.cached, p.Pod, some.mark(p))
+			if err != nil && !errors.Is(err, pods.ErrChanged) {
+				return nil, err
+			}
+			written[p.UID] = err == nil
+		}
+	}
+	return written, nil
+}
+
 // Release activates all pods that the profile put on standby, and those of the
 // members. The Service may be gone.
 func (w *Writer) Release(ctx context.Context, group routing.Group) error {
@@ -92,32 +119,23 @@ func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 	return pods.Release(ctx, w.cached, group.Profile, members)
 }
 
-// set leaves a pod that changed meanwhile to the next call.
-func (w *Writer) set(ctx context.Context, pod *corev1.Pod, mark pods.Mark) error {
-	err := pods.Set(ctx, w.cached, pod, mark)
-	if errors.Is(err, pods.ErrChanged) {
-		return nil
-	}
-	return err
-}
-
-// state tells what is in force, and who changed it.
-func (w *Writer) state(ctx context.Context, v *view) (routing.State, error) {
+// state tells what is in force, and which pod somebody else changed. Nil: none.
+func (w *Writer) state(ctx context.Context, v *view) (routing.State, *pod, error) {
 	state := v.state()
 	p := v.reverted()
 	if p == nil {
-		return state, nil
+		return state, nil, nil
 	}
 	// The cache need not keep who owns which field, and may lag behind.
 	var pod corev1.Pod
 	err := w.live.Get(ctx, client.ObjectKeyFromObject(p.Pod), &pod)
-	if apierrors.IsNotFound(err) {
-		return state, nil
+	if client.IgnoreNotFound(err) != nil {
+		return routing.State{}, nil, fmt.Errorf("get pod %s/%s, which somebody changed: %w", p.Namespace, p.Name, err)
 	}
-	if err != nil {
-		return routing.State{}, fmt.Errorf("get pod %s/%s, which somebody changed: %w", p.Namespace, p.Name, err)
+	if err != nil || pods.MarkOf(&pod) != p.mark {
+		return state, nil, nil
 	}
-	state.Reverted = pods.MarkOf(&pod) == p.mark
+	state.Reverted = true
 	state.RevertedBy = routing.ForeignManager(&pod, "f:metadata", "f:labels", "f:"+v1alpha1.LabelServing)
-	return state, nil
+	return state, p, nil
 }
