@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -36,6 +37,19 @@ func TestRouteRefusals(t *testing.T) {
 		_, err := s.writer.Write(t.Context(), s.group, equal)
 		s.wantRefusal("Write", err, v1alpha1.ReasonForeignObject, "Service "+s.name+"/"+name)
 		s.unchangedRoute(before)
+	})
+	t.Run("a route without rules that was not applied server-side", func(t *testing.T) {
+		s := newRouteScene(t, nil, "a", "b")
+		bare := &gatewayv1.HTTPRoute{ObjectMeta: objectMeta(s.name, "web"), Spec: gatewayv1.HTTPRouteSpec{
+			CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: []gatewayv1.ParentReference{{Name: "edge"}}},
+		}}
+		s.must(suite.client.Create(t.Context(), bare, client.FieldOwner("kubectl-create")))
+		_, err := s.writer.Write(t.Context(), s.group, equal)
+		s.wantRefusal("Write", err, v1alpha1.ReasonForeignRules, "kubectl-create", "remove it", "--server-side")
+		// What the message says helps.
+		s.must(suite.client.Delete(t.Context(), bare))
+		s.bareRoute()
+		s.steer(equal)
 	})
 	for name, change := range map[string]func(*v1alpha1.RouteTemplate){
 		"a value that is not allowed": func(r *v1alpha1.RouteTemplate) {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -182,6 +183,28 @@ func TestRouteOfSomebodyElse(t *testing.T) {
 	s.bareRoute() // and hands the rules over again
 	s.steer(shares)
 	s.wantWeights(map[string]int32{"a": 700, "b": 300})
+}
+
+// An older profile may name a route that a younger one steers: the younger gives
+// it up, and leaves what the older wrote.
+func TestRouteIsTakenOver(t *testing.T) {
+	s := newRouteScene(t, nil, "a", "b")
+	s.bareRoute()
+	s.steer(map[string]float64{"a": 0.7, "b": 0.3})
+	younger := s.group
+
+	older := &v1alpha1.VMNetworkProfile{
+		ObjectMeta: objectMeta(s.name, "older"),
+		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}
+	s.must(suite.client.Create(t.Context(), older))
+	s.group.Profile, s.group.UID, s.group.Members = client.ObjectKeyFromObject(older), older.UID, nil
+	s.vms("c", "d")
+	s.steer(map[string]float64{"c": 0.6, "d": 0.4})
+	before := s.versions()
+	s.must(s.writer.Release(t.Context(), younger))
+	s.unchangedRoute(before)
+	s.wantWeights(map[string]int32{"c": 600, "d": 400})
 }
 
 // Other kinds differ in what of a template they have.

@@ -94,6 +94,10 @@ func (v *view) serving() (byService map[string]int, serving, ready int) {
 		}
 		serves := false
 		for name, weight := range v.backends() {
+			// A pod that left a fold is its endpoint until the endpoints follow.
+			if _, fold := v.folds[name]; fold && name != v.service(m, true) {
+				continue
+			}
 			if v.reachable(m, name) > 0 {
 				byService[name]++
 				serves = serves || weight > 0
@@ -122,7 +126,7 @@ func (w *Writer) mark(ctx context.Context, v *view, moves map[string]string) (bo
 		for _, pod := range m.pods {
 			mark := v.released(pod)
 			mark.Fold, mark.Profile = fold, v.group.Profile.Name
-			changed, err := w.set(ctx, pod, mark)
+			changed, err := w.set(ctx, v, pod, mark)
 			if err != nil {
 				return written, err
 			}
@@ -145,7 +149,7 @@ func (v *view) released(pod *corev1.Pod) pods.Mark {
 func (w *Writer) unmark(ctx context.Context, v *view, folded bool) error {
 	for _, pod := range v.others {
 		if pods.MarkOf(pod).Profile == v.group.Profile.Name {
-			if _, err := w.set(ctx, pod, v.released(pod)); err != nil {
+			if _, err := w.set(ctx, v, pod, v.released(pod)); err != nil {
 				return err
 			}
 		}
@@ -155,7 +159,7 @@ func (w *Writer) unmark(ctx context.Context, v *view, folded bool) error {
 	}
 	for i := range v.members {
 		for _, pod := range v.members[i].pods {
-			if _, err := w.set(ctx, pod, v.released(pod)); err != nil {
+			if _, err := w.set(ctx, v, pod, v.released(pod)); err != nil {
 				return err
 			}
 		}
@@ -163,14 +167,16 @@ func (w *Writer) unmark(ctx context.Context, v *view, folded bool) error {
 	return nil
 }
 
-// set leaves a pod that changed meanwhile to the next call.
-func (w *Writer) set(ctx context.Context, pod *corev1.Pod, mark pods.Mark) (bool, error) {
+// set leaves a pod that changed meanwhile to the next call. It tells whether
+// there was something to write.
+func (w *Writer) set(ctx context.Context, v *view, pod *corev1.Pod, mark pods.Mark) (bool, error) {
 	if pods.MarkOf(pod) == mark {
 		return false, nil
 	}
 	err := pods.Set(ctx, w.cached, pod, mark)
 	if errors.Is(err, pods.ErrChanged) {
-		err = nil
+		return true, nil
 	}
+	v.wrote = v.wrote || err == nil
 	return true, err
 }

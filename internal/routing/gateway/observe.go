@@ -42,6 +42,8 @@ type view struct {
 	others []*corev1.Pod
 	// folds are the numbers of folds by the names of their Services.
 	folds map[string]int
+	// wrote is true when something was written since.
+	wrote bool
 }
 
 // member is a VM of the group with its pods that may run.
@@ -124,7 +126,8 @@ func (v *view) checkOwner(key types.NamespacedName) error {
 	}
 	if owner := routing.ForeignManager(v.route, "f:spec", "f:rules"); owner != "" {
 		return routing.Refuse(v1alpha1.ReasonForeignRules,
-			"%s %s has rules of %q, which are not overwritten: apply it server-side without spec.rules, or give group.route to have a route generated",
+			"%s %s has rules of %q, which are not overwritten (a route that is not created by server-side apply has rules, by default, of who created it): "+
+				"remove it and make it anew by kubectl apply --server-side without spec.rules, or give group.route to have a route generated",
 			v.kind.Kind, key, owner)
 	}
 	return nil

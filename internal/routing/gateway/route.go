@@ -127,6 +127,7 @@ func (w *Writer) applyRoute(ctx context.Context, v *view, weights map[string]int
 		}
 	}
 	err = w.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), options...)
+	v.wrote = v.wrote || err == nil
 	return true, v.applyError(err)
 }
 

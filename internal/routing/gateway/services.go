@@ -147,6 +147,7 @@ func (w *Writer) ensureServices(ctx context.Context, v *view, wanted map[string]
 		if err := w.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), options...); err != nil {
 			return fmt.Errorf("apply Service %s/%s: %w", v.group.Profile.Namespace, name, err)
 		}
+		v.wrote = true
 	}
 	return nil
 }

@@ -60,6 +60,8 @@ func (w *Writer) Write(ctx context.Context, group routing.Group, shares map[stri
 	if waits != "" {
 		state.Settled, state.Message = false, waits
 	}
+	// What stands is told when it is written anew.
+	state.Reverted = state.Reverted && v.wrote
 	return state, refusal
 }
 
@@ -146,11 +148,11 @@ func (v *view) switches(folded bool) bool {
 
 // Release gives all members that are ready equal weights. Services and route
 // stay: they go with the profile. The labels of folds go when the route is gone,
-// or not ours any more.
+// or not this profile's any more.
 func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 	v, err := w.observe(ctx, &group)
 	switch {
-	case isRefusal(err), err == nil && v.route == nil:
+	case isRefusal(err), err == nil && (v.route == nil || !v.steered()):
 		return pods.Release(ctx, w.cached, group.Profile, nil)
 	case err != nil:
 		return err
@@ -165,6 +167,12 @@ func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 		return nil
 	}
 	return err
+}
+
+// steered tells whether the route's rules are this profile's. Another profile may
+// have taken over a route that was not generated: the name of both is then ours.
+func (v *view) steered() bool {
+	return v.generated() || v.route.GetAnnotations()[v1alpha1.AnnotationProfile] == v.group.Profile.Name
 }
 
 // state tells what is in force, and who changed it.
