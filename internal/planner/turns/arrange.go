@@ -121,11 +121,18 @@ func (a *arrangement) shareOut() (lengths map[*sender]int, fair bool) {
 		weight += s.need
 	}
 	slices.SortStableFunc(sharing, func(x, y *sender) int { return cmp.Compare(x.need, y.need) })
+	newcomers := slices.ContainsFunc(a.senders, func(s *sender) bool { return s.placed == nil })
 	for _, s := range sharing {
 		lengths[s] = ceilSlots(float64(left)*s.need/weight, a.floor)
 		left -= lengths[s]
 		weight -= s.need
-		fair = fair && float64(lengths[s]) >= fairPart*s.need
+		// More is asked for newcomers' sake than turns in force are kept with, or a VM
+		// that just fits would come and go as the rates vary.
+		if newcomers {
+			fair = fair && float64(lengths[s]) >= fairPart*s.need
+		} else {
+			fair = fair && s.serves(lengths[s])
+		}
 	}
 	return lengths, fair
 }

@@ -157,12 +157,14 @@ func (a *arrangement) suffices(s *sender) bool {
 	if s.placed == nil || s.placed.length < a.floor {
 		return false
 	}
-	if s.Sent == nil {
-		return true
-	}
-	length := float64(s.placed.length)
-	isFull := s.full > 0 && float64(*s.Sent) > fullPart*float64(s.full)*length/slots
-	return !isFull && length >= outgrownPart*s.share
+	return s.Sent == nil || s.serves(s.placed.length)
+}
+
+// serves tells whether a turn of so many slots still does for what the sender
+// sends: it is not full, and not far below the sender's share.
+func (s *sender) serves(length int) bool {
+	isFull := s.full > 0 && float64(*s.Sent) > fullPart*float64(s.full)*float64(length)/slots
+	return !isFull && float64(length) >= outgrownPart*s.share
 }
 
 // overlaps tells whether a turn shares a slot with another.
