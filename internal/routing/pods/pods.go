@@ -42,7 +42,9 @@ func MarkOf(pod *corev1.Pod) Mark {
 }
 
 // List returns the launcher pods of a group's namespace, those of other VMs too,
-// without those that have ended or are being deleted.
+// without those that have ended or are being deleted. Those that are neither of a
+// member nor marked by the profile may be the cache's own: they are not to be
+// changed.
 func List(ctx context.Context, reader client.Reader, group *routing.Group) ([]Pod, error) {
 	all, err := launchers(ctx, reader, group.Profile.Namespace)
 	if err != nil {
@@ -67,6 +69,9 @@ func List(ctx context.Context, reader client.Reader, group *routing.Group) ([]Po
 		if vm := VM(pod); name == "" && members[vm] {
 			name = vm
 		}
+		if name != "" || MarkOf(pod).Profile == group.Profile.Name {
+			pod = pod.DeepCopy()
+		}
 		out = append(out, Pod{Pod: pod, Member: name})
 	}
 	return out, nil
@@ -81,10 +86,11 @@ func VM(pod *corev1.Pod) string {
 	return owner.Name
 }
 
-// launchers of a namespace; empty: of all.
+// launchers of a namespace; empty: of all. They are the cache's own: a namespace
+// may have 20,000, of which a group needs few.
 func launchers(ctx context.Context, reader client.Reader, namespace string) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{virtv1.AppLabel: launcher})
+	err := reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{virtv1.AppLabel: launcher}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("list launcher pods of namespace %q: %w", namespace, err)
 	}

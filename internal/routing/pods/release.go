@@ -64,8 +64,9 @@ func release(ctx context.Context, c client.Client, namespace string, decide func
 	}
 	var failed []error
 	for i := range all {
-		if mark, ours := decide(&all[i]); ours && !over(&all[i]) {
-			failed = append(failed, Set(ctx, c, &all[i], mark))
+		mark, ours := decide(&all[i])
+		if ours && !over(&all[i]) && mark != MarkOf(&all[i]) {
+			failed = append(failed, Set(ctx, c, all[i].DeepCopy(), mark))
 		}
 	}
 	return errors.Join(failed...)
