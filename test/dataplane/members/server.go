@@ -20,7 +20,7 @@ const (
 )
 
 // server answers each request with a name on the first line. A request with
-// ?bytes=N gets so many bytes more.
+// ?bytes=N gets so many bytes more; one with ?close has its connection closed.
 type server struct {
 	http     http.Server
 	answered atomic.Int64
@@ -52,6 +52,9 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		}
+	}
+	if r.URL.Query().Has("close") {
+		w.Header().Set("Connection", "close")
 	}
 	padding, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // none, or nonsense: 0
 	padding = min(max(padding, 0), maxPadding)
