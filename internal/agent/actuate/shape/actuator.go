@@ -38,6 +38,10 @@ type Actuator struct {
 // lookInterval is within what time a change by somebody else is noticed.
 const lookInterval = 5 * time.Second
 
+// restoreTries is how often more than once the end of the agent tries to undo
+// what it cannot.
+const restoreTries = 2
+
 // New returns an Actuator that takes over what an earlier agent had shaped.
 // Gates that it left held are opened: what waits there is the oldest.
 func New(h host.Shaper, store Store, uplinks []journal.Uplink, turns *Turns) *Actuator {
@@ -110,6 +114,11 @@ func (a *Actuator) Apply(vms []discover.VM, plan map[string]model.Shaping) ([]Re
 // Restore undoes all that is the agent's. Called again it does nothing.
 func (a *Actuator) Restore() error {
 	_, err := a.Apply(nil, nil)
+	// Nobody comes back for what fails here, and a list that the kernel changed
+	// while it was read is one that the next reading gets.
+	for again := 0; len(a.ours) > 0 && again < restoreTries; again++ {
+		_, err = a.Apply(nil, nil)
+	}
 	if len(a.ours) > 0 {
 		return errors.Join(fmt.Errorf("%d uplinks are still shaped: run the agent's restore command again", len(a.ours)), err)
 	}
@@ -147,7 +156,10 @@ func (a *Actuator) plan(vm discover.VM, want *model.Shaping, journaled map[strin
 	uplinks, err := a.host.Uplinks(vm.Process)
 	if !seen {
 		m = &memory{}
-		a.memories[vm.Process] = m
+		// A look that failed was none.
+		if err == nil || errors.Is(err, host.ErrGone) || errors.Is(err, host.ErrUnsupported) {
+			a.memories[vm.Process] = m
+		}
 	}
 	switch {
 	case errors.Is(err, host.ErrGone):

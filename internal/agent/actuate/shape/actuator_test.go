@@ -2,12 +2,15 @@ package shape
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 func TestShapingIsAppliedOnceAndUndone(t *testing.T) {
@@ -255,5 +258,78 @@ func TestWhatIsAsWantedIsSeldomLookedAt(t *testing.T) {
 		t.Error("another plan is not a reason to look")
 	}
 	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+}
+
+// What this agent could not finish is not taken for somebody else's doing.
+func TestOwnFailuresAreNoContest(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	for _, ceiling := range []units.BitsPerSecond{1e6, 2e6, 3e6} {
+		want := &model.Shaping{Ceiling: ceiling, Turn: turn().Turn}
+		b.failShape = errors.New("out of memory") // after half of the work
+		b.wantOutcome(want, Failed)
+		b.wantOutcome(want, Failed)
+		b.failShape = nil
+		b.wantOutcome(want, Applied)
+	}
+	for range 3 {
+		b.onShape = func(*device) {
+			b.readAs = func(u *host.Uplink) { u.Ceiling = 5e6 }
+		}
+		b.wantOutcome(&model.Shaping{Ceiling: 1e6}, Failed)
+		b.onShape, b.readAs = nil, nil
+		b.wantOutcome(turn(), Applied)
+	}
+}
+
+func TestAGateThatIsToGoIsNotHeldAgain(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	b.turns.Beat()
+	b.onShape = func(*device) { b.now += 6 * time.Second; b.turns.Beat() }
+	b.log = nil
+	b.wantOutcome(&model.Shaping{Ceiling: 1e6}, Applied)
+	for _, line := range b.log {
+		if strings.HasPrefix(line, "eth0 ") {
+			t.Errorf("gates: %s", line)
+		}
+	}
+	b.wantOutcome(turn(), Applied)
+	b.onShape = func(*device) { b.eth0().reset("fq 8001:") }
+	b.wantOutcome(&model.Shaping{Ceiling: 2e6}, Foreign)
+	b.onShape = nil
+	b.wantOutcome(&model.Shaping{Ceiling: 2e6}, Foreign)
+	if gates := b.turns.Stats().Gates; gates != 0 {
+		t.Errorf("%d gates of uplinks that are left alone", gates)
+	}
+}
+
+// The one look at a VM that no plan shapes is one that succeeded.
+func TestAFailedLookIsMadeAgain(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	b.store.uplinks = nil // the journal is lost
+	b.restart()
+	b.reading = errors.New("results may be incomplete")
+	b.wantOutcome(nil, Failed)
+	b.reading = nil
+	b.wantOutcome(nil, Undone)
+	b.wantOurs(0)
+}
+
+func TestRestoreTriesAgain(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	reads := 0
+	b.onRead = func() error {
+		if reads++; reads <= 2 {
+			return errors.New("results may be incomplete")
+		}
+		return nil
+	}
+	if err := b.actuator.Restore(); err != nil {
+		t.Error(err)
+	}
 	b.wantOurs(0)
 }

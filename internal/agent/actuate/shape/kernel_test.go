@@ -1,6 +1,7 @@
 package shape
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -22,8 +23,12 @@ type kernel struct {
 	pods    map[host.TaskID]map[string]*device
 	refuse  error // of every write
 	onShape func(d *device)
+	// failShape is the error of Shape after half of its work.
+	failShape error
 	// reading is the error of Uplinks.
 	reading error
+	// onRead may fail a read too.
+	onRead func() error
 	// readAs falsifies what is read.
 	readAs func(*host.Uplink)
 	writes int
@@ -58,6 +63,9 @@ func (k *kernel) Uplinks(process host.TaskID) ([]host.Uplink, error) {
 		uplinks = append(uplinks, uplink)
 	}
 	slices.SortFunc(uplinks, func(a, b host.Uplink) int { return len(a.Name) - len(b.Name) })
+	if k.onRead != nil {
+		return uplinks, cmp.Or(k.onRead(), k.reading)
+	}
 	return uplinks, k.reading
 }
 
@@ -85,7 +93,7 @@ func (k *kernel) Shape(process host.TaskID, name string, shaping model.Shaping) 
 	}
 	k.writes++
 	d.Owner, d.Queue, d.Ceiling, d.Turns = host.QueueOurs, "htb 4a56:", shaping.Ceiling/8*8, shaping.Turn != nil
-	return nil
+	return k.failShape
 }
 
 func (k *kernel) SetGate(process host.TaskID, name string, trickle units.BitsPerSecond) error {

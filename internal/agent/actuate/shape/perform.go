@@ -65,8 +65,15 @@ func (a *Actuator) do(t *task, c change) {
 		return
 	case apply:
 		a.ours[k] = journal.Uplink{PodUID: t.vm.PodUID, Process: k.process, Name: k.uplink}
+		// Until it is read back nothing is known to be applied: what a failure left
+		// half done is nobody else's work.
+		delete(t.memory.applied, k.uplink)
+		if t.want.Turn == nil {
+			a.turns.remove(k) // or the gate would be held once more after it was opened
+		}
 		if err = a.host.Shape(k.process, k.uplink, *t.want); errors.Is(err, host.ErrForeign) {
 			// Somebody was faster, and nothing was changed.
+			a.turns.remove(k)
 			delete(a.ours, k)
 			t.decision.outcome, t.decision.message = Foreign, err.Error()
 			return
