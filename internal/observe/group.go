@@ -69,7 +69,12 @@ type memberVM struct {
 	vmi *virtv1.VirtualMachineInstance
 	// node that runs the VM.
 	node string
+	// ready is true when the VM may serve.
+	ready bool
 }
+
+// starting tells whether the VM does not run yet: its pod may be ready already.
+func (vm *memberVM) starting() bool { return !IsRunning(vm.vmi) || vm.node == "" }
 
 // Group reads everything that the plan of a profile's group depends on but what
 // is in force. The profile has a group.
@@ -97,6 +102,11 @@ func (o *GroupObserver) Group(ctx context.Context, profile *v1alpha1.VMNetworkPr
 	if cmp.Or(group.Kind, v1alpha1.GroupService) == v1alpha1.GroupService {
 		seen.Plan.Granularity = traffic.Equal
 	}
+	for i := range vms {
+		vms[i].ready = seen.Routing.Members[i].Ready()
+	}
+	// A writer has to know of VMs that start. They are planned with when they run.
+	vms = slices.DeleteFunc(vms, func(vm memberVM) bool { return vm.starting() })
 	nodes, err := o.nodes(ctx, seen, vms)
 	if err != nil {
 		return nil, err
@@ -120,7 +130,8 @@ func takenBy(profiles Profiles, profile *v1alpha1.VMNetworkProfile) string {
 	return ""
 }
 
-// members are the running VMs that the profile governs, by name.
+// members are the VMs that the profile governs, by name, without those that have
+// ended.
 func (o *GroupObserver) members(ctx context.Context, profile *v1alpha1.VMNetworkProfile, profiles Profiles) ([]memberVM, error) {
 	at := slices.IndexFunc(profiles, func(p Profile) bool { return p.UID == profile.UID })
 	if at < 0 {
@@ -133,7 +144,7 @@ func (o *GroupObserver) members(ctx context.Context, profile *v1alpha1.VMNetwork
 	var vms []memberVM
 	for i := range vmis.Items {
 		vmi := &vmis.Items[i]
-		if !IsRunning(vmi) || vmi.Status.NodeName == "" || !profiles[at].Selects(vmi) {
+		if vmi.IsFinal() || !profiles[at].Selects(vmi) {
 			continue
 		}
 		if winner, _ := profiles.Governing(vmi); winner.UID == profile.UID {
@@ -149,7 +160,7 @@ func (o *GroupObserver) pods(ctx context.Context, namespace string, vms []member
 	out := make([]routing.Member, len(vms))
 	at := make(map[types.UID]int, len(vms))
 	for i := range vms {
-		out[i].Name = vms[i].vmi.Name
+		out[i].Name, out[i].Starting = vms[i].vmi.Name, vms[i].starting()
 		at[vms[i].vmi.UID] = i
 	}
 	if len(vms) == 0 {

@@ -57,7 +57,7 @@ func (o *GroupObserver) nodes(ctx context.Context, seen *Group, vms []memberVM) 
 			}
 			seen.Plan.Nodes, nodes, domains = append(seen.Plan.Nodes, plan), append(nodes, node), append(domains, domainOf(name, object))
 		}
-		member := planner.GroupMember{Node: number, Ready: seen.Routing.Members[i].Ready()}
+		member := planner.GroupMember{Node: number, Ready: vms[i].ready}
 		member.Name, member.Domain = vms[i].vmi.Name, domains[number]
 		if bandwidth := seen.Profile.Spec.Bandwidth; bandwidth != nil && bandwidth.Floor != nil {
 			member.Floor = units.BitsPerSecond(bandwidth.Floor.AsApproximateFloat64())

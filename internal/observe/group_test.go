@@ -320,6 +320,33 @@ func TestGroupMembersAreGoverned(t *testing.T) {
 	}
 }
 
+// The pod of a VM that starts may be ready before the VM runs: a writer has to know
+// whose it is, and nothing is planned with it.
+func TestGroupKnowsVMsThatStart(t *testing.T) {
+	s := newGroupScene(t)
+	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "b"}}
+	s.update(vmi, func() { vmi.Status.Phase = virtv1.Scheduled })
+	seen := s.group()
+	var planned, starting []string
+	for _, m := range seen.Plan.Members {
+		planned = append(planned, m.Name)
+	}
+	for _, m := range seen.Routing.Members {
+		if m.Starting {
+			starting = append(starting, m.Name)
+		}
+		if m.Ready() == m.Starting {
+			t.Errorf("%+v, want it ready when it is not starting", m)
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "c"}, planned); diff != "" || len(seen.Routing.Members) != 3 {
+		t.Errorf("planned (-want +got):\n%s, %d members", diff, len(seen.Routing.Members))
+	}
+	if diff := cmp.Diff([]string{"b"}, starting); diff != "" {
+		t.Errorf("starting (-want +got):\n%s", diff)
+	}
+}
+
 // A VM that migrates has two pods, and may serve as long as one is ready.
 func TestGroupMemberMigrates(t *testing.T) {
 	s := newGroupScene(t)

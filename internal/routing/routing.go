@@ -31,11 +31,17 @@ type Pod struct {
 type Member struct {
 	// Name of the VirtualMachineInstance.
 	Name string
-	Pods []Pod
+	// Starting is true until the VM runs: its pod may be ready before, and belongs to
+	// the group, but is not counted on.
+	Starting bool
+	Pods     []Pod
 }
 
 // Ready tells whether the member may serve.
 func (m *Member) Ready() bool {
+	if m.Starting {
+		return false
+	}
 	for i := range m.Pods {
 		if m.Pods[i].Ready {
 			return true

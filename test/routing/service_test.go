@@ -144,6 +144,19 @@ func TestServiceFollowsMigrationsAndRestarts(t *testing.T) {
 	s.serving("a")
 }
 
+// The pod of a VM that starts is ready before the VM runs: it is no stranger, and
+// not counted on.
+func TestServiceKnowsVMsThatStart(t *testing.T) {
+	s := serviceScene(t, "a", "b", "c")
+	s.group.Target.MinActive = 2
+	s.group.Members[1].Starting = true
+	s.settle(map[string]float64{"a": 1})
+	s.serving("a", "c")
+	s.group.Members[1].Starting = false
+	s.settle(map[string]float64{"b": 1})
+	s.serving("a", "b")
+}
+
 func TestServiceTellsReversions(t *testing.T) {
 	s := serviceScene(t, "a", "b")
 	s.settle(map[string]float64{"a": 1})

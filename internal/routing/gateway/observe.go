@@ -48,9 +48,10 @@ type view struct {
 
 // member is a VM of the group with its pods that may run.
 type member struct {
-	name  string
-	ready bool
-	pods  []*corev1.Pod
+	name string
+	// starting members are never ready.
+	starting, ready bool
+	pods            []*corev1.Pod
 }
 
 // routeSpec is what all kinds of routes have in common, as far as it matters.
@@ -146,7 +147,7 @@ func (v *view) addPods(launchers []pods.Pod) {
 	index := map[string]int{}
 	for i := range v.group.Members {
 		index[v.group.Members[i].Name] = i
-		v.members = append(v.members, member{name: v.group.Members[i].Name})
+		v.members = append(v.members, member{name: v.group.Members[i].Name, starting: v.group.Members[i].Starting})
 	}
 	for _, l := range launchers {
 		if l.Member == "" {
@@ -155,7 +156,7 @@ func (v *view) addPods(launchers []pods.Pod) {
 		}
 		m := &v.members[index[l.Member]]
 		m.pods = append(m.pods, l.Pod)
-		m.ready = m.ready || routing.IsReady(l.Pod)
+		m.ready = m.ready || !m.starting && routing.IsReady(l.Pod)
 	}
 }
 

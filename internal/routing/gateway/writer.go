@@ -119,7 +119,7 @@ func (v *view) weights(shares map[string]float64, folded bool) (map[string]int64
 		m := &v.members[i]
 		candidates[i] = candidate{
 			name: m.name, wanted: shares[m.name], inForce: inForce[m.name],
-			ready: m.ready, reachable: v.reachable(m, v.service(m, folded)) > 0,
+			ready: m.ready, reachable: !m.starting && v.reachable(m, v.service(m, folded)) > 0,
 		}
 	}
 	effective, waits := effective(candidates, int(v.group.Target.MinActive))

@@ -33,7 +33,9 @@ type view struct {
 // member is a VM of the group with its pods that may run.
 type member struct {
 	name string
-	pods []pod
+	// starting members are not counted on.
+	starting bool
+	pods     []pod
 }
 
 // pod is a launcher pod of a member.
@@ -46,7 +48,7 @@ type pod struct {
 }
 
 func (m *member) ready() bool {
-	return slices.ContainsFunc(m.pods, func(p pod) bool { return p.ready })
+	return !m.starting && slices.ContainsFunc(m.pods, func(p pod) bool { return p.ready })
 }
 
 // serves tells whether the member gets new connections.
@@ -86,7 +88,7 @@ func (v *view) add(group *routing.Group, launchers []pods.Pod, ready map[types.U
 	index := map[string]int{}
 	for i := range group.Members {
 		index[group.Members[i].Name] = i
-		v.members = append(v.members, member{name: group.Members[i].Name})
+		v.members = append(v.members, member{name: group.Members[i].Name, starting: group.Members[i].Starting})
 	}
 	selector := v.selector()
 	for _, l := range launchers {
@@ -99,7 +101,7 @@ func (v *view) add(group *routing.Group, launchers []pods.Pod, ready map[types.U
 		case p.mark.Profile == v.profile:
 			v.strays = append(v.strays, l.Pod)
 		}
-		// A VM that starts is no member yet and gets no traffic yet.
+		// A pod that is not ready gets no traffic, and its VM need not be known yet.
 		if p.ready && selector.Matches(labels.Set(p.Labels)) {
 			v.foreign = append(v.foreign, fmt.Sprintf("pod %s", p.Name))
 		}
