@@ -88,6 +88,9 @@ func shapingOf(action *v1alpha1.ShapingAction) (model.Shaping, error) {
 		if shaping.Ceiling = units.BitsPerSecond(*bits); shaping.Ceiling < model.LeastRate {
 			return model.Shaping{}, fmt.Errorf("shaping.ceilingBitsPerSecond %d: must be at least %d", *bits, int64(model.LeastRate))
 		}
+		if shaping.Ceiling >= model.MostRate {
+			shaping.Ceiling = 0
+		}
 	}
 	if t := action.Turn; t != nil {
 		turn := model.Turn{
@@ -97,8 +100,8 @@ func shapingOf(action *v1alpha1.ShapingAction) (model.Shaping, error) {
 			Trickle: units.BitsPerSecond(t.TrickleBitsPerSecond),
 		}
 		if !turn.IsValid() {
-			return model.Shaping{}, fmt.Errorf("shaping.turn from %v for %v of %v with a trickle of %d bit/s: must lie within its period and leave %d bit/s",
-				turn.Offset, turn.Length, turn.Period, t.TrickleBitsPerSecond, int64(model.LeastRate))
+			return model.Shaping{}, fmt.Errorf("shaping.turn from %v for %v of %v with a trickle of %d bit/s: must lie within its period and leave from %d to %d bit/s",
+				turn.Offset, turn.Length, turn.Period, t.TrickleBitsPerSecond, int64(model.LeastRate), int64(model.MostRate))
 		}
 		shaping.Turn = &turn
 	}
@@ -257,7 +260,7 @@ func shapingState(podUID string, o orders, result *shape.Result) (state v1alpha1
 	case shape.Applied:
 		return v1alpha1.LeverInForce, v1alpha1.ReasonApplied, ""
 	case shape.Undone:
-		return v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, "the plan bounds nothing and has no turn"
+		return v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, "the plan bounds nothing below 1 Tbit/s and has no turn"
 	case shape.NoUplink:
 		return v1alpha1.LeverBlocked, reasonNotSupported, result.Message
 	case shape.Foreign:

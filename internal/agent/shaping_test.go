@@ -185,10 +185,12 @@ func TestShapingOrders(t *testing.T) {
 		"a turn": {action: turnAction(), want: model.Shaping{Turn: &model.Turn{
 			Period: 10 * time.Second, Offset: 2 * time.Second, Length: 3 * time.Second, Trickle: 256_000,
 		}}},
-		"a ceiling too low":       {action: ceiling(1000), refused: "ceilingBitsPerSecond 1000"},
-		"a turn beyond its end":   {action: turn(func(a *v1alpha1.TurnAction) { a.OffsetMilliseconds = 8000 }), refused: "within its period"},
-		"a turn without a period": {action: turn(func(a *v1alpha1.TurnAction) { a.PeriodMilliseconds = 0 }), refused: "within its period"},
-		"no trickle":              {action: turn(func(a *v1alpha1.TurnAction) { a.TrickleBitsPerSecond = 0 }), refused: "trickle of 0"},
+		"a ceiling that no device reaches": {action: ceiling(1e15), want: model.Shaping{}},
+		"a trickle that holds nothing":     {action: turn(func(a *v1alpha1.TurnAction) { a.TrickleBitsPerSecond = 1e18 }), refused: "from 256000 to"},
+		"a ceiling too low":                {action: ceiling(1000), refused: "ceilingBitsPerSecond 1000"},
+		"a turn beyond its end":            {action: turn(func(a *v1alpha1.TurnAction) { a.OffsetMilliseconds = 8000 }), refused: "within its period"},
+		"a turn without a period":          {action: turn(func(a *v1alpha1.TurnAction) { a.PeriodMilliseconds = 0 }), refused: "within its period"},
+		"no trickle":                       {action: turn(func(a *v1alpha1.TurnAction) { a.TrickleBitsPerSecond = 0 }), refused: "trickle of 0"},
 	} {
 		o := ordersOf(planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Shaping = test.action }), false)
 		got, planned := o.shaping["pod"]

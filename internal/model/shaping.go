@@ -18,12 +18,16 @@ type Turn struct {
 // out.
 const LeastRate units.BitsPerSecond = 256_000
 
+// MostRate is the rate from which on a bound bounds nothing: no device is as
+// fast, and kernels do not count much further.
+const MostRate units.BitsPerSecond = 1e12
+
 // IsValid tells whether a turn lies within its period, in whole milliseconds as
 // the API has them, and leaves a trickle with which no connection times out.
 func (t Turn) IsValid() bool {
 	whole := t.Period%time.Millisecond == 0 && t.Offset%time.Millisecond == 0 && t.Length%time.Millisecond == 0
 	return whole && t.Period >= 100*time.Millisecond && t.Period <= time.Hour && t.Offset >= 0 &&
-		t.Length >= 10*time.Millisecond && t.Offset+t.Length <= t.Period && t.Trickle >= LeastRate
+		t.Length >= 10*time.Millisecond && t.Offset+t.Length <= t.Period && t.Trickle >= LeastRate && t.Trickle <= MostRate
 }
 
 // Shaping bounds what a VM sends. The zero value bounds nothing.

@@ -70,13 +70,12 @@ func (m *memory) countLost(uplinks []host.Uplink) {
 	m.contested = m.lost >= patience
 }
 
-// readsAs tells whether an uplink is as it was to be. The kernel counts in
-// bytes.
+// readsAs tells whether an uplink is as it was to be, to a byte per second.
 func readsAs(uplink host.Uplink, shaping model.Shaping) bool {
 	const bitsPerByte = 8
 	off := uplink.Ceiling - shaping.Ceiling
 	return uplink.Owner == host.QueueOurs && uplink.Turns == (shaping.Turn != nil) &&
-		units.BitsPerSecond(-bitsPerByte) < off && off < bitsPerByte
+		units.BitsPerSecond(-bitsPerByte) <= off && off <= bitsPerByte
 }
 
 // undo takes what is ours from all uplinks, also what the journal knows of and
