@@ -192,7 +192,18 @@ func (d *device) build(shaping model.Shaping, owner host.QueueOwner) error {
 }
 
 func (d *device) class(parent, handle uint32, attrs netlink.HtbClassAttrs) *netlink.HtbClass {
+	attrs.Rate, attrs.Ceil = sendable(attrs.Rate), sendable(attrs.Ceil)
 	return netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: d.index(), Parent: parent, Handle: handle}, attrs)
+}
+
+// sendable is a rate in bits per second that the kernel takes: a multiple of
+// 4 GiB/s is a byte less. Beside the whole rate the netlink library sends the
+// lower 32 bits, and no rate is refused.
+func sendable(rate uint64) uint64 {
+	if bytes := rate / bitsPerByte; bytes&math.MaxUint32 == 0 {
+		return (bytes - 1) * bitsPerByte
+	}
+	return rate
 }
 
 // burst is what may be sent at once, in bytes. It makes up for the time that the

@@ -64,18 +64,18 @@ func (s *shaper) program(period time.Duration) (*ebpf.Program, error) {
 
 // open lets out what waits at a device's gate.
 func (s *shaper) open(d *device) error {
-	s.mu.Lock()
-	err := s.load()
-	kicker := s.kicker
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	if found, err := d.setGate(0); err != nil || !found {
 		return err
 	}
 	// Without a classifier nothing waits, and a kick would go out.
 	if sorted, err := d.sortedBy(); err != nil || sorted == 0 {
+		return err
+	}
+	s.mu.Lock()
+	err := s.load()
+	kicker := s.kicker
+	s.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	return kicker.kick(d.index())

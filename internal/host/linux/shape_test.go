@@ -61,6 +61,8 @@ func TestRealShapeAndUnshape(t *testing.T) {
 			}{
 				{model.Shaping{Ceiling: 256_000}, host.Uplink{Ceiling: 256_000}},
 				{model.Shaping{Ceiling: 100e9}, host.Uplink{Ceiling: 100e9}},
+				// 64 Gi, a multiple of 4 GiB/s as is its half.
+				{model.Shaping{Ceiling: 1 << 36}, host.Uplink{Ceiling: 1<<36 - 8}},
 				{turns(), host.Uplink{Turns: true}},
 				{both, host.Uplink{Ceiling: 12_345_672, Turns: true}},
 				{model.Shaping{Ceiling: 1e9}, host.Uplink{Ceiling: 1e9}},
