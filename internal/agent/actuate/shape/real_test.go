@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -19,9 +18,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
-
-// withoutFq is the variable that has the kernel's fq left unused where it is.
-const withoutFq = "JOULEVIRT_TEST_WITHOUT_FQ"
 
 // realBench is an actuator on real pods' networks, with a real clock.
 type realBench struct {
@@ -49,7 +45,7 @@ func newRealBench(t *testing.T, bindings ...hosttest.Binding) *realBench {
 // start is the start of an agent, from what is on disk.
 func (b *realBench) start() {
 	b.t.Helper()
-	h, err := linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys", WithoutFq: os.Getenv(withoutFq) != ""})
+	h, err := linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -218,9 +214,10 @@ func TestRealAgentIsKilledInAHold(t *testing.T) {
 	b := newRealBench(t, hosttest.Masquerade)
 	s := startStream(t, b.pods[0], b.outside, 20e6)
 	_, monotonic := b.now()
-	// A turn that is over soon and does not come again.
-	held := &model.Turn{Period: time.Hour, Length: 100 * time.Millisecond, Trickle: model.LeastRate}
-	held.Offset = (monotonic + 200*time.Millisecond) % held.Period
+	// A turn that is over soon and does not come again, and begins late enough to be
+	// seen by a busy machine.
+	held := &model.Turn{Period: time.Hour, Length: 500 * time.Millisecond, Trickle: model.LeastRate}
+	held.Offset = (monotonic + time.Second) % held.Period
 	b.apply(map[string]model.Shaping{podUID(0): {Turn: held}})
 	// Held until the turn, open, held.
 	hosttest.Eventually(t, "the end of the turn", func() bool { return b.turns.Stats().Changes == 3 })
