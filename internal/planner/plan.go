@@ -172,8 +172,8 @@ func (w *work) keep(otherwise model.Reason) {
 	}
 }
 
-// recommendationStands tells whether a recommendation is still valid and at
-// least one of its VMs exists. VMs and levers that came later wait for the next
+// recommendationStands tells whether a recommendation is still valid and
+// something of it is still allowed. VMs and levers that came later wait for the next
 // one, so that what is approved is what was read.
 func (w *work) recommendationStands(now time.Time) bool {
 	current, policy := w.node.Current, w.node.Policy
@@ -183,8 +183,8 @@ func (w *work) recommendationStands(now time.Time) bool {
 	if current.Policy != policy.Name || !now.Before(current.RecommendedAt.Add(policy.RecommendationValidity)) {
 		return false
 	}
-	acts := func(kept inForce) bool { return len(kept.pins) > 0 || !kept.shaping.IsZero() }
-	return len(w.affinity)+len(w.shaping) > 0 && slices.ContainsFunc(w.kept, acts)
+	return slices.ContainsFunc(w.affinity, func(i int) bool { return len(w.kept[i].pins) > 0 }) ||
+		slices.ContainsFunc(w.shaping, func(i int) bool { return !w.kept[i].shaping.IsZero() })
 }
 
 func summarise(plan *model.Plan, held model.Reason) {

@@ -344,3 +344,16 @@ func TestPlanIsStable(t *testing.T) {
 		}
 	}
 }
+
+// A recommendation of which nothing is allowed any more makes way for the next
+// at once.
+func TestARecommendationOfAForbiddenLeverDoesNotStand(t *testing.T) {
+	node := shapingNode("a", "b")
+	node.Policy.Mode = model.ModeRecommend
+	recommended := Plan(node, now())
+	node.Policy.Levers = []model.Lever{model.LeverAffinity}
+	got := Plan(with(node, &recommended, nil), now().Add(time.Minute))
+	if want := "AwaitingApproval apply=false a:Pinned/2 b:Pinned/2"; outcome(got) != want {
+		t.Errorf("%s, want %s", outcome(got), want)
+	}
+}
