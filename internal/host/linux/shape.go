@@ -133,6 +133,9 @@ func (h *Host) Uplinks(process host.TaskID) ([]host.Uplink, error) {
 			if !leadsOut(link) {
 				continue
 			}
+			if len(uplinks) == maxUplinks {
+				return fmt.Errorf("process %d has more than %d devices that lead out: %w", process.PID, maxUplinks, host.ErrUnsupported)
+			}
 			uplink, program, err := (&device{handle, link}).read()
 			if err != nil {
 				return fmt.Errorf("process %d: %w", process.PID, err)
@@ -145,6 +148,10 @@ func (h *Host) Uplinks(process host.TaskID) ([]host.Uplink, error) {
 	slices.SortFunc(uplinks, func(a, b host.Uplink) int { return cmp.Compare(a.Name, b.Name) })
 	return uplinks, err
 }
+
+// maxUplinks is far above what a VM has: whoever makes more wants the agent to
+// be busy.
+const maxUplinks = 64
 
 // leadsOut tells whether a pod's device leads to the network: not to the VM,
 // whose taps KubeVirt names so, nor to other devices of the pod.

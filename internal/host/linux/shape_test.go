@@ -2,6 +2,8 @@ package linux
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -88,6 +90,31 @@ func TestRealShapeAndUnshape(t *testing.T) {
 				t.Errorf("gate of a device that is not shaped: %v", err)
 			}
 		})
+	}
+}
+
+func TestRealPodOfManyDevicesIsLeftAlone(t *testing.T) {
+	h := realHost(t)
+	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
+	n.Pod(func() error {
+		for i := range maxUplinks / 2 {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name, attrs.Flags = fmt.Sprintf("a%d", i), net.FlagUp
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: fmt.Sprintf("b%d", i)}); err != nil {
+				return err
+			}
+			peer, err := netlink.LinkByName(fmt.Sprintf("b%d", i))
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(peer); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if uplinks, err := h.Uplinks(n.VM.ID()); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("%d uplinks, %v", len(uplinks), err)
 	}
 }
 
