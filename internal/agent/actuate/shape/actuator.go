@@ -33,6 +33,8 @@ type Actuator struct {
 	// look is how long a VM that is as it is to be is not looked at again: that
 	// takes some hundred microseconds.
 	look time.Duration
+	// looks counts those of an Actuator that looks each time.
+	looks int64
 }
 
 // lookInterval is within what time a change by somebody else is noticed.
@@ -148,7 +150,7 @@ func (a *Actuator) plan(vm discover.VM, want *model.Shaping, journaled map[strin
 		return t
 	}
 	if seen {
-		if d := m.recent(want, now, a.look); d != nil {
+		if d := m.recent(want, a.lookOf(vm.Process, now)); d != nil {
 			t.decision = *d
 			return t
 		}
@@ -183,8 +185,19 @@ func (a *Actuator) plan(vm discover.VM, want *model.Shaping, journaled map[strin
 		}
 	}
 	t.decision = decide(uplinks, want, journaled, m)
-	m.settle(t.decision, want, now)
+	m.settle(t.decision, want, a.lookOf(vm.Process, now))
 	return t
+}
+
+// lookOf numbers the times of looks at a VM. Those at many VMs are spread over
+// the interval, or hundreds of them would keep gates waiting.
+func (a *Actuator) lookOf(process host.TaskID, now time.Duration) int64 {
+	if a.look <= 0 {
+		a.looks++
+		return a.looks // each one is new
+	}
+	const parts = 16
+	return int64((now + a.look*time.Duration(process.PID%parts)/parts) / a.look)
 }
 
 func forgetAll(journaled map[string]bool) []change {

@@ -2,6 +2,7 @@ package shape
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -237,15 +238,15 @@ func TestWhatIsAsWantedIsSeldomLookedAt(t *testing.T) {
 	b.wantOutcome(turn(), Applied)
 	b.wantOutcome(turn(), Applied) // looked at once more
 	reads := b.reads
-	for range 4 {
+	for range 5 {
 		b.now += lookInterval / 5
 		b.wantOutcome(turn(), Applied)
 	}
-	if b.reads != reads {
-		t.Errorf("%d reads in four fifths of the interval", b.reads-reads)
+	if b.reads != reads+1 {
+		t.Errorf("%d reads in an interval", b.reads-reads)
 	}
 	b.eth0().reset("fq 8001:")
-	b.now += lookInterval / 5
+	b.now += lookInterval
 	b.wantOutcome(turn(), Foreign)
 	b.wantOutcome(turn(), Foreign)
 	reads = b.reads
@@ -259,6 +260,40 @@ func TestWhatIsAsWantedIsSeldomLookedAt(t *testing.T) {
 	}
 	b.wantOutcome(nil, Undone)
 	b.wantOurs(0)
+}
+
+func TestLooksAtManyVMsAreSpread(t *testing.T) {
+	const count = 320
+	b := newBench(t)
+	b.actuator.look = lookInterval
+	var vms []discover.VM
+	plan := map[string]model.Shaping{}
+	for i := range count {
+		vm := discover.VM{Process: host.TaskID{PID: 1000 + i, TID: 1000 + i}, PodUID: strconv.Itoa(i)}
+		b.pods[vm.Process] = map[string]*device{"eth0": {Uplink: host.Uplink{Name: "eth0"}}}
+		plan[vm.PodUID] = model.Shaping{Ceiling: 1e6}
+		vms = append(vms, vm)
+	}
+	round := func() int {
+		before := b.reads
+		if _, err := b.actuator.Apply(vms, plan); err != nil {
+			t.Fatal(err)
+		}
+		return b.reads - before
+	}
+	round()
+	round() // looked at once more, all together
+	seconds, total := int(lookInterval/time.Second), 0
+	for range seconds {
+		b.now += time.Second
+		reads := round()
+		if total += reads; reads > 2*count/seconds {
+			t.Errorf("%d of %d VMs were looked at in a round", reads, count)
+		}
+	}
+	if total != count {
+		t.Errorf("%d VMs of %d were looked at within the interval", total, count)
+	}
 }
 
 // What this agent could not finish is not taken for somebody else's doing.

@@ -1,8 +1,6 @@
 package shape
 
 import (
-	"time"
-
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
@@ -77,23 +75,23 @@ type memory struct {
 	// lost counts how often somebody else undid that.
 	lost      int
 	contested bool
-	// settled is what was decided at the time looked for want, when nothing had
-	// to be changed for it. Nil: the VM is to be looked at.
+	// settled is what was decided at the look of that number for want, when nothing
+	// had to be changed for it. Nil: the VM is to be looked at.
 	settled *decision
-	looked  time.Duration
+	looked  int64
 	want    model.Shaping
 }
 
 // recent is a decision that needs no new look; nil when there is none.
-func (m *memory) recent(want *model.Shaping, now, within time.Duration) *decision {
-	if m.settled == nil || want == nil || !m.want.Equal(*want) || now-m.looked >= within {
+func (m *memory) recent(want *model.Shaping, look int64) *decision {
+	if m.settled == nil || want == nil || !m.want.Equal(*want) || m.looked != look {
 		return nil
 	}
 	return m.settled
 }
 
 // settle remembers a decision, unless something is to be changed for it.
-func (m *memory) settle(d decision, want *model.Shaping, now time.Duration) {
+func (m *memory) settle(d decision, want *model.Shaping, look int64) {
 	m.settled = nil
 	if want == nil {
 		return
@@ -103,5 +101,5 @@ func (m *memory) settle(d decision, want *model.Shaping, now time.Duration) {
 			return
 		}
 	}
-	m.settled, m.looked, m.want = &d, now, copyOf(*want)
+	m.settled, m.looked, m.want = &d, look, copyOf(*want)
 }
