@@ -61,8 +61,9 @@ type Shaper interface {
 	// SetGate holds what has to wait for a turn to a trickle, or opens the gate
 	// when the trickle is 0. An uplink that is not shaped is left alone.
 	SetGate(process TaskID, uplink string, trickle units.BitsPerSecond) error
-	// Unshape gives the device the kernel's own queueing discipline back, unless
-	// it has another's. What waited is sent first, as far as possible.
+	// Unshape takes whatever is the agent's from the device, and gives it the
+	// kernel's own queueing discipline back, unless it has another's. What waited
+	// is sent first, as far as possible.
 	Unshape(process TaskID, uplink string) error
 	// KeepTurns lets gates hold packets back for so long from now on.
 	KeepTurns(valid time.Duration) error

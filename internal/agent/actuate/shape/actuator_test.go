@@ -296,6 +296,28 @@ func TestLooksAtManyVMsAreSpread(t *testing.T) {
 	}
 }
 
+// A queue that somebody else replaced is theirs; what the agent put beside it goes.
+func TestNothingIsLeftBesideForeignQueues(t *testing.T) {
+	b := newBench(t)
+	b.wantOutcome(turn(), Applied)
+	b.eth0().reset("fq 8001:")
+	b.wantOutcome(turn(), Foreign)
+	if b.eth0().beside || b.eth0().Queue != "fq 8001:" {
+		t.Errorf("eth0 has %+v", *b.eth0())
+	}
+	b = newBench(t)
+	b.wantOutcome(turn(), Applied)
+	b.onShape = func(*device) { b.eth0().reset("fq 8001:") } // after the look
+	b.wantOutcome(&model.Shaping{Ceiling: 1e6}, Foreign)
+	b.onShape = nil
+	b.restart()
+	b.wantOutcome(nil, Undone)
+	if b.eth0().beside || b.eth0().Queue != "fq 8001:" {
+		t.Errorf("eth0 has %+v", *b.eth0())
+	}
+	b.wantOurs(0)
+}
+
 // What this agent could not finish is not taken for somebody else's doing.
 func TestOwnFailuresAreNoContest(t *testing.T) {
 	b := newBench(t)

@@ -89,7 +89,7 @@ func undo(uplinks []host.Uplink, journaled map[string]bool) []change {
 		case uplink.Owner == host.QueueOurs:
 			changes = append(changes, change{unshape, uplink.Name})
 		case journaled[uplink.Name]:
-			changes = append(changes, change{forget, uplink.Name})
+			changes = append(changes, change{tidy, uplink.Name})
 		}
 	}
 	for name := range journaled {

@@ -39,6 +39,8 @@ type kernel struct {
 type device struct {
 	host.Uplink
 	trickle units.BitsPerSecond
+	// beside is what the agent gave the device beside its queue.
+	beside bool
 }
 
 func (k *kernel) Monotonic() (time.Duration, error) { return k.now, nil }
@@ -93,6 +95,7 @@ func (k *kernel) Shape(process host.TaskID, name string, shaping model.Shaping) 
 	}
 	k.writes++
 	d.Owner, d.Queue, d.Ceiling, d.Turns = host.QueueOurs, "htb 4a56:", shaping.Ceiling/8*8, shaping.Turn != nil
+	d.beside = true
 	return k.failShape
 }
 
@@ -119,6 +122,7 @@ func (k *kernel) Unshape(process host.TaskID, name string) error {
 	if k.refuse != nil {
 		return k.refuse
 	}
+	d.beside = false
 	if d.Owner == host.QueueOurs {
 		k.writes++
 		d.reset("")
@@ -129,7 +133,7 @@ func (k *kernel) Unshape(process host.TaskID, name string) error {
 // reset gives the device a queueing discipline of somebody else's, or the
 // kernel's.
 func (d *device) reset(foreign string) {
-	*d = device{Uplink: host.Uplink{Name: d.Name, Queue: "noqueue 0:"}}
+	*d = device{Uplink: host.Uplink{Name: d.Name, Queue: "noqueue 0:"}, beside: d.beside}
 	if foreign != "" {
 		d.Owner, d.Queue = host.QueueForeign, foreign
 	}

@@ -72,18 +72,20 @@ func (a *Actuator) do(t *task, c change) {
 			a.turns.remove(k) // or the gate would be held once more after it was opened
 		}
 		if err = a.host.Shape(k.process, k.uplink, *t.want); errors.Is(err, host.ErrForeign) {
-			// Somebody was faster, and nothing was changed.
+			// Somebody was faster. What may be left of the agent's goes in the next
+			// round.
 			a.turns.remove(k)
-			delete(a.ours, k)
 			t.decision.outcome, t.decision.message = Foreign, err.Error()
 			return
 		}
 		t.changed++
-	case unshape:
+	case unshape, tidy:
 		a.turns.remove(k)
 		if err = a.host.Unshape(k.process, k.uplink); err == nil {
 			delete(a.ours, k)
-			t.changed++
+			if c.action == unshape {
+				t.changed++
+			}
 		}
 	}
 	switch {

@@ -52,7 +52,8 @@ const (
 	keep    action = iota // it is as wanted
 	apply                 // shape it
 	unshape               // give it the kernel's default back
-	forget                // nothing: what was ours is so no longer
+	tidy                  // its queue is not ours any more: take what is left beside it
+	forget                // nothing: it is gone, or was never ours
 )
 
 // change is one thing to do.
