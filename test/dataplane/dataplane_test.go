@@ -69,7 +69,7 @@ func TestDataPlane(t *testing.T) {
 	t.Run("bytes are counted", s.testRates)
 	t.Run("a VM that is not ready is left out", s.testNotReady)
 	t.Run("a VM that hangs is told", s.testHang)
-	t.Run("VMs migrate, restart and crash", s.testLifecycle)
+	t.Run("VMs migrate and crash", s.testLifecycle)
 	t.Run("routes split by weights", s.testWeights)
 }
 

@@ -184,11 +184,6 @@ func (s suite) testLifecycle(t *testing.T) {
 	if after := s.Fleet.Member(name); after.IP() == before.IP() || after.Node != target {
 		t.Errorf("after the migration the VM is at %s on node %s, before at %s on node %s", after.IP(), after.Node, before.IP(), before.Node)
 	}
-	if err := s.Restart(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
-	s.serving(t, url, s.names)
-
 	var vmi kubevirtv1.VirtualMachineInstance
 	if err := s.Client().Get(t.Context(), name, &vmi); err != nil {
 		t.Fatal(err)

@@ -23,10 +23,11 @@ const (
 	name    = "split"
 	vms     = 6
 	clients = 16
-	// peak and usual are requests a second: at the peak it is learned how much the
-	// VMs carry well.
-	peak, usual = 900, 300
-	peakSeconds = 40
+	// peak and usual are requests a second: at the peak, and with few between, it is
+	// learned how much the VMs carry well, and what they cost.
+	peak, usual, few = 1000, 400, 100
+	peakSeconds      = 13
+	fewSeconds       = 4
 	// samples is how many connections a split is measured over.
 	samples = 5000
 	// settled is how close a split must be before it is measured.
@@ -90,9 +91,15 @@ func (b *bench) populate(ctx context.Context) (*product.Group, error) {
 		return nil, err
 	}
 	asked := b.world.Clients(clients, url)
-	asked.PerSecond = peak
-	if _, err := load.Burst(ctx, asked, peak*peakSeconds); err != nil {
-		return nil, err
+	for range 2 {
+		asked.PerSecond = peak
+		if _, err := load.Burst(ctx, asked, peak*peakSeconds); err != nil {
+			return nil, err
+		}
+		asked.PerSecond = few
+		if _, err := load.Burst(ctx, asked, few*fewSeconds); err != nil {
+			return nil, err
+		}
 	}
 	if err := b.declare(ctx); err != nil {
 		return nil, err

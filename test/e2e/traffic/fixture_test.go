@@ -21,7 +21,7 @@ import (
 const (
 	// peak and usual are requests a second: what VMs were seen to carry well at the
 	// peak bounds what they are given afterwards.
-	peak, usual = 900, 300
+	peak, usual = 1000, 400
 	// clients ask at once.
 	clients = 16
 	// points that a measured split may be off the plan.
@@ -121,17 +121,25 @@ func (s *story) ask(o load.Options, perSecond int) *load.Load {
 	return l
 }
 
-// learnPeak shows the product for long enough how much the VMs carry well.
+// learnPeak shows the product how much the VMs carry well, and what they cost at
+// different rates.
 func (s *story) learnPeak(o load.Options) {
 	s.Helper()
-	const seconds = 25
-	l := s.ask(o, peak)
-	defer l.Stop()
-	counts, err := l.Window(s.Context(), peak*seconds)
+	for range 2 {
+		s.askFor(o, peak, 13*peak)
+		s.askFor(o, usual/4, 4*usual/4)
+	}
+}
+
+// askFor makes so many requests, none of which may fail.
+func (s *story) askFor(o load.Options, perSecond, requests int) {
+	s.Helper()
+	o.PerSecond = perSecond
+	counts, err := load.Burst(s.Context(), o, requests)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Logf("at the peak: %s", counts)
+	s.Logf("%d a second: %s", perSecond, counts)
 	if err := counts.NoFailures(); err != nil {
 		s.Error(err)
 	}

@@ -57,7 +57,7 @@ func TestRouteFollowsThePlan(t *testing.T) {
 	if err := asking.Counts().Since(before).NoFailures(); err != nil {
 		t.Errorf("while the manager was killed: %v", err)
 	}
-	s.moveAndRestart(group)
+	s.migrate(group)
 }
 
 // TestOlderRouteWins has a route of somebody else on the same host: it is told,

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"context"
 	"testing"
 
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -27,7 +28,8 @@ func TestServiceFollowsThePlan(t *testing.T) {
 	if err := asking.Counts().NoFailures(); err != nil {
 		t.Errorf("while plans changed and the manager was killed: %v", err)
 	}
-	s.moveAndRestart(group)
+	s.migrate(group)
+	s.restartAndCrash(group)
 
 	s.remove(profile)
 	s.eventuallyAlike(asking)
@@ -66,17 +68,21 @@ func (s *story) managerDies(group *product.Group) {
 	s.follows("the next manager", group, s.uneven)
 }
 
-// moveAndRestart migrates, restarts and crashes VMs that have traffic.
-func (s *story) moveAndRestart(group *product.Group) {
+// busy returns a VM that has traffic.
+func (s *story) busy(group *product.Group) string {
 	s.Helper()
-	pick := func() string {
-		plan, err := group.Plan(s.Context())
-		if err != nil {
-			s.Fatal(err)
-		}
-		return active(plan)[0]
-	}
-	name := pick()
+	var plan product.Plan
+	s.eventually("a plan is in force", func(ctx context.Context) (err error) {
+		plan, err = group.Plan(ctx)
+		return err
+	})
+	return active(plan)[0]
+}
+
+// migrate moves a VM that has traffic to another node.
+func (s *story) migrate(group *product.Group) {
+	s.Helper()
+	name := s.busy(group)
 	target := suite.Nodes[0]
 	if suite.Fleet.Member(s.key(name)).Node == target {
 		target = suite.Nodes[1]
@@ -85,14 +91,18 @@ func (s *story) moveAndRestart(group *product.Group) {
 		s.Fatal(err)
 	}
 	s.follows(name+" migrated", group, s.uneven)
+}
 
-	name = pick()
+// restartAndCrash ends VMs that have traffic, and they come back.
+func (s *story) restartAndCrash(group *product.Group) {
+	s.Helper()
+	name := s.busy(group)
 	if err := suite.Restart(s.Context(), s.key(name)); err != nil {
 		s.Fatal(err)
 	}
 	s.follows(name+" restarted", group, s.uneven)
 
-	name = pick()
+	name = s.busy(group)
 	var vmi kubevirtv1.VirtualMachineInstance
 	if err := suite.Client().Get(s.Context(), s.key(name), &vmi); err != nil {
 		s.Fatal(err)
