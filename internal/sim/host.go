@@ -114,7 +114,7 @@ func (h *Host) Facts() (host.Facts, error) {
 		Kernel: "simulated",
 		Capabilities: []host.Capability{
 			available("Affinity"), available("CgroupV2"), counters, missing("Libvirt"), missing("SchedSlice"),
-			available("Shaping"), available("VhostNet"), available("VhostThreads"), available("WaitTimes"),
+			available("Shaping"), missing("TurnsByFq"), available("VhostNet"), available("VhostThreads"), available("WaitTimes"),
 		},
 	}, nil
 }

@@ -86,7 +86,8 @@ func (c *classifier) program(period time.Duration) (*ebpf.Program, error) {
 
 // Fields of struct __sk_buff.
 const (
-	skbLen, skbMark, skbProtocol, skbScratch, skbClass = 0, 8, 16, 48, 72
+	skbLen, skbMark, skbProtocol, skbPriority = 0, 8, 16, 32
+	skbScratch, skbClass, skbTstamp           = 48, 72, 152
 )
 
 // Places on the program's stack.
@@ -106,7 +107,7 @@ const (
 func (c *classifier) classify(memory time.Duration, field int16) asm.Instructions {
 	const ok, shot = 0, 2
 	return slices.Concat(c.dismiss(), headers(), size(),
-		c.flow("small"), asm.Instructions{
+		flowIn(c.flows.FD(), flowSlots, "small"), asm.Instructions{
 			asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord),
 			asm.JEq.Imm(asm.R2, 0, "pass"),
 			asm.Mov.Reg(asm.R3, asm.R8),
@@ -115,7 +116,7 @@ func (c *classifier) classify(memory time.Duration, field int16) asm.Instruction
 			asm.JGE.Reg(asm.R3, asm.R4, "pass"),
 			asm.Ja.Label("turn"),
 		},
-		c.flow("large"), asm.Instructions{
+		flowIn(c.flows.FD(), flowSlots, "large"), asm.Instructions{
 			asm.StoreMem(asm.R0, 0, asm.R8, asm.DWord),
 			asm.Mov.Imm(asm.R2, turnClass).WithSymbol("turn"),
 			asm.Ja.Label("set"),
@@ -210,15 +211,15 @@ func lookUp(fd int, absent string) asm.Instructions {
 	}
 }
 
-// flow finds the slot of the packet's flow, in R0.
-func (c *classifier) flow(symbol string) asm.Instructions {
+// flowIn finds the slot of the packet's flow in a map of so many, in R0.
+func flowIn(fd int, slots int32, symbol string) asm.Instructions {
 	program := asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(symbol),
 		asm.FnGetHashRecalc.Call(),
-		asm.And.Imm(asm.R0, flowSlots-1),
+		asm.And.Imm(asm.R0, slots-1),
 		asm.StoreMem(asm.RFP, onKey, asm.R0, asm.Word),
 	}
-	return append(program, lookUp(c.flows.FD(), "pass")...)
+	return append(program, lookUp(fd, "pass")...)
 }
 
 // networkOrder is a number as the kernel shows it that has it in network order.

@@ -55,7 +55,9 @@ type skb struct {
 	Len, PktType, Mark, QueueMapping, Protocol uint32
 	_                                          [3]uint32
 	Priority                                   uint32
-	_                                          [39]uint32
+	_                                          [29]uint32
+	Tstamp                                     uint64
+	_                                          [8]uint32
 }
 
 // sortOf returns the action and whether the packet may wait.
@@ -84,7 +86,6 @@ func newTestClassifier(t *testing.T, valid time.Duration) (*classifier, *ebpf.Pr
 		t.Fatal(err)
 	}
 	// A test run does not show the class.
-	const skbPriority = 32
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: c.classify(10*time.Second, skbPriority)})
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,9 @@ const (
 	CapabilitySchedSlice = "SchedSlice"
 	// CapabilityShaping: what VMs send can be bounded and held.
 	CapabilityShaping = "Shaping"
+	// CapabilityTurnsByFq: the kernel itself keeps the turns of what VMs send.
+	// Without, the agent does, by htb.
+	CapabilityTurnsByFq = "TurnsByFq"
 	// CapabilityVhostNet: the kernel offers vhost to QEMU.
 	CapabilityVhostNet = "VhostNet"
 	// CapabilityVhostThreads: vhost workers are threads of their QEMU.
@@ -57,6 +60,7 @@ func (h *Host) Facts() (host.Facts, error) {
 		capability(CapabilityLibvirt, needs(unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE")),
 		capability(CapabilitySchedSlice, probeSlice()),
 		capability(CapabilityShaping, h.probeShaping()),
+		capability(CapabilityTurnsByFq, h.missesFq()),
 		capability(CapabilityVhostNet, h.exists("class/misc/vhost-net", "module vhost_net is not loaded")),
 		capability(CapabilityVhostThreads, vhostThreads(facts.Kernel)),
 		capability(CapabilityWaitTimes, h.waitTimes()),

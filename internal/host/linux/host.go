@@ -28,6 +28,8 @@ type Options struct {
 	// folder that holds the hierarchies of version 1, or the root of version 2.
 	// Empty: fs/cgroup of SysRoot.
 	CgroupRoot string
+	// WithoutFq has turns kept by htb and tbf also where the kernel has fq.
+	WithoutFq bool
 }
 
 // Host reads and changes the node that this process runs on.
@@ -76,6 +78,7 @@ func New(opts Options) (*Host, error) {
 		processes: map[host.TaskID]*process{},
 		byPID:     map[int]*process{},
 		masks:     newMaskCache(),
+		shaper:    shaper{withoutFq: opts.WithoutFq},
 		scratch:   make([]byte, maxFile),
 	}, nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // What the agent gives a device that it shapes, by the major number that makes
-// it known:
+// it known, unless fq does it:
 //
 //	htb 4a56:            the root
 //	  class 4a56:1       the ceiling
@@ -33,6 +33,8 @@ const (
 	ceilingClass, passClass, turnClass        = 0x1, 0x10, 0x20
 	filterName                                = "joulevirt-turn"
 	filterHandle, filterPriority       uint32 = 1, 1
+	// How the roots read that are the agent's.
+	htbQueue, fqQueue = "htb 4a56:", "fq 4a59:"
 )
 
 const (
@@ -93,7 +95,7 @@ func (d *device) read() (uplink host.Uplink, program ebpf.ProgramID, err error) 
 		uplink.Queue = fmt.Sprintf("%s %x:", qdisc.Type(), attrs.Handle>>16)
 		switch {
 		case attrs.Handle == 0:
-		case qdisc.Type() == "htb" && attrs.Handle == netlink.MakeHandle(rootMajor, 0):
+		case uplink.Queue == htbQueue, uplink.Queue == fqQueue:
 			uplink.Owner = host.QueueOurs
 		default:
 			uplink.Owner = host.QueueForeign
@@ -101,6 +103,10 @@ func (d *device) read() (uplink host.Uplink, program ebpf.ProgramID, err error) 
 	}
 	if uplink.Owner != host.QueueOurs {
 		return uplink, 0, nil
+	}
+	if uplink.Queue == fqQueue {
+		program, err = d.programOf(netlink.HANDLE_MIN_EGRESS, stampName)
+		return uplink, program, err
 	}
 	if uplink.Ceiling, err = d.ceiling(); err != nil {
 		return uplink, 0, err
@@ -133,12 +139,17 @@ func (d *device) ceiling() (units.BitsPerSecond, error) {
 
 // sortedBy is the program that sorts packets; 0: none.
 func (d *device) sortedBy() (ebpf.ProgramID, error) {
-	filters, err := d.FilterList(d.link, netlink.MakeHandle(rootMajor, 0))
+	return d.programOf(netlink.MakeHandle(rootMajor, 0), filterName)
+}
+
+// programOf is the program of a filter; 0: there is no such filter.
+func (d *device) programOf(parent uint32, name string) (ebpf.ProgramID, error) {
+	filters, err := d.FilterList(d.link, parent)
 	if err != nil {
 		return 0, fmt.Errorf("filters of %s: %w", d.link.Attrs().Name, err)
 	}
 	for _, filter := range filters {
-		if bpf, is := filter.(*netlink.BpfFilter); is && bpf.Name == filterName {
+		if bpf, is := filter.(*netlink.BpfFilter); is && bpf.Name == name {
 			return ebpf.ProgramID(bpf.Id), nil
 		}
 	}

@@ -14,9 +14,15 @@ import (
 
 func TestMain(m *testing.M) { hosttest.Main(m) }
 
+// realHost keeps turns by htb, on every kernel.
 func realHost(t testing.TB) *Host {
 	t.Helper()
-	h, err := New(Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	return hostOf(t, Options{ProcRoot: "/proc", SysRoot: "/sys", WithoutFq: true})
+}
+
+func hostOf(t testing.TB, opts Options) *Host {
+	t.Helper()
+	h, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,14 @@ type shaper struct {
 	// classifier and kicker are nil until the first device is shaped.
 	classifier *classifier
 	kicker     *kicker
+	// stampers of the uplinks that keep turns by stamps.
+	stampers map[uplinkKey]*stamper
+
+	// withoutFq has turns kept by htb also where the kernel has fq.
+	withoutFq bool
+	probe     sync.Once
+	// noFq is why fq is not used.
+	noFq error
 }
 
 func (s *shaper) close() error {
@@ -32,7 +40,12 @@ func (s *shaper) close() error {
 	if s.classifier == nil {
 		return nil
 	}
-	return errors.Join(s.classifier.close(), s.kicker.close())
+	failures := []error{s.classifier.close(), s.kicker.close()}
+	for _, stamper := range s.stampers {
+		failures = append(failures, stamper.close())
+	}
+	clear(s.stampers)
+	return errors.Join(failures...)
 }
 
 // load makes the programs, once.
@@ -48,8 +61,18 @@ func (s *shaper) load() error {
 	if err != nil {
 		return errors.Join(err, kicker.close())
 	}
-	s.classifier, s.kicker = classifier, kicker
+	s.classifier, s.kicker, s.stampers = classifier, kicker, map[uplinkKey]*stamper{}
 	return nil
+}
+
+// until is the map that holds the time from which on nothing waits.
+func (s *shaper) until() (*ebpf.Map, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return s.classifier.until, nil
 }
 
 // program that sorts packets for turns of a period.
@@ -89,10 +112,13 @@ func (s *shaper) has(id ebpf.ProgramID) bool {
 		return false
 	}
 	for _, program := range s.classifier.programs {
-		if info, err := program.Info(); err == nil {
-			if own, known := info.ID(); known && own == id {
-				return true
-			}
+		if isProgram(program, id) {
+			return true
+		}
+	}
+	for _, stamper := range s.stampers {
+		if stamper.loaded(id) {
+			return true
 		}
 	}
 	return false
@@ -136,15 +162,25 @@ func (h *Host) Uplinks(process host.TaskID) ([]host.Uplink, error) {
 			if len(uplinks) == maxUplinks {
 				return fmt.Errorf("process %d has more than %d devices that lead out: %w", process.PID, maxUplinks, host.ErrUnsupported)
 			}
-			uplink, program, err := (&device{handle, link}).read()
+			d := &device{handle, link}
+			uplink, program, err := d.read()
 			if err != nil {
 				return fmt.Errorf("process %d: %w", process.PID, err)
+			}
+			if uplink.Owner != host.QueueOurs {
+				// Without its fq the stamper would only drop what is to wait.
+				if err := h.shaper.clear(d, uplinkKey{process, uplink.Name}); err != nil {
+					return fmt.Errorf("process %d: %w", process.PID, err)
+				}
 			}
 			uplink.Turns = h.shaper.has(program)
 			uplinks = append(uplinks, uplink)
 		}
 		return nil
 	})
+	if errors.Is(err, host.ErrGone) {
+		h.shaper.forget(process, "")
+	}
 	slices.SortFunc(uplinks, func(a, b host.Uplink) int { return cmp.Compare(a.Name, b.Name) })
 	return uplinks, err
 }
@@ -170,24 +206,26 @@ func leadsOut(link netlink.Link) bool {
 
 // Shape implements host.Host.
 func (h *Host) Shape(process host.TaskID, uplink string, shaping model.Shaping) error {
-	var program *ebpf.Program
-	if shaping.Turn != nil {
-		var err error
-		if program, err = h.shaper.program(shaping.Turn.Period); err != nil {
-			return fmt.Errorf("shape %s of process %d: %w", uplink, process.PID, err)
-		}
-	}
 	err := h.onDevice(process, uplink, func(d *device) error {
-		is, _, err := d.read()
+		is, by, err := d.read()
 		if err != nil {
 			return err
 		}
 		if is.Owner == host.QueueForeign {
 			return fmt.Errorf("%s has %s: %w", uplink, is.Queue, host.ErrForeign)
 		}
-		if err = h.shaper.shape(d, shaping, is.Owner, program); err != nil && is.Owner == host.QueueDefault && !errors.Is(err, host.ErrForeign) {
+		stamps, err := h.stampsTurns(d, shaping)
+		switch {
+		case err != nil:
+			return err
+		case stamps:
+			err = h.shaper.stampTurns(d, uplinkKey{process, uplink}, shaping, is, by)
+		default:
+			err = h.shaper.sortTurns(d, uplinkKey{process, uplink}, shaping, is)
+		}
+		if err != nil && is.Owner == host.QueueDefault && !errors.Is(err, host.ErrForeign) {
 			// Half of it would be worse than nothing.
-			err = errors.Join(err, d.unshape())
+			err = errors.Join(err, h.shaper.clear(d, uplinkKey{process, uplink}))
 		}
 		return err
 	})
@@ -195,6 +233,39 @@ func (h *Host) Shape(process host.TaskID, uplink string, shaping model.Shaping) 
 		return fmt.Errorf("shape process %d: %w", process.PID, err)
 	}
 	return nil
+}
+
+// sortTurns shapes a device by htb.
+func (s *shaper) sortTurns(d *device, key uplinkKey, shaping model.Shaping, is host.Uplink) error {
+	var program *ebpf.Program
+	if shaping.Turn != nil {
+		var err error
+		if program, err = s.program(shaping.Turn.Period); err != nil {
+			return err
+		}
+	}
+	if is.Queue == fqQueue {
+		if err := s.clear(d, key); err != nil {
+			return err
+		}
+		is.Owner = host.QueueDefault
+	}
+	return s.shape(d, shaping, is.Owner, program)
+}
+
+// clear takes from a device whatever of the agent's it has.
+func (s *shaper) clear(d *device, key uplinkKey) error {
+	s.forget(key.process, key.uplink)
+	is, _, err := d.read()
+	switch {
+	case err != nil:
+		return err
+	case is.Queue == fqQueue:
+		return d.unstamp()
+	case is.Queue == htbQueue:
+		return errors.Join(s.open(d), d.unshape())
+	}
+	return d.removeStamper()
 }
 
 func (s *shaper) shape(d *device, shaping model.Shaping, owner host.QueueOwner, program *ebpf.Program) error {
@@ -211,8 +282,12 @@ func (s *shaper) shape(d *device, shaping model.Shaping, owner host.QueueOwner, 
 	return errors.Join(s.open(d), d.unsort())
 }
 
-// SetGate implements host.Host.
+// SetGate implements host.Host. The gate of a device that keeps turns by stamps
+// is in its program.
 func (h *Host) SetGate(process host.TaskID, uplink string, trickle units.BitsPerSecond) error {
+	if h.shaper.stamps(uplinkKey{process, uplink}) {
+		return nil
+	}
 	err := h.onDevice(process, uplink, func(d *device) error {
 		if trickle <= 0 {
 			return h.shaper.open(d)
@@ -238,11 +313,7 @@ func (d *device) setGate(trickle units.BitsPerSecond) (found bool, err error) {
 // Unshape implements host.Host.
 func (h *Host) Unshape(process host.TaskID, uplink string) error {
 	err := h.onDevice(process, uplink, func(d *device) error {
-		is, _, err := d.read()
-		if err != nil || is.Owner != host.QueueOurs {
-			return err
-		}
-		return errors.Join(h.shaper.open(d), d.unshape())
+		return h.shaper.clear(d, uplinkKey{process, uplink})
 	})
 	if err != nil {
 		return fmt.Errorf("unshape %s of process %d: %w", uplink, process.PID, err)
@@ -278,6 +349,19 @@ func (h *Host) probeShaping() error {
 	if err != nil {
 		return fmt.Errorf("VMs' traffic is not shaped: %w", err)
 	}
+	return inEmptyNetwork(func(d *device) error {
+		turn := &model.Turn{Period: time.Second, Length: time.Second / 2, Trickle: leastTrickle}
+		if err := h.shaper.shape(d, model.Shaping{Turn: turn}, host.QueueDefault, program); err != nil {
+			return fmt.Errorf("the kernel's sch_htb, sch_tbf and cls_bpf are needed: %w", err)
+		}
+		_, err := d.setGate(turn.Trickle)
+		return errors.Join(err, h.shaper.open(d), d.unshape())
+	})
+}
+
+// inEmptyNetwork works on the loopback device of a network namespace that ends
+// with it.
+func inEmptyNetwork(do func(*device) error) error {
 	enter := func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("network namespaces cannot be entered without CAP_SYS_ADMIN: %w", err)
@@ -290,12 +374,7 @@ func (h *Host) probeShaping() error {
 			if err != nil {
 				return err
 			}
-			turn := &model.Turn{Period: time.Second, Length: time.Second / 2, Trickle: leastTrickle}
-			if err := h.shaper.shape(d, model.Shaping{Turn: turn}, host.QueueDefault, program); err != nil {
-				return fmt.Errorf("the kernel's sch_htb, sch_tbf and cls_bpf are needed: %w", err)
-			}
-			_, err = d.setGate(turn.Trickle)
-			return errors.Join(err, h.shaper.open(d), d.unshape())
+			return do(d)
 		})
 	})
 }

@@ -148,7 +148,7 @@ func TestRealForeignQueueIsLeftAlone(t *testing.T) {
 
 func TestRealSuccessorTakesOver(t *testing.T) {
 	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
-	first, err := New(Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	first, err := New(Options{ProcRoot: "/proc", SysRoot: "/sys", WithoutFq: true})
 	if err != nil {
 		t.Fatal(err)
 	}
