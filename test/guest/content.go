@@ -85,16 +85,24 @@ func collect(host, release, guestd string) ([]file, error) {
 		{path: "bin/busybox", mode: 0o755, content: busybox},
 		{path: "bin/guestd", mode: 0o755, content: server},
 	}
+	// The modules that the guest cannot do without.
+	modules, err := moduleFiles(host, release, []string{"virtio_pci", "virtio_net"})
+	return append(files, modules...), err
+}
+
+// moduleFiles gathers modules, all they depend on, and the order to load them
+// in.
+func moduleFiles(host, release string, wanted []string) ([]file, error) {
 	root := filepath.Join(host, "lib/modules", release)
 	deps, err := os.ReadFile(filepath.Join(root, "modules.dep"))
 	if err != nil {
 		return nil, fmt.Errorf("read the module list of kernel %s: %w", release, err)
 	}
-	// The modules that the guest cannot do without.
-	order, err := loadOrder(bytes.NewReader(deps), []string{"virtio_pci", "virtio_net"})
+	order, err := loadOrder(bytes.NewReader(deps), wanted)
 	if err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", release, err)
 	}
+	var files []file
 	var names strings.Builder
 	for _, module := range order {
 		content, err := os.ReadFile(filepath.Join(root, module))

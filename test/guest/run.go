@@ -1,0 +1,117 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed run-init.sh
+var runScript string
+
+// Job is what a guest runs, with the kernel of Image but without a network card.
+type Job struct {
+	// Programs are static executables of this machine, by the names that they
+	// have in /bin of the guest.
+	Programs map[string]string
+	// Modules of the kernel that are loaded first, with what they need.
+	Modules []string
+	// Script is run by the guest's shell.
+	Script string
+	// MemoryMiB of the guest, which has one CPU.
+	MemoryMiB int
+}
+
+// Run boots a guest on an emulated CPU, has it run a job, and returns what its
+// console showed. Kernel and programs are from opts.HostRoot; the cache is not
+// used. An error when the guest did not end by itself before the context, or
+// its script failed.
+func Run(ctx context.Context, opts Options, job Job) (console string, err error) {
+	host := opts.HostRoot
+	if host == "" {
+		host = "/"
+	}
+	release := opts.KernelRelease
+	if release == "" {
+		if release, err = newestCloudKernel(host); err != nil {
+			return "", err
+		}
+	}
+	files, err := job.files(host, release)
+	if err != nil {
+		return "", err
+	}
+	var archive bytes.Buffer
+	if err := writeArchive(&archive, files); err != nil {
+		return "", fmt.Errorf("pack the guest's initramfs: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "guest-run-")
+	if err != nil {
+		return "", fmt.Errorf("create a folder for the guest: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	initramfs := filepath.Join(dir, "initramfs.cpio")
+	if err := os.WriteFile(initramfs, archive.Bytes(), 0o600); err != nil {
+		return "", fmt.Errorf("write the guest's initramfs: %w", err)
+	}
+	return job.boot(ctx, filepath.Join(host, "boot", "vmlinuz-"+release), initramfs)
+}
+
+// files gathers what the initramfs holds.
+func (j Job) files(host, release string) ([]file, error) {
+	busybox, err := os.ReadFile(filepath.Join(host, "usr/bin/busybox"))
+	if err != nil {
+		return nil, fmt.Errorf("read busybox (install busybox-static): %w", err)
+	}
+	files := []file{
+		{path: "init", mode: 0o755, content: []byte(runScript)},
+		{path: "run.sh", mode: 0o755, content: []byte(j.Script)},
+		{path: "bin/busybox", mode: 0o755, content: busybox},
+	}
+	for name, path := range j.Programs {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read a program for the guest: %w", err)
+		}
+		files = append(files, file{path: "bin/" + name, mode: 0o755, content: content})
+	}
+	modules, err := moduleFiles(host, release, j.Modules)
+	return append(files, modules...), err
+}
+
+// boot runs the guest until it powers off. Its clock counts its instructions, one
+// a nanosecond, and does not wait while it idles: how busy this machine is
+// changes nothing that the guest measures.
+func (j Job) boot(ctx context.Context, kernel, initramfs string) (string, error) {
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
+		"-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max",
+		"-icount", "shift=0,sleep=off", "-rtc", "clock=vm",
+		"-m", strconv.Itoa(j.MemoryMiB),
+		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
+		"-kernel", kernel, "-initrd", initramfs,
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check")
+	cmd.WaitDelay = 5 * time.Second
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	err := cmd.Run()
+	console := strings.ReplaceAll(output.String(), "\r", "")
+	switch {
+	case ctx.Err() != nil:
+		return console, fmt.Errorf("the guest did not end by itself: %w", ctx.Err())
+	case err != nil:
+		return console, fmt.Errorf("run the guest (is qemu-system-x86 installed?): %w", err)
+	case !strings.Contains(console, "\nEXIT "):
+		return console, errors.New("the guest ended before its script did")
+	case !strings.Contains(console, "\nEXIT 0\n"):
+		return console, errors.New("the guest's script failed")
+	}
+	return console, nil
+}

@@ -1,0 +1,62 @@
+// Package shaping runs the tests of shaping on a real kernel with fq, in a
+// guest on an emulated CPU.
+package shaping
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joulevirt/joulevirt/test/guest"
+)
+
+// script runs in the guest. The names of tests that need fq have it in them.
+const script = `set -e
+uname -r
+linux.test -test.v -test.run 'Fq|Stamp|Trickle|Wait|Kick|RealShape|RealForeign|RealSuccessor'
+shape.test -test.v -test.run TestReal
+echo 'the same by htb'
+JOULEVIRT_TEST_WITHOUT_FQ=1 shape.test -test.v -test.run 'TestRealVMsTakeTurns|TestRealAgentIsKilled'
+`
+
+// module is this module's name.
+const module = "github.com/joulevirt/joulevirt/"
+
+func compile(t *testing.T, pkg, output string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "fq", "-ldflags=-s -w", "-o", output, module+pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compile the tests of %s: %v\n%s", pkg, err, out)
+	}
+}
+
+// The tests of both mechanisms, on Debian's kernel: those of devices, and VMs
+// that take turns, first by fq and then by htb.
+func TestShapingOnAKernelWithFq(t *testing.T) {
+	dir := t.TempDir()
+	programs := map[string]string{"linux.test": filepath.Join(dir, "linux"), "shape.test": filepath.Join(dir, "shape")}
+	compile(t, "internal/host/linux", programs["linux.test"])
+	compile(t, "internal/agent/actuate/shape", programs["shape.test"])
+	// It takes a minute on two cores that others use too.
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	console, err := guest.Run(ctx, guest.Options{}, guest.Job{
+		Programs: programs,
+		Modules:  []string{"veth", "bridge", "sch_fq", "sch_htb", "sch_tbf", "sch_ingress", "cls_bpf"},
+		Script:   script, MemoryMiB: 256,
+	})
+	t.Log(console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"TestFqShapeAndUnshape", "TestRealShapeAndUnshape", "TestRealVMsTakeTurns"} {
+		if !strings.Contains(console, "--- PASS: "+want) {
+			t.Errorf("%s did not run", want)
+		}
+	}
+}
