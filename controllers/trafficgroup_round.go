@@ -18,6 +18,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/routing"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // groupMemory is what is remembered of a group between rounds. All but the
@@ -29,6 +30,7 @@ type groupMemory struct {
 	mayHold   bool
 	plan      *planner.GroupPlan
 	plannedAt time.Time
+	demand    planner.Demand
 	// generation of the profile that was planned for.
 	generation int64
 	// reverted is how often somebody changed the shares back since the profile is of
@@ -36,6 +38,8 @@ type groupMemory struct {
 	reverted    int
 	revertedAt  time.Time
 	revertedFor int64
+	// refusedAt is since when the group cannot be steered. Zero: it can.
+	refusedAt time.Time
 	// written is the status that was last written, toldAt when.
 	written *v1alpha1.TrafficStatus
 	toldAt  time.Time
@@ -109,7 +113,8 @@ func (r *TrafficGroupReconciler) round(ctx context.Context, seen *observe.Group,
 		return nil, err
 	}
 	// A route that is ours has to have its members whatever is allowed.
-	memory.mayHold = memory.mayHold || seen.Plan.Granularity == traffic.Weighted && serving(round.state.Shares)
+	memory.mayHold = memory.mayHold || seen.Plan.Granularity == traffic.Weighted && serving(round.state.Shares) || marked(&seen.Routing)
+	memory.noteRefusal(round, r.Clock.Now())
 	if seen.TakenBy != "" {
 		errors.As(routing.Refuse(v1alpha1.ReasonGroupTaken, "the older VMNetworkProfile %s has %s %s as its group: name another in spec.group, or remove it there",
 			seen.TakenBy, seen.Routing.Target.Kind, seen.Routing.Target.Name), &round.refusal)
@@ -120,10 +125,8 @@ func (r *TrafficGroupReconciler) round(ctx context.Context, seen *observe.Group,
 	switch {
 	case round.plan.Action == planner.GroupRelease || seen.TakenBy != "":
 		return round, r.giveBack(ctx, round, memory)
-	case round.refusal != nil && round.state.Shares == nil:
-		return round, nil // traffic is left as it is
-	case r.isContested(round, memory):
-		return round, nil
+	case round.refusal != nil && round.state.Shares == nil, r.isContested(round, memory):
+		return round, r.leave(ctx, round, memory)
 	}
 	return round, r.write(ctx, round, memory, writer)
 }
@@ -136,8 +139,11 @@ func (r *TrafficGroupReconciler) plan(round *groupRound, memory *groupMemory) er
 	}
 	group := seen.Plan
 	group.Last = lastPlan(seen, &round.state, memory)
-	group.Due = memory.plan == nil || memory.generation != seen.Profile.Generation || waited(memory.plan) && group.Missing == "" ||
-		!now.Before(memory.plannedAt.Add(r.Options.Replan))
+	if seen.Plan.Missing != model.ReasonNoRates && len(seen.Plan.Members) > 0 {
+		memory.demand = memory.demand.Next(carried(seen), now, r.Options.Replan)
+	}
+	group.Total = memory.demand.Total
+	group.Due = r.due(seen, &group, memory)
 	var err error
 	if round.plan, err = planner.PlanGroup(group, now); err != nil {
 		return err
@@ -154,6 +160,29 @@ func (r *TrafficGroupReconciler) plan(round *groupRound, memory *groupMemory) er
 		}
 	}
 	return nil
+}
+
+// due tells whether a group is to be planned anew. What the manager before planned
+// stays a round: a first rate says little.
+func (r *TrafficGroupReconciler) due(seen *observe.Group, group *planner.Group, memory *groupMemory) bool {
+	now, generation := r.Clock.Now(), seen.Profile.Generation
+	if memory.plan == nil {
+		steered := group.Last != nil && group.Last.Action == planner.GroupSteer && seen.Profile.Status.Traffic.ObservedGeneration == generation
+		if steered {
+			memory.plannedAt, memory.generation = now, generation
+		}
+		return !steered
+	}
+	return memory.generation != generation || waited(memory.plan) && group.Missing == "" || !now.Before(memory.plannedAt.Add(r.Options.Replan))
+}
+
+// carried is what all members carry together.
+func carried(seen *observe.Group) units.BitsPerSecond {
+	total := units.BitsPerSecond(0)
+	for i := range seen.Plan.Members {
+		total += seen.Plan.Members[i].Rate
+	}
+	return total
 }
 
 // waited tells whether a plan waited for what may be known now.
@@ -188,43 +217,6 @@ func serving(shares map[string]float64) bool {
 	return false
 }
 
-// isContested tells whether somebody else changed the shares back twice: since
-// then, and until the profile changes, they are left alone. It is asked before
-// they would be written once more.
-func (r *TrafficGroupReconciler) isContested(round *groupRound, memory *groupMemory) bool {
-	profile, now := round.seen.Profile, r.Clock.Now()
-	if said := contestedCondition(profile.Status.Traffic, memory); said != nil && said.ObservedGeneration == profile.Generation {
-		round.contested = true
-		return true
-	}
-	anew := memory.revertedFor != profile.Generation
-	memory.revertedFor = profile.Generation
-	if anew || now.Sub(memory.revertedAt) > patience {
-		memory.reverted = 0
-	}
-	if round.state.Reverted && !anew { // what stands from before does not count again
-		memory.reverted++
-		memory.revertedAt = now
-	}
-	round.contested, round.contestedBy = memory.reverted >= mostReversions, round.state.RevertedBy
-	return round.contested
-}
-
-// contestedCondition is the newest that was said. Nil: nothing, or no.
-func contestedCondition(status *v1alpha1.TrafficStatus, memory *groupMemory) *metav1.Condition {
-	if memory.written != nil {
-		status = memory.written
-	}
-	if status == nil {
-		return nil
-	}
-	said := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionWeightsContested)
-	if said == nil || said.Status != metav1.ConditionTrue {
-		return nil
-	}
-	return said
-}
-
 // write does what the plan says.
 func (r *TrafficGroupReconciler) write(ctx context.Context, round *groupRound, memory *groupMemory, writer routing.Writer) error {
 	shares := round.plan.Shares
@@ -250,6 +242,7 @@ func (r *TrafficGroupReconciler) write(ctx context.Context, round *groupRound, m
 	if state.Shares != nil {
 		round.state = state
 	}
+	memory.countReversion(state.Reverted, round.seen.Profile.Generation, r.Clock.Now())
 	return nil
 }
 

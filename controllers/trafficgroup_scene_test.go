@@ -66,8 +66,8 @@ func (s *scene) learn(profile *v1alpha1.VMNetworkProfile, vmis []*virtv1.Virtual
 		return known && t.Reason == v1alpha1.ReasonObserveOnly
 	})
 	s.traffic(usual, vmis...)
-	s.groupStatus(profile, "the usual rates are seen", func(t *v1alpha1.TrafficStatus) bool {
-		return t.Saving != nil && t.Planned != nil && t.Planned.SigmaBitsPerSecond < int64(warmUp)
+	s.groupStatus(profile, "it is planned for the usual rates", func(t *v1alpha1.TrafficStatus) bool {
+		return t.Saving != nil && t.Planned != nil && t.Planned.EffectiveTalkers.Value() == 2
 	})
 	s.must(suite.client.Delete(s.Context(), policy))
 }

@@ -178,7 +178,8 @@ func (o *GroupObserver) pods(ctx context.Context, namespace string, vms []member
 			continue
 		}
 		out[member].Pods = append(out[member].Pods, routing.Pod{
-			Name: pod.Name, UID: pod.UID, Serving: pod.Labels[v1alpha1.LabelServing], Ready: routing.IsReady(pod),
+			Name: pod.Name, UID: pod.UID, Ready: routing.IsReady(pod),
+			Serving: pod.Labels[v1alpha1.LabelServing], Profile: pod.Annotations[v1alpha1.AnnotationProfile],
 		})
 	}
 	for i := range out {

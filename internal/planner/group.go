@@ -55,6 +55,8 @@ type Group struct {
 	Granularity  traffic.Granularity
 	MinActive    int
 	SpareLargest bool
+	// Total is the traffic to plan for, see Demand. 0: the sum of the members' rates.
+	Total units.BitsPerSecond
 	// Missing says what is not known that an allocation needs: NoRates or Learning.
 	// Empty: all is known. MissingMessage names it.
 	Missing        model.Reason

@@ -20,6 +20,7 @@ type groupState struct {
 	// ready are the members that may serve, as an allocation sees them.
 	ready []traffic.Member
 	at    map[string]int
+	// total is what is planned for.
 	total units.BitsPerSecond
 	// last is never nil.
 	last *GroupPlan
@@ -34,8 +35,10 @@ func newGroupState(group Group) *groupState {
 	if g.last == nil {
 		g.last = &GroupPlan{}
 	}
-	for i := range group.Members {
-		g.total += group.Members[i].Rate
+	if g.total = group.Total; g.total == 0 {
+		for i := range group.Members {
+			g.total += group.Members[i].Rate
+		}
 	}
 	for i := range group.Members {
 		m := &group.Members[i]
@@ -72,6 +75,12 @@ func (g *groupState) allocate(plan *GroupPlan) error {
 	found, err := traffic.Allocate(g.trafficGroup())
 	if err != nil {
 		return err
+	}
+	if found.Reason == model.ReasonCurvesUnknown && g.last.steering() {
+		// They are learned anew, as after a start of the manager.
+		g.repeat(plan)
+		plan.Reason, plan.Message = g.last.Reason, g.last.Message
+		return nil
 	}
 	g.reasons = map[string]model.Reason{}
 	for i, share := range found.Shares {

@@ -23,6 +23,8 @@ type Pod struct {
 	UID  types.UID
 	// Serving is the value of the label joulevirt.io/serving.
 	Serving string
+	// Profile is the name of the profile that marked the pod. Empty: none did.
+	Profile string
 	// Ready is true when the pod is ready and not being deleted.
 	Ready bool
 }
