@@ -95,7 +95,9 @@ func testServices(t *testing.T, c *cluster.Cluster, account client.Client, names
 	service := func(name string, owner *metav1.OwnerReference) *corev1.Service {
 		out := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+			Spec: corev1.ServiceSpec{
+				Ports: []corev1.ServicePort{{Port: 80}}, Selector: map[string]string{"kubevirt.io": "virt-launcher"},
+			},
 		}
 		if owner != nil {
 			out.OwnerReferences = []metav1.OwnerReference{*owner}
@@ -114,6 +116,13 @@ func testServices(t *testing.T, c *cluster.Cluster, account client.Client, names
 	const selector = `{"spec":{"selector":{"app":"web"}}}`
 	if err := mergePatch(t.Context(), account, owned, selector); err != nil {
 		t.Errorf("change a Service of a profile: %v", err)
+	}
+	for _, spec := range []string{
+		`{"spec":{"selector":{"kubevirt.io":null}}}`, `{"spec":{"selector":{"kubevirt.io":"virt-handler"}}}`,
+		`{"spec":{"externalIPs":["192.0.2.1"]}}`, `{"spec":{"type":"NodePort"}}`, `{"spec":{"type":"LoadBalancer"}}`,
+		`{"spec":{"type":"ExternalName","externalName":"example.org"}}`,
+	} {
+		wantForbidden(t, mergePatch(t.Context(), account, owned, spec), "ClusterIP")
 	}
 	wantForbidden(t, account.Create(t.Context(), service("ownerless", nil)), `Service "ownerless"`)
 	wantForbidden(t, mergePatch(t.Context(), account, foreign, selector), `Service "foreign"`)
