@@ -44,9 +44,9 @@ func (d Demand) Next(rate units.BitsPerSecond, now time.Time, round time.Duratio
 		return Demand{Total: rate, soon: rate, lasting: rate, begun: now, seen: now, below: now, highest: rate}
 	}
 	elapsed, age := now.Sub(d.seen), now.Sub(d.begun)
-	mean := func(was units.BitsPerSecond, rounds time.Duration) units.BitsPerSecond {
-		reach := min(max(age, round), rounds*round) // at first of all that was seen
-		part := units.BitsPerSecond(1 - math.Exp(-float64(elapsed)/float64(reach)))
+	mean := func(was units.BitsPerSecond, rounds float64) units.BitsPerSecond {
+		reach := min(max(age, round).Seconds(), rounds*round.Seconds()) // at first of all that was seen
+		part := units.BitsPerSecond(1 - math.Exp(-elapsed.Seconds()/reach))
 		return was + part*(rate-was)
 	}
 	d.soon, d.lasting, d.seen = mean(d.soon, soonRounds), mean(d.lasting, lastingRounds), now

@@ -129,10 +129,10 @@ func (w *Writer) state(ctx context.Context, v *view) (routing.State, *pod, error
 	// The cache need not keep who owns which field, and may lag behind.
 	var pod corev1.Pod
 	err := w.live.Get(ctx, client.ObjectKeyFromObject(p.Pod), &pod)
-	if client.IgnoreNotFound(err) != nil {
+	switch {
+	case client.IgnoreNotFound(err) != nil:
 		return routing.State{}, nil, fmt.Errorf("get pod %s/%s, which somebody changed: %w", p.Namespace, p.Name, err)
-	}
-	if err != nil || pods.MarkOf(&pod) != p.mark {
+	case pod.UID != p.UID || pods.MarkOf(&pod) != p.mark: // gone, another one, or as it was
 		return state, nil, nil
 	}
 	state.Reverted = true
