@@ -59,7 +59,8 @@ type Shaper interface {
 	// the device has another's queueing discipline, and then nothing was changed.
 	Shape(process TaskID, uplink string, shaping model.Shaping) error
 	// SetGate holds what has to wait for a turn to a trickle, or opens the gate
-	// when the trickle is 0. An uplink that is not shaped is left alone.
+	// when the trickle is 0. An uplink that is not shaped is left alone, as is one
+	// whose turns the kernel keeps by itself.
 	SetGate(process TaskID, uplink string, trickle units.BitsPerSecond) error
 	// Unshape takes whatever is the agent's from the device, and gives it the
 	// kernel's own queueing discipline back, unless it has another's. What waited

@@ -152,6 +152,11 @@ func TestRealVMsTakeTurns(t *testing.T) {
 	b.apply(want)
 	// Not before: while the kernel replaces a root it drops what is sent.
 	probes := startProber(t, b.pods[0], b.outside)
+	uplinks, err := b.host.Uplinks(b.pods[0].VM.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("turns by %s", uplinks[0].Queue)
 	begin, monotonic := b.now()
 	wait(t, periods*period)
 	end := time.Now()
