@@ -7,7 +7,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,7 +90,7 @@ func Start(ctx context.Context, o Options) (*Gateway, error) {
 	if g.Envoy, err = o.startEnvoy(ctx, paths[binaries.Contour], proxy); err != nil {
 		return nil, err
 	}
-	return g, g.Envoy.WaitReady(ctx, o.serves)
+	return g, g.Envoy.WaitReady(ctx, func(ctx context.Context) error { return o.Node.Answers(ctx, envoyReady) })
 }
 
 func (o Options) install(ctx context.Context) error {
@@ -151,22 +150,4 @@ func (o Options) programmed(ctx context.Context) error {
 		err = fmt.Errorf("condition Accepted of the Gateway is %q", status)
 	}
 	return err
-}
-
-// serves is satisfied when Envoy has its configuration.
-func (o Options) serves(ctx context.Context) error {
-	web := http.Client{Transport: &http.Transport{DialContext: o.Node.Dial, DisableKeepAlives: true}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, envoyReady, http.NoBody)
-	if err != nil {
-		return err
-	}
-	response, err := web.Do(request)
-	if err != nil {
-		return err
-	}
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", envoyReady, response.Status)
-	}
-	return nil
 }

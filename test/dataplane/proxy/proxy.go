@@ -4,8 +4,6 @@ package proxy
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/joulevirt/joulevirt/test/cluster"
@@ -54,20 +52,5 @@ func Start(ctx context.Context, n *node.Node, c *cluster.Cluster, source binarie
 func ready(ctx context.Context, n *node.Node, process *proc.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	web := http.Client{Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}}
-	return process.WaitReady(ctx, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, health, http.NoBody)
-		if err != nil {
-			return err
-		}
-		response, err := web.Do(request)
-		if err != nil {
-			return err
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s answers %s", health, response.Status)
-		}
-		return nil
-	})
+	return process.WaitReady(ctx, func(ctx context.Context) error { return n.Answers(ctx, health) })
 }
