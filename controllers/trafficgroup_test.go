@@ -238,7 +238,7 @@ func TestGroupBadInput(t *testing.T) {
 	})
 	s.traffic(warmUp, vmis...)
 	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
-	// 6 VMs with 600 Mbit/s each may have floors of 500; with 100 they may not.
+	// 6 VMs with 600 Mbit/s each may have floors of 500; with 80 they may not.
 	s.groupStatus(profile, "the limits are known", func(t *v1alpha1.TrafficStatus) bool {
 		return t.Now != nil && t.Saving == nil || t.State == v1alpha1.LeverIdle
 	})
