@@ -90,6 +90,10 @@ func (b *bench) populate(ctx context.Context) (*product.Group, error) {
 	if err := b.world.WaitEndpoints(ctx, b.key(name), vms); err != nil {
 		return nil, err
 	}
+	// Nodes are learned of while a policy governs them.
+	if err := b.allow(ctx); err != nil {
+		return nil, err
+	}
 	asked := b.world.Clients(clients, url)
 	for range 2 {
 		asked.PerSecond = peak
@@ -114,7 +118,7 @@ func (b *bench) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: b.namespace, Name: name}
 }
 
-func (b *bench) declare(ctx context.Context) error {
+func (b *bench) allow(ctx context.Context) error {
 	policy := &v1alpha1.EnergyPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.EnergyPolicySpec{
@@ -125,6 +129,10 @@ func (b *bench) declare(ctx context.Context) error {
 	if err := b.world.Client().Create(ctx, policy); err != nil {
 		return fmt.Errorf("create EnergyPolicy: %w", err)
 	}
+	return nil
+}
+
+func (b *bench) declare(ctx context.Context) error {
 	profile := &v1alpha1.VMNetworkProfile{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name},
 		Spec: v1alpha1.VMNetworkProfileSpec{

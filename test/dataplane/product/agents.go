@@ -23,9 +23,10 @@ import (
 const (
 	// cores of each node, without siblings.
 	cores = 16
-	// A VM keeps its node busy for perPacket seconds of a core a packet, and for
-	// being active at all up to active of a core, with up to wakeUps a second: half
-	// of both at half packets/s. That is concave as it was measured on real hosts.
+	// A VM's vhost worker keeps its node busy for perPacket seconds of a core a
+	// packet. For being active at all its vCPU takes up to active of a core, with up
+	// to wakeUps a second: half of both at half packets/s. That is concave as it was
+	// measured on real hosts.
 	perPacket = 4e-6
 	active    = 0.05
 	wakeUps   = 2000
@@ -124,8 +125,11 @@ func nodeRates(vms []model.VMRates) model.NodeRates {
 		vm.AllowedCPUs = online
 		awake := packets / (packets + half)
 		use := model.ThreadRates{
-			RunCores:          units.Cores(0.005 + perPacket*packets + active*awake),
-			SwitchesPerSecond: units.PerSecond(20 + wakeUps*awake),
+			RunCores:          units.Cores(0.005 + active*awake),
+			SwitchesPerSecond: units.PerSecond(20 + wakeUps/2*awake),
+		}
+		vm.Vhost = model.ThreadRates{
+			RunCores: units.Cores(perPacket * packets), SwitchesPerSecond: units.PerSecond(wakeUps / 2 * awake),
 		}
 		vm.VCPUs = []model.VCPURates{{Index: 0, CPUs: online, ThreadRates: use}}
 		busy += vm.Busy()
