@@ -109,7 +109,7 @@ func (c *Cluster) waitCRDs(ctx context.Context) error {
 			return err
 		}
 		for _, crd := range crds.Items {
-			if !established(&crd) {
+			if !Established(&crd) {
 				return fmt.Errorf("%s is not established", crd.Name)
 			}
 		}
@@ -117,7 +117,8 @@ func (c *Cluster) waitCRDs(ctx context.Context) error {
 	})
 }
 
-func established(crd *extensionsv1.CustomResourceDefinition) bool {
+// Established tells whether the API server serves a kind.
+func Established(crd *extensionsv1.CustomResourceDefinition) bool {
 	for _, condition := range crd.Status.Conditions {
 		if condition.Type == extensionsv1.Established {
 			return condition.Status == extensionsv1.ConditionTrue

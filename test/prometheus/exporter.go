@@ -81,10 +81,9 @@ const (
 	Slow Fault = "Slow"
 )
 
-// nodesPath starts the paths of nodes' own pages; allPath has all nodes.
+// nodesPath starts the paths of nodes' own pages.
 const (
 	nodesPath    = "/nodes/"
-	allPath      = "/metrics"
 	recordedPath = "/recorded"
 )
 
@@ -118,7 +117,6 @@ type counter struct {
 func NewExporter() *Exporter {
 	e := &Exporter{closing: make(chan struct{}), started: time.Now(), nodes: map[string]*node{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc(allPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(e.page(e.names()...)) })
 	mux.HandleFunc(recordedPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(recorded(time.Since(e.started))) })
 	mux.HandleFunc(nodesPath+"{name}", e.serveNode)
 	e.server = httptest.NewServer(mux)
@@ -134,11 +132,6 @@ func (e *Exporter) Close() {
 // Target is the page of one node, scraped by a job.
 func (e *Exporter) Target(job, node string) Target {
 	return Target{Job: job, Address: e.address(), Path: nodesPath + node}
-}
-
-// All is the page with all nodes.
-func (e *Exporter) All(job string) Target {
-	return Target{Job: job, Address: e.address(), Path: allPath}
 }
 
 // Recorded is a page that was recorded from Kepler 0.11 with its fake meter, of
@@ -195,13 +188,6 @@ func (e *Exporter) Jump(name string, joules float64) {
 	})
 }
 
-// Remove takes a node off the pages.
-func (e *Exporter) Remove(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.nodes, name)
-}
-
 // change lets all counters of a node count until now, then changes it.
 func (e *Exporter) change(name string, do func(n *node, now time.Time)) {
 	e.mu.Lock()
@@ -222,17 +208,6 @@ func (e *Exporter) change(name string, do func(n *node, now time.Time)) {
 }
 
 func (c *counter) at(now time.Time) float64 { return c.joules + c.Watts*now.Sub(c.since).Seconds() }
-
-func (e *Exporter) names() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var names []string
-	for name := range e.nodes {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
 
 func (e *Exporter) serveNode(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")

@@ -125,21 +125,25 @@ func newAgents(t *testing.T, c *cluster.Cluster) agents {
 		"another signer's request":  certificateRequest(t, "example.org/other"),
 	} {
 		err = c.WaitFor(t.Context(), policyDelay, "admission policy refuses "+what, func(ctx context.Context) error {
-			err := all.boundToA.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll)
-			switch {
-			case apierrors.IsForbidden(err):
-				return nil
-			case err != nil:
-				return fmt.Errorf("the answer is not Forbidden: %w", err)
-			default:
-				return errors.New("it was accepted")
-			}
+			return isForbidden(all.boundToA.Create(ctx, probe.DeepCopyObject().(client.Object), client.DryRunAll))
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	return all
+}
+
+// isForbidden is satisfied by the answer of an admission policy that refuses.
+func isForbidden(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the answer is not Forbidden: %w", err)
+	default:
+		return errors.New("it was accepted")
+	}
 }
 
 func report(node string) *v1alpha1.NodeReport {

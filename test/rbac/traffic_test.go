@@ -2,12 +2,10 @@ package rbac
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -35,15 +33,7 @@ func testTraffic(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 	err = c.WaitFor(t.Context(), policyDelay, "admission policy refuses the manager another pod", func(ctx context.Context) error {
-		err := mergePatch(ctx, account, plain, `{"metadata":{"labels":{"joulevirt.io/serving":"standby"}}}`, client.DryRunAll)
-		switch {
-		case apierrors.IsForbidden(err):
-			return nil
-		case err != nil:
-			return fmt.Errorf("the answer is not Forbidden: %w", err)
-		default:
-			return errors.New("it was accepted")
-		}
+		return isForbidden(mergePatch(ctx, account, plain, `{"metadata":{"labels":{"joulevirt.io/serving":"standby"}}}`, client.DryRunAll))
 	})
 	if err != nil {
 		t.Fatal(err)

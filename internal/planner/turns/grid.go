@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -169,9 +168,3 @@ func (s *sender) serves(length int) bool {
 
 // overlaps tells whether a turn shares a slot with another.
 func (t span) overlaps(o span) bool { return t.start < o.start+o.length && o.start < t.start+t.length }
-
-// Overlap tells whether two turns are ever in force at one time, as far as they
-// have one period.
-func Overlap(x, y model.Turn) bool {
-	return x.Period != y.Period || x.Offset < y.Offset+y.Length && y.Offset < x.Offset+x.Length
-}

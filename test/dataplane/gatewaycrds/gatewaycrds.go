@@ -51,7 +51,7 @@ func Install(ctx context.Context, c *cluster.Cluster, channel Channel) error {
 			if crds.Items[i].Annotations["gateway.networking.k8s.io/channel"] != string(channel) {
 				continue
 			}
-			if !established(&crds.Items[i]) {
+			if !cluster.Established(&crds.Items[i]) {
 				return fmt.Errorf("%s is not established", crds.Items[i].Name)
 			}
 			found++
@@ -61,15 +61,6 @@ func Install(ctx context.Context, c *cluster.Cluster, channel Channel) error {
 		}
 		return nil
 	})
-}
-
-func established(crd *extensionsv1.CustomResourceDefinition) bool {
-	for _, condition := range crd.Status.Conditions {
-		if condition.Type == extensionsv1.Established {
-			return condition.Status == extensionsv1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // moduleDir is where the module's sources are; they are downloaded when they
