@@ -33,7 +33,26 @@ type Guardrails struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	ReservedCPUs *string `json:"reservedCPUs,omitempty"`
+
+	// siblingSharing says whose vCPUs may be bound to the siblings (hyper-threads)
+	// of one physical core. It bounds pins: VMs that are not bound run anywhere.
+	// +kubebuilder:default=SameNamespace
+	// +optional
+	SiblingSharing SiblingSharing `json:"siblingSharing,omitempty"`
 }
+
+// SiblingSharing says whose vCPUs may be bound to the siblings of one core.
+// +kubebuilder:validation:Enum=SameVM;SameNamespace;Any
+type SiblingSharing string
+
+const (
+	// ShareWithinVM keeps the vCPUs of different VMs on different cores.
+	ShareWithinVM SiblingSharing = "SameVM"
+	// ShareWithinNamespace keeps those of different namespaces on different cores.
+	ShareWithinNamespace SiblingSharing = "SameNamespace"
+	// ShareAny lets all vCPUs share cores.
+	ShareAny SiblingSharing = "Any"
+)
 
 // ChangeWindow is a recurring time in which changes are allowed.
 type ChangeWindow struct {

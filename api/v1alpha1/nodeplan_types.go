@@ -90,12 +90,28 @@ type ShapingAction struct {
 	Turn *TurnAction `json:"turn,omitempty"`
 }
 
+// Pool is the kind of work that a VM shares its cores with.
+// +kubebuilder:validation:Enum=Network;Compute
+type Pool string
+
+const (
+	// PoolNetwork has VMs whose packets must not wait for somebody's time slice.
+	PoolNetwork Pool = "Network"
+	// PoolCompute has all others.
+	PoolCompute Pool = "Compute"
+)
+
 // VMPlan is what is to be done for one VM.
 type VMPlan struct {
 	VMReference `json:",inline"`
 	// profile that governs the VM.
 	// +optional
 	Profile string `json:"profile,omitempty"`
+
+	// pool that the VM counts to: Network VMs are not kept waiting by Compute VMs.
+	// Absent: neither.
+	// +optional
+	Pool Pool `json:"pool,omitempty"`
 
 	// affinity restricts the CPUs of the VM's threads. Absent: unrestricted.
 	// +optional
@@ -214,6 +230,9 @@ type VMApplied struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`
+	// sliceMicroseconds of the VM's threads, as read back from the kernel.
+	// +optional
+	SliceMicroseconds *int32 `json:"sliceMicroseconds,omitempty"`
 	// vcpus as read back from the kernel.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
@@ -285,6 +304,26 @@ const (
 	ReasonNoAllowedCore = "NoAllowedCore"
 	// ReasonNotRunning: the VM's threads were not found on the node.
 	ReasonNotRunning = "NotRunning"
+	// ReasonSeparated: the VM's threads run on a part of the node's cores.
+	ReasonSeparated = "Separated"
+	// ReasonNothingToSeparate: the node has no parts that VMs could be kept on, or no
+	// VM of the other pool.
+	ReasonNothingToSeparate = "NothingToSeparate"
+	// ReasonNoSaving: no binding would save enough energy.
+	ReasonNoSaving = "NoSaving"
+	// ReasonSiblingsTaken: the cores that are left have vCPUs of VMs that the policy's
+	// siblingSharing keeps apart.
+	ReasonSiblingsTaken = "SiblingsTaken"
+
+	// ReasonShortSlice: the VM's threads preempt others soon.
+	ReasonShortSlice = "ShortSlice"
+	// ReasonLongSlice: the VM's threads run long when they run.
+	ReasonLongSlice = "LongSlice"
+	// ReasonNoOtherPool: no VM of the other pool runs on the node.
+	ReasonNoOtherPool = "NoOtherPool"
+	// ReasonSlicesUnsupported: the node's kernel is older than Linux 6.12: affinity
+	// alone keeps the pools apart.
+	ReasonSlicesUnsupported = "SlicesUnsupported"
 
 	// ReasonTakesTurns: the VM's traffic takes turns with that of others.
 	ReasonTakesTurns = "TakesTurns"

@@ -48,6 +48,58 @@ type CoreGroup struct {
 	// llc numbers the last-level cache that the cores share.
 	// +optional
 	LLC int32 `json:"llc"`
+	// class of the cores. Absent: the node's cores are all alike.
+	// +optional
+	Class CoreClass `json:"class,omitempty"`
+}
+
+// CoreClass tells what a core was built for.
+// +kubebuilder:validation:Enum=Performance;Efficiency
+type CoreClass string
+
+const (
+	// CorePerformance is a core that was built for speed.
+	CorePerformance CoreClass = "Performance"
+	// CoreEfficiency is a core that was built to use little energy.
+	CoreEfficiency CoreClass = "Efficiency"
+)
+
+// IdleState is a state that an idle CPU may sleep in.
+type IdleState struct {
+	// name that the kernel has for the state, such as C6.
+	Name string `json:"name"`
+	// exitLatencyMicroseconds is how long a CPU needs to leave the state.
+	ExitLatencyMicroseconds int32 `json:"exitLatencyMicroseconds"`
+	// targetResidencyMicroseconds is how long a CPU must stay in the state for it to
+	// save energy.
+	TargetResidencyMicroseconds int32 `json:"targetResidencyMicroseconds"`
+}
+
+// NIC is a network card and where its interrupts are handled.
+type NIC struct {
+	// name of the network device.
+	Name string `json:"name"`
+	// numaNode that the card is attached to.
+	// +optional
+	NUMANode int32 `json:"numaNode"`
+	// interruptCPUs handle the interrupts of its queues, in the kernel's list form.
+	// +optional
+	InterruptCPUs string `json:"interruptCPUs,omitempty"`
+}
+
+// Actor is a program or setting beside the agent that decides where threads or
+// interrupts run.
+type Actor struct {
+	// name of the actor, such as KubeletCPUManager.
+	Name string `json:"name"`
+	// cpus that it decides about, in the kernel's list form. Absent: not limited to
+	// some, or not known.
+	// +optional
+	CPUs string `json:"cpus,omitempty"`
+	// message says what was seen, and what the agent does about it.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // Topology is the shape of a node's CPUs.
@@ -70,6 +122,22 @@ type Topology struct {
 	// isolatedCPUs are CPUs that the kernel keeps free of other work.
 	// +optional
 	IsolatedCPUs string `json:"isolatedCPUs,omitempty"`
+	// exclusiveCPUs were given to single containers by kubelet's CPU manager.
+	// +optional
+	ExclusiveCPUs string `json:"exclusiveCPUs,omitempty"`
+	// reservedCPUs are kept for the system by the kubelet (reservedSystemCPUs).
+	// +optional
+	ReservedCPUs string `json:"reservedCPUs,omitempty"`
+	// idleStates of the first CPU, the shallowest first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	IdleStates []IdleState `json:"idleStates,omitempty"`
+	// nics are the network cards that have interrupts of their own.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	NICs []NIC `json:"nics,omitempty"`
 	// cpuModel is the processor's name.
 	// +optional
 	CPUModel string `json:"cpuModel,omitempty"`
@@ -151,6 +219,13 @@ type NodeReportStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Capabilities []Capability `json:"capabilities,omitempty"`
+	// actors are programs and settings beside the agent that decide where threads or
+	// interrupts run. They are respected.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Actors []Actor `json:"actors,omitempty"`
 	// power that the node draws.
 	// +optional
 	Power Power `json:"power,omitzero"`

@@ -155,6 +155,52 @@ type VMExample struct {
 	Message string `json:"message,omitempty"`
 }
 
+// Interference says what keeps a VM from its network work.
+// +kubebuilder:validation:Enum=Stable;CoRunner;Self
+type Interference string
+
+const (
+	// InterferenceStable: nothing does.
+	InterferenceStable Interference = "Stable"
+	// InterferenceCoRunner: other work on the same cores does.
+	InterferenceCoRunner Interference = "CoRunner"
+	// InterferenceSelf: the VM's own computing does.
+	InterferenceSelf Interference = "Self"
+)
+
+// DisturbedVM is a VM that is kept from its network work.
+type DisturbedVM struct {
+	// name of the VirtualMachineInstance.
+	Name string `json:"name"`
+	// node that runs it.
+	Node string `json:"node"`
+	// verdict says by what.
+	Verdict Interference `json:"verdict"`
+	// since when.
+	Since metav1.Time `json:"since"`
+	// message names the evidence, and what would help.
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+}
+
+// InterferenceStatus counts the profile's VMs by what keeps them from their network
+// work.
+type InterferenceStatus struct {
+	// stable VMs are kept from it by nothing.
+	Stable int32 `json:"stable"`
+	// coRunner VMs are kept from it by other work on the same cores.
+	CoRunner int32 `json:"coRunner"`
+	// self VMs are kept from it by their own computing.
+	Self int32 `json:"self"`
+	// unknown VMs were not seen for long enough.
+	Unknown int32 `json:"unknown"`
+	// examples are some of the disturbed VMs, at most 20, the longest disturbed first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	Examples []DisturbedVM `json:"examples,omitempty"`
+}
+
 // VMNetworkProfileStatus is what became of the profile.
 type VMNetworkProfileStatus struct {
 	// observedGeneration is the generation of the spec that this status is of.
@@ -185,11 +231,16 @@ type VMNetworkProfileStatus struct {
 	// +optional
 	Examples []VMExample `json:"examples,omitempty"`
 
+	// interference tells what keeps the profile's VMs from their network work. Absent:
+	// the rates of none are known.
+	// +optional
+	Interference *InterferenceStatus `json:"interference,omitempty"`
+
 	// traffic tells what became of the group. Absent: the profile has none.
 	// +optional
 	Traffic *TrafficStatus `json:"traffic,omitempty"`
 
-	// conditions: Ready, Overlapping.
+	// conditions: Ready, Overlapping, Disturbed.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -200,6 +251,16 @@ type VMNetworkProfileStatus struct {
 const (
 	// ConditionOverlapping is True when an older profile has some of the VMs.
 	ConditionOverlapping = "Overlapping"
+
+	// ConditionDisturbed is True when some of the profile's VMs are kept from their
+	// network work, by other VMs or by themselves.
+	ConditionDisturbed = "Disturbed"
+	// ReasonCoRunners: other work on the same cores keeps some VMs from it.
+	ReasonCoRunners = "CoRunners"
+	// ReasonOwnComputing: only their own computing keeps some VMs from it.
+	ReasonOwnComputing = "OwnComputing"
+	// ReasonAllStable: no VM that is known is kept from it.
+	ReasonAllStable = "AllStable"
 
 	// ReasonGoverning: the profile has VMs.
 	ReasonGoverning = "Governing"

@@ -76,6 +76,9 @@ type TrafficCounters struct {
 type TapSample struct {
 	Name         string
 	ToVM, FromVM TrafficCounters
+	// Backlog is the bytes that wait in the device's queue towards the VM. Nil: it
+	// was not looked at this time.
+	Backlog *uint64
 }
 
 // ProcessSample holds the counters of one VM's process.
@@ -83,6 +86,9 @@ type ProcessSample struct {
 	// Threads that could be read, in no order. One that ended meanwhile is
 	// missing.
 	Threads []ThreadSample
+	// Workers are the kernel's own threads that work for the process: the vhost
+	// workers of Linux before 6.4. Each is a process of its own.
+	Workers []ThreadSample
 	// Taps in the process's network namespace. Nil with TapsErr set when they
 	// could not be read.
 	Taps    []TapSample
@@ -95,6 +101,46 @@ type CPUTimes struct {
 	// Busy is time spent running anything, guests included. Steal is time that
 	// a hypervisor took and is not part of it.
 	Busy, Steal, Idle time.Duration
+}
+
+// CgroupFacts are settings and counters of a process's cgroups.
+type CgroupFacts struct {
+	// Weight of the pod's cgroup among its siblings, in cpu.shares (cgroup version 1),
+	// to which cpu.weight of version 2 is converted back as the kubelet does it. 0: the
+	// process is in no pod, or the weight cannot be read.
+	Weight float64
+	// MemoryBytes that the cgroup has on each NUMA node, from node 0 on. None: not
+	// known.
+	MemoryBytes []uint64
+}
+
+// ActorName names a program or setting beside the agent that decides where threads or
+// interrupts run.
+type ActorName string
+
+// The actors that are looked for.
+const (
+	// ActorCPUManager is kubelet's CPU manager with policy static.
+	ActorCPUManager ActorName = "KubeletCPUManager"
+	// ActorReservedCPUs is kubelet's reservedSystemCPUs.
+	ActorReservedCPUs ActorName = "ReservedSystemCPUs"
+	// ActorIsolatedCPUs is the kernel's isolcpus, and ActorNoHzFull its nohz_full.
+	ActorIsolatedCPUs ActorName = "IsolatedCPUs"
+	ActorNoHzFull     ActorName = "NoHzFull"
+	// ActorTuned and ActorIRQBalance are the daemons.
+	ActorTuned      ActorName = "TuneD"
+	ActorIRQBalance ActorName = "IRQBalance"
+	// ActorNRI is a plug-in of the container runtime (Node Resource Interface).
+	ActorNRI ActorName = "NRIPlugin"
+)
+
+// Actor is one that was found on the node.
+type Actor struct {
+	Name ActorName
+	// CPUs that it decides about. Empty: not limited to some, or not known.
+	CPUs units.CPUSet
+	// Message says what was seen, and what the agent does about it.
+	Message string
 }
 
 // EnergyZone is one energy counter of the node.
@@ -164,6 +210,21 @@ type Host interface {
 	// ClearAffinity lifts every binding, so that the thread runs on whatever
 	// its cpuset has, now and after the cpuset has grown.
 	ClearAffinity(thread TaskID) error
+
+	// Slice is the scheduler slice of a thread that was set, 0 when the kernel's own
+	// default holds. ErrGone when the thread has ended; ErrUnsupported before Linux 6.12,
+	// and for threads that are not scheduled by slices (real-time).
+	Slice(thread TaskID) (time.Duration, error)
+	// SetSlice sets a thread's slice and leaves its policy and its niceness as they are;
+	// 0 gives the kernel's default back. The kernel keeps it within 0.1 and 100 ms.
+	// Errors are those of Slice, and then nothing was changed.
+	SetSlice(thread TaskID, slice time.Duration) error
+
+	// Cgroup reads facts of a process's cgroups. What cannot be read is left out of
+	// them. ErrGone when the process has ended.
+	Cgroup(process TaskID) (CgroupFacts, error)
+	// Actors that were found on the node, in the order of their names.
+	Actors() ([]Actor, error)
 
 	Shaper
 

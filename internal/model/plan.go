@@ -38,6 +38,25 @@ const (
 	ReasonAwaitingApproval     Reason = "AwaitingApproval"
 )
 
+// Reasons of levers Affinity and Slice.
+const (
+	// ReasonSeparated: the VM's threads run on a part of the node's cores.
+	ReasonSeparated Reason = "Separated"
+	// ReasonNothingToSeparate: the node has no parts, or no other pool.
+	ReasonNothingToSeparate Reason = "NothingToSeparate"
+	// ReasonNoSaving: no binding saves enough.
+	ReasonNoSaving Reason = "NoSaving"
+	// ReasonSiblingsTaken: the cores that are left are shared with VMs of others.
+	ReasonSiblingsTaken Reason = "SiblingsTaken"
+	// ReasonShortSlice and ReasonLongSlice: those of the two pools.
+	ReasonShortSlice Reason = "ShortSlice"
+	ReasonLongSlice  Reason = "LongSlice"
+	// ReasonNoOtherPool: the node has no VM of the other pool.
+	ReasonNoOtherPool Reason = "NoOtherPool"
+	// ReasonSlicesUnsupported: the node's kernel has no slices of threads.
+	ReasonSlicesUnsupported Reason = "SlicesUnsupported"
+)
+
 // Reasons of what lever Shaping does for a VM. ReasonNoRoom is one too: the VM
 // would need a longer turn than the others leave.
 const (
@@ -79,10 +98,26 @@ const (
 	ReasonEqualShare Reason = "EqualShare"
 )
 
-// Pin binds one vCPU to CPUs.
+// Pin binds one vCPU to CPUs: all siblings of one or more physical cores.
 type Pin struct {
 	VCPU int
 	CPUs units.CPUSet
+}
+
+// ThreadCPUs bind the threads of a VM that are no vCPUs. An empty set leaves them
+// unrestricted.
+type ThreadCPUs struct {
+	Emulator, IOThreads, Vhost units.CPUSet
+}
+
+// IsZero tells whether nothing is bound.
+func (t ThreadCPUs) IsZero() bool {
+	return t.Emulator.IsEmpty() && t.IOThreads.IsEmpty() && t.Vhost.IsEmpty()
+}
+
+// Equal tells whether both bind the same to the same.
+func (t ThreadCPUs) Equal(o ThreadCPUs) bool {
+	return t.Emulator.Equal(o.Emulator) && t.IOThreads.Equal(o.IOThreads) && t.Vhost.Equal(o.Vhost)
 }
 
 // LeverReason says why a lever acts on a VM, or why not.
@@ -98,6 +133,12 @@ type VMPlan struct {
 	Profile                 string
 	// Pins of the VM's vCPUs, in the order of the vCPUs. None: unrestricted.
 	Pins []Pin
+	// Threads are the CPUs of its other threads. They are bound only beside pins.
+	Threads ThreadCPUs
+	// Pool that the VM counts to, and Slice of its threads. A slice of 0 is the
+	// kernel's.
+	Pool  Pool
+	Slice time.Duration
 	// Shaping bounds what the VM sends.
 	Shaping Shaping
 	// Reasons in the order of the levers' names, at most one a lever.
@@ -105,7 +146,9 @@ type VMPlan struct {
 }
 
 // Acts tells whether anything is done for the VM.
-func (v *VMPlan) Acts() bool { return len(v.Pins) > 0 || !v.Shaping.IsZero() }
+func (v *VMPlan) Acts() bool {
+	return len(v.Pins) > 0 || !v.Threads.IsZero() || v.Slice > 0 || !v.Shaping.IsZero()
+}
 
 // Reason returns why a lever acts or not. It is empty when nothing is said.
 func (v *VMPlan) Reason(lever Lever) LeverReason {
@@ -177,6 +220,17 @@ func Revision(vms []VMPlan) string {
 		_, _ = fmt.Fprintf(sum, "vm %q\n", vm.PodUID)
 		for _, pin := range vm.Pins {
 			_, _ = fmt.Fprintf(sum, "vcpu %d cpus %s\n", pin.VCPU, pin.CPUs)
+		}
+		for _, thread := range []struct {
+			kind string
+			cpus units.CPUSet
+		}{{"emulator", vm.Threads.Emulator}, {"iothreads", vm.Threads.IOThreads}, {"vhost", vm.Threads.Vhost}} {
+			if !thread.cpus.IsEmpty() {
+				_, _ = fmt.Fprintf(sum, "%s cpus %s\n", thread.kind, thread.cpus)
+			}
+		}
+		if vm.Slice > 0 {
+			_, _ = fmt.Fprintf(sum, "slice %d\n", vm.Slice)
 		}
 		if ceiling := vm.Shaping.Ceiling; ceiling > 0 {
 			_, _ = fmt.Fprintf(sum, "ceiling %.0f\n", ceiling)

@@ -52,14 +52,18 @@ type VMRates struct {
 	Dedicated bool `json:"dedicated,omitempty"`
 	// AllowedCPUs is the effective cpuset of the VM's container.
 	AllowedCPUs units.CPUSet `json:"allowedCPUs"`
+	// Weight of the VM's pod among the pods of the node, in cpu.shares: 1024 is the
+	// request of one CPU. 0: not known.
+	Weight float64 `json:"weight,omitempty"`
+	// MemoryMiB is the VM's memory by NUMA node, from node 0 on. None: not known.
+	MemoryMiB []uint64 `json:"memoryMiB,omitempty"`
 	// VCPUs are in the order of their index, which may have gaps.
 	VCPUs []VCPURates `json:"vcpus"`
 	// Emulator is QEMU's main thread.
 	Emulator ThreadRates `json:"emulator"`
 	// IOThreads is the sum of QEMU's IO threads.
 	IOThreads ThreadRates `json:"ioThreads"`
-	// Vhost is the sum of the VM's vhost workers, where they are threads of
-	// QEMU.
+	// Vhost is the sum of the VM's vhost workers.
 	Vhost ThreadRates `json:"vhost"`
 	// Other is the sum of all other threads of QEMU.
 	Other ThreadRates `json:"other"`
@@ -101,6 +105,8 @@ type TapRates struct {
 	ToVM TrafficRates `json:"toVM"`
 	// FromVM is traffic that the VM sends.
 	FromVM TrafficRates `json:"fromVM"`
+	// BacklogBytes wait in front of the tap for the VM. Nil: not looked at.
+	BacklogBytes *uint64 `json:"backlogBytes,omitempty"`
 }
 
 // TrafficRates is traffic in one direction.
@@ -129,6 +135,19 @@ type DomainFacts struct {
 	MaxMemoryKiB uint64 `json:"maxMemoryKiB,omitempty"`
 	// VCPUs that are online.
 	VCPUs int `json:"vcpus,omitempty"`
+}
+
+// Demand is the CPU time that the threads would have used had they never waited: what
+// they ran and what they waited. A thread that starves shows what it needs by it.
+func (t ThreadRates) Demand() units.Cores { return t.RunCores + t.WaitCores }
+
+// Demand is that of all the VM's threads.
+func (v *VMRates) Demand() units.Cores {
+	demand := v.Emulator.Demand() + v.IOThreads.Demand() + v.Vhost.Demand() + v.Other.Demand()
+	for _, vcpu := range v.VCPUs {
+		demand += vcpu.Demand()
+	}
+	return demand
 }
 
 // Busy returns the CPU time that all the VM's threads used.

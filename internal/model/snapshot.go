@@ -23,6 +23,9 @@ type Lever string
 // LeverAffinity restricts the CPUs that a VM's threads may run on.
 const LeverAffinity Lever = "Affinity"
 
+// LeverSlice sets the scheduler slice of a VM's threads.
+const LeverSlice Lever = "Slice"
+
 // LeverTrafficShare moves new traffic between interchangeable VMs.
 const LeverTrafficShare Lever = "TrafficShare"
 
@@ -57,6 +60,8 @@ type Policy struct {
 	MaxCoreUtilization units.Cores
 	// Reserved CPUs take no pins.
 	Reserved units.CPUSet
+	// Sharing says whose vCPUs may be bound to the siblings of one core.
+	Sharing SiblingSharing
 	// RecommendationValidity is how long a recommendation stays as it is.
 	RecommendationValidity time.Duration
 	// Approvals are the revisions that may be applied in mode Recommend.
@@ -80,6 +85,11 @@ type VM struct {
 	MaxDelay time.Duration
 	// Ceiling is the most that the VM is to send. 0: no bound.
 	Ceiling units.BitsPerSecond
+	// MaxSteal is the share of one CPU that a vCPU may wait for one: the profile's
+	// service level, from 0 to 1.
+	MaxSteal units.Cores
+	// Disturbance is what keeps the VM from its network work, as far as it is known.
+	Disturbance Disturbance
 	// Dedicated is true when KubeVirt pins the VM itself.
 	Dedicated bool
 	// NamespaceSelected is true when the policy covers the VM's namespace.
@@ -110,6 +120,10 @@ type Node struct {
 	// sense: Reported is then false.
 	ReportUnreadable bool
 	Topology         Topology
+	// Slices is true when the node's kernel has slices of single threads.
+	Slices bool
+	// Costs are what the node's dynamic power is made of, as far as it was learned.
+	Costs PowerCosts
 	// Power that the node draws, by the first of the policy's sources that knows.
 	// Nil: none does, or its figure is not at hand.
 	Power *Power

@@ -1,6 +1,19 @@
 package model
 
-import "github.com/joulevirt/joulevirt/internal/units"
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// CoreClass tells what a core was built for.
+type CoreClass string
+
+// The classes of cores. On most machines all cores are alike, and have none.
+const (
+	CorePerformance CoreClass = "Performance"
+	CoreEfficiency  CoreClass = "Efficiency"
+)
 
 // Core is one physical core.
 type Core struct {
@@ -9,6 +22,27 @@ type Core struct {
 	// Package, NUMANode and LLC number what the core is in. LLC is the
 	// last-level cache.
 	Package, NUMANode, LLC int
+	// Class of the core. Empty: the node's cores are all alike.
+	Class CoreClass
+}
+
+// IdleState is a state that an idle CPU may sleep in.
+type IdleState struct {
+	// Name that the kernel has for the state, such as "C6".
+	Name string
+	// ExitLatency is how long a CPU needs to leave the state, and TargetResidency
+	// how long it must stay for the state to save energy.
+	ExitLatency, TargetResidency time.Duration
+}
+
+// NIC is a network card and where its interrupts are handled.
+type NIC struct {
+	// Name of the network device on the node.
+	Name string
+	// NUMANode that the card is attached to.
+	NUMANode int
+	// CPUs that handle interrupts of its queues.
+	CPUs units.CPUSet
 }
 
 // Topology is the shape of a node's CPUs.
@@ -18,6 +52,14 @@ type Topology struct {
 	Cores []Core
 	// Isolated CPUs are kept free by the kernel (isolcpus).
 	Isolated units.CPUSet
+	// Exclusive CPUs were given to single containers by kubelet's CPU manager.
+	Exclusive units.CPUSet
+	// Reserved CPUs are kept for the system by the kubelet (reservedSystemCPUs).
+	Reserved units.CPUSet
+	// IdleStates of the first CPU, the shallowest first. None: not known.
+	IdleStates []IdleState
+	// NICs in the order of their names: those with interrupts of their own.
+	NICs []NIC
 	// Nested is true when the node is itself a VM.
 	Nested bool
 	// CPUModel is the processor's name.
@@ -31,4 +73,9 @@ func (t Topology) Online() units.CPUSet {
 		all = all.Union(core.CPUs)
 	}
 	return all
+}
+
+// Taken returns the CPUs that somebody else decides about: no VM is bound to them.
+func (t Topology) Taken() units.CPUSet {
+	return t.Isolated.Union(t.Exclusive).Union(t.Reserved)
 }

@@ -78,7 +78,7 @@ func (w *work) place() {
 		Excluded:           w.node.Policy.Reserved.Union(w.node.Topology.Isolated),
 		CPUs:               w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization,
-	}, vms)
+	}, vms).Decisions
 	for at, i := range placed {
 		w.VMs[i].Pins = decisions[at].Pins
 		w.VMs[i].Explain(because(model.LeverAffinity, decisions[at].Reason))

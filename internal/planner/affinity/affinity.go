@@ -26,27 +26,51 @@ type Node struct {
 	// MaxCoreUtilization is the predicted use per sibling CPU above which a
 	// core is hot: from 0 to 1.
 	MaxCoreUtilization units.Cores
+	// Sharing says whose vCPUs may be bound to the siblings of one core.
+	Sharing model.SiblingSharing
+	// Costs are what plans are weighed by.
+	Costs model.PowerCosts
 }
 
-// VM is a VM whose vCPUs are to be placed.
+// VM is a VM whose threads are to be placed.
 type VM struct {
-	Rates *model.VMRates
-	// Current pins, which are kept when nothing is gained by changing them.
+	// Namespace of the VM: its tenant.
+	Namespace string
+	Rates     *model.VMRates
+	// Preference of the VM's profile: Auto, Separated or Pinned. Shared VMs are not
+	// given: what they use is unmanaged load.
+	Preference model.AffinityPreference
+	// Within are the CPUs of the VM's pool, to which it is confined whatever it
+	// prefers. Empty: pools share their cores, and nothing confines the VM.
+	Within units.CPUSet
+	// Network VMs are placed near the node's network cards, where that costs nothing.
+	Network bool
+	// Current pins, which are kept when too little is gained by changing them.
 	Current []model.Pin
+	// CurrentThreads are the CPUs of the other threads now.
+	CurrentThreads model.ThreadCPUs
 }
 
 // Decision is what becomes of a VM: pins for all its vCPUs, or none and the
 // reason.
 type Decision struct {
-	Pins   []model.Pin
-	Reason model.Reason
+	Pins    []model.Pin
+	Threads model.ThreadCPUs
+	Reason  model.Reason
+}
+
+// Placement is what becomes of a node's VMs, in the order given, and the dynamic
+// power that is predicted of the node as it is and with it.
+type Placement struct {
+	Decisions     []Decision
+	Before, After units.Watts
 }
 
 // Place decides for each VM, in the order given. VMs that are pinned already
 // go first, so that a newcomer never costs another VM its pins; then all
 // newcomers at once; and if that makes a core hot, one after the other, the
 // least busy first, so that most of them find a place.
-func Place(node Node, vms []VM) []Decision {
+func Place(node Node, vms []VM) Placement {
 	p := newPlacement(newCores(node), vms)
 	var newcomers []int
 	for i, vm := range p.vms {
@@ -59,7 +83,7 @@ func Place(node Node, vms []VM) []Decision {
 	}
 	p.settle()
 	p.admitAll(newcomers)
-	return p.decisions()
+	return Placement{Decisions: p.decisions()}
 }
 
 // placement is the work in progress.

@@ -84,7 +84,7 @@ func TestPlace(t *testing.T) {
 			want: []Decision{{Reason: model.ReasonCoreWouldBeHot}, {Reason: model.ReasonPinned, Pins: []model.Pin{{VCPU: 0, CPUs: units.NewCPUSet(0)}}}},
 		},
 	} {
-		if diff := cmp.Diff(tc.want, Place(tc.node, tc.vms)); diff != "" {
+		if diff := cmp.Diff(tc.want, Place(tc.node, tc.vms).Decisions); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -96,11 +96,11 @@ func TestPlaceKeepsPinsThatGainLittle(t *testing.T) {
 	vm := newVM("a", units.NewCPUSet(0, 1), 0.3)
 	vm.Current = []model.Pin{{VCPU: 0, CPUs: units.NewCPUSet(0)}}
 	vm.Rates.VCPUs[0].CPUs = units.NewCPUSet(0)
-	if got := Place(node, []VM{vm})[0].Pins[0].CPUs.String(); got != "0" {
+	if got := Place(node, []VM{vm}).Decisions[0].Pins[0].CPUs.String(); got != "0" {
 		t.Errorf("moved to %s for 0.05 cores of relief", got)
 	}
 	node.CPUs[0].BusyCores = 0.3 + 0.2
-	if got := Place(node, []VM{vm})[0].Pins[0].CPUs.String(); got != "1" {
+	if got := Place(node, []VM{vm}).Decisions[0].Pins[0].CPUs.String(); got != "1" {
 		t.Errorf("stayed on %s, want a move for 0.2 cores of relief", got)
 	}
 }
@@ -258,9 +258,9 @@ func TestPlaceProperties(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := randomScenario(r, 12, 14)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			first := Place(s.node, s.vms)
+			first := Place(s.node, s.vms).Decisions
 			s.verify(t, first)
-			if diff := cmp.Diff(first, Place(s.node, s.vms)); diff != "" {
+			if diff := cmp.Diff(first, Place(s.node, s.vms).Decisions); diff != "" {
 				t.Fatalf("not deterministic (-first +second):\n%s", diff)
 			}
 			settles(t, s, first)
@@ -275,7 +275,7 @@ func settles(t *testing.T, s scenario, decisions []Decision) {
 	const rounds = 5
 	for range rounds {
 		s = s.adopt(decisions)
-		next := Place(s.node, s.vms)
+		next := Place(s.node, s.vms).Decisions
 		s.verify(t, next)
 		if cmp.Equal(decisions, next) {
 			return
@@ -315,7 +315,7 @@ func (s scenario) maxLoads() (got, best float64, ok bool) {
 	c := newCores(s.node)
 	var placed []*vcpu
 	var at []int
-	for i, d := range Place(s.node, s.vms) {
+	for i, d := range Place(s.node, s.vms).Decisions {
 		for k, pin := range d.Pins {
 			rates := s.vms[i].Rates
 			placed = append(placed, &vcpu{vm: i, load: max(rates.VCPUs[k].RunCores, idleLoad), allowed: c.within(rates.AllowedCPUs), shares: c.shares(rates.VCPUs[k])})
@@ -367,7 +367,7 @@ func FuzzPlace(f *testing.F) {
 	f.Add(uint64(9), uint8(1), uint8(9))
 	f.Fuzz(func(t *testing.T, seed uint64, cores, vms uint8) {
 		s := randomScenario(rand.New(rand.NewPCG(seed, 3)), 1+int(cores%32), 1+int(vms%32))
-		decisions := Place(s.node, s.vms)
+		decisions := Place(s.node, s.vms).Decisions
 		s.verify(t, decisions)
 		settles(t, s, decisions)
 	})

@@ -1,0 +1,52 @@
+// Package pools sorts a node's VMs into those whose packets must not wait and all
+// others, and decides which cores and which scheduler slices each pool has.
+package pools
+
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Slices of the two pools. The published remedy gave network VMs 1 ms and compute
+// VMs 30 ms; a thread with a short slice preempts those with a long one soon after it
+// wakes, and long ones switch less often.
+const (
+	NetworkSlice = time.Millisecond
+	ComputeSlice = 30 * time.Millisecond
+)
+
+// VM is what the pools are made by.
+type VM struct {
+	Rates *model.VMRates
+	Class model.TrafficClass
+	// Current pool. A VM changes its pool only when it clearly behaves otherwise.
+	Current model.Pool
+	// Disturbance of the VM, as far as it is known.
+	Disturbance model.Interference
+	// Confinable is true when the VM's threads may be bound to CPUs.
+	Confinable bool
+}
+
+// Node is the cores that the pools are made of.
+type Node struct {
+	Topology model.Topology
+	// Excluded CPUs take no pins, nor do their siblings.
+	Excluded units.CPUSet
+	// CPUs is the measured use of each logical CPU.
+	CPUs []model.CPURates
+	// MaxCoreUtilization per sibling CPU: from 0 to 1.
+	MaxCoreUtilization units.Cores
+	// Current cores of the pools. Both empty: they share theirs.
+	Current Cores
+}
+
+// Cores are those of the two pools: whole physical cores that share no CPU. Both are
+// empty when the pools share their cores.
+type Cores struct {
+	Network, Compute units.CPUSet
+}
+
+// Shared tells whether the pools share their cores.
+func (c Cores) Shared() bool { return c.Network.IsEmpty() }
