@@ -17,26 +17,51 @@ const (
 		{"type": "RAPL", "available": true, "nodes": 2}, {"type": "Model", "available": true, "nodes": 1}]}}`
 )
 
-// testColumns shows what kubectl makes of a policy's energy: the watts beside
-// the first source that gives any.
+const (
+	columnsProfile       = `{apiVersion: joulevirt.io/v1alpha1, kind: VMNetworkProfile, metadata: {name: columns, namespace: default}, spec: {selector: {matchLabels: {app: web}}}}`
+	columnsProfileStatus = `{"status": {"governedVMs": 7, "vmsInForce": 5,
+		"interference": {"stable": 4, "coRunner": 1, "self": 0, "unknown": 2, "examples": [
+			{"name": "web-1", "node": "n", "verdict": "CoRunner", "since": "2026-01-01T00:00:00Z", "message": "words"}]},
+		"conditions": [
+			{"type": "Ready", "status": "True", "reason": "Governing", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+			{"type": "Disturbed", "status": "True", "reason": "CoRunners", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
+)
+
+// testColumns shows what kubectl makes of a policy's energy, the watts beside the
+// first source that gives any, and of a profile, whose wide form says what disturbs
+// its VMs.
 func testColumns(t *testing.T, c *cluster.Cluster) {
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(columnsPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ApplyManifests(t.Context(), file); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.RunKubectl(t.Context(), "patch", "energypolicy", "columns", "--subresource=status", "--type=merge", "--patch="+columnsStatus); err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.RunKubectl(t.Context(), "get", "energypolicy", "columns")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := strings.Split(strings.TrimSpace(out), "\n")
-	want := []string{"columns", "Observe", "3", "2", "RAPL", "734"}
-	if got := strings.Fields(rows[len(rows)-1]); len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
-		t.Errorf("kubectl shows\n%s\nwant %v", out, want)
+	for _, test := range []struct {
+		kind, object, status string
+		begins, has          []string
+	}{
+		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "3", "2", "RAPL", "734"}, nil},
+		{"vmnetworkprofile", columnsProfile, columnsProfileStatus,
+			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners"}},
+	} {
+		file := filepath.Join(t.TempDir(), "object.yaml")
+		if err := os.WriteFile(file, []byte(test.object), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ApplyManifests(t.Context(), file); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.RunKubectl(t.Context(), "patch", test.kind, "columns", "--subresource=status", "--type=merge", "--patch="+test.status); err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.RunKubectl(t.Context(), "get", test.kind, "columns", "--output=wide")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := strings.Split(strings.TrimSpace(out), "\n")
+		got := strings.Fields(rows[len(rows)-1])
+		if len(got) < len(test.begins) || !slices.Equal(got[:len(test.begins)], test.begins) {
+			t.Errorf("kubectl shows\n%s\nwant %v", out, test.begins)
+		}
+		for _, column := range test.has {
+			if !slices.Contains(got, column) {
+				t.Errorf("kubectl shows\n%s\nwant %s in it", out, column)
+			}
+		}
 	}
 }

@@ -47,7 +47,7 @@ energy:
   sources:
   - {type: RAPL, freshness: 2m}
   - {type: Model, freshness: 2m}
-guardrails: {maxCoreUtilizationPercent: 85}
+guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
 verification: {holdBackPercent: 10, confidencePercent: 95}
 recommendationValidity: 24h`,
@@ -62,7 +62,7 @@ energy:
   sources:
   - {type: Prometheus, freshness: 2m, prometheus: {url: "https://p:9090", series: Auto, timeout: 10s}}
   - {type: RAPL, freshness: 30s}
-guardrails: {maxCoreUtilizationPercent: 85}
+guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
 verification: {holdBackPercent: 10, confidencePercent: 95}
 recommendationValidity: 24h`,

@@ -30,6 +30,11 @@ func policyBoundRows() []row {
 		accepts: []string{`guardrails: {reservedCPUs: "` + strings.Repeat("0,", 511) + `01"}`},
 		refuses: []string{`guardrails: {reservedCPUs: "` + strings.Repeat("0,", 512) + `0"}`},
 	}, {
+		field:   "spec.guardrails.siblingSharing",
+		rule:    "enum",
+		accepts: []string{`guardrails: {siblingSharing: SameVM}`, `guardrails: {siblingSharing: SameNamespace}`, `guardrails: {siblingSharing: Any}`},
+		refuses: []string{`guardrails: {siblingSharing: None}`, `guardrails: {siblingSharing: ""}`},
+	}, {
 		field:   "spec.budgets.maxNodesChanging",
 		rule:    "maxNodesChanging must be 1 or more: to change nothing, set mode to Observe",
 		accepts: []string{`budgets: {maxNodesChanging: 1}`},

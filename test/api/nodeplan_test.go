@@ -120,6 +120,11 @@ func planVMRows() []row {
 		accepts: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", 1024) + `"}]`)},
 		refuses: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", 1025) + `"}]`)},
 	}, {
+		field:   "spec.vms[].pool",
+		rule:    "enum",
+		accepts: []string{vm(`pool: Network`), vm(`pool: Compute`)},
+		refuses: []string{vm(`pool: Storage`), vm(`pool: ""`)},
+	}, {
 		field:   "spec.vms[].slice.microseconds",
 		rule:    "minimum",
 		accepts: []string{vm(`slice: {microseconds: 100}`)},
