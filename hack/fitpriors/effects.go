@@ -186,7 +186,9 @@ func (e *effectFit) fitAffinity(t *table, idle float64) error {
 		}
 	}
 	share := 1 - (watts["pinned"]-idle)/(watts["random"]-idle)
-	e.affinity = prior.Affinity{Pinned: fitted(share, share/2, "1")}
+	// Power is published to fall from random over separated to pinned on KVM, without
+	// a figure for separated: the middle, whose standard deviation leads to both ends.
+	e.affinity = prior.Affinity{Pinned: fitted(share, share/2, "1"), Separated: chosen(share/2, share/2, "1")}
 	e.fits = append(e.fits, goodness(
 		subject{table: tableAffinity, quantity: "package power with pinned vCPUs", unit: "W", values: 1, parameters: 1,
 			note: "one pair for one parameter: it is met whatever the model; the standard deviation, half of the effect, is chosen"},

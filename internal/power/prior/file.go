@@ -106,9 +106,11 @@ type Buffering struct {
 	Longest Figure `json:"longestWindow"`
 }
 
-// Affinity is the share of VMs' dynamic power that pinning saves.
+// Affinity is the share of VMs' dynamic power that is saved by pinning each vCPU to
+// a core, and by keeping VMs on a part of the cores.
 type Affinity struct {
-	Pinned Figure `json:"pinned"`
+	Pinned    Figure `json:"pinned"`
+	Separated Figure `json:"separated"`
 }
 
 // SRIOV is an SR-IOV device's cost over a virtio device's. It is for people who
@@ -186,7 +188,8 @@ func (p *Priors) validate() error {
 		}
 	}
 	for name, share := range map[string]float64{
-		"buffering.most": p.Buffering.Most.Value, "affinity.pinned": p.Affinity.Pinned.Value, "node.coresExponent": p.Study.CoresExponent.Value,
+		"buffering.most": p.Buffering.Most.Value, "affinity.pinned": p.Affinity.Pinned.Value, "affinity.separated": p.Affinity.Separated.Value,
+		"node.coresExponent": p.Study.CoresExponent.Value,
 	} {
 		if share >= 1 {
 			return fmt.Errorf("%s: %v is not below 1", name, share)
@@ -249,6 +252,6 @@ func (p *Priors) Figures() []NamedFigure {
 		{"node.perAwakeCore", p.Study.PerAwake}, {"node.noise", p.Study.Noise}, {"node.coresExponent", p.Study.CoresExponent},
 		{"node.wallIdle", p.Study.WallIdle}, {"node.wallSlope", p.Study.WallSlope},
 		{"buffering.most", p.Buffering.Most}, {"buffering.halfWindow", p.Buffering.Half}, {"buffering.longestWindow", p.Buffering.Longest},
-		{"affinity.pinned", p.Affinity.Pinned}, {"sriov.cores", p.SRIOV.Cores}, {"sriov.wakeUps", p.SRIOV.WakeUps},
+		{"affinity.pinned", p.Affinity.Pinned}, {"affinity.separated", p.Affinity.Separated}, {"sriov.cores", p.SRIOV.Cores}, {"sriov.wakeUps", p.SRIOV.WakeUps},
 	}...)
 }

@@ -112,6 +112,13 @@ func (p Priors) AffinityEffect() Effect {
 	return Effect{Share: p.Affinity.Pinned.Value, StdErr: p.Affinity.Pinned.StdDev}
 }
 
+// SeparationEffect returns what keeping VMs on a part of the cores saves of their
+// dynamic power, against letting them run anywhere. The studies rank it between
+// running anywhere and pinning, without a figure.
+func (p Priors) SeparationEffect() Effect {
+	return Effect{Share: p.Affinity.Separated.Value, StdErr: p.Affinity.Separated.StdDev}
+}
+
 // BufferingEffect returns what a window saves of the CPU time and the wake-ups
 // that a VM's traffic causes, at a rate that fills the window.
 func (p Priors) BufferingEffect(window time.Duration) Effect {

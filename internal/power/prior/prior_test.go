@@ -145,6 +145,11 @@ func TestEffects(t *testing.T) {
 	if got := p.AffinityEffect(); !(got.Share > 0.1 && got.Share < 0.3) || !(got.StdErr >= got.Share/2) {
 		t.Errorf("affinity saves %+v", got)
 	}
+	pinned, separated := p.AffinityEffect(), p.SeparationEffect()
+	if !(separated.Share > 0 && separated.Share < pinned.Share) ||
+		separated.Share-separated.StdErr > 1e-6 || separated.Share+separated.StdErr < pinned.Share-1e-6 {
+		t.Errorf("separation saves %+v, want less than pinning, %+v, and neither nothing nor as much excluded", separated, pinned)
+	}
 }
 
 func TestParseRefuses(t *testing.T) {
@@ -168,6 +173,7 @@ func TestParseRefuses(t *testing.T) {
 		"no cores":            {func(m map[string]any) { figure("node")(m)["cores"] = 0 }, "without cores"},
 		"negative":            {func(m map[string]any) { figure("node", "idle")(m)["value"] = -1 }, "node.idle: the value -1"},
 		"a negative error":    {func(m map[string]any) { figure("affinity", "pinned")(m)["stdDev"] = -1 }, "affinity.pinned: the standard deviation"},
+		"all by separation":   {func(m map[string]any) { figure("affinity", "separated")(m)["value"] = 1 }, "affinity.separated: 1 is not below 1"},
 		"no unit":             {func(m map[string]any) { figure("curves", "coresOneVCPU", "many")(m)["unit"] = "" }, "curves.coresOneVCPU.many: no unit"},
 		"no origin":           {func(m map[string]any) { figure("sriov", "cores")(m)["origin"] = "heard" }, `sriov.cores: the origin "heard"`},
 		"a figure left out":   {func(m map[string]any) { delete(figure("curves", "wakeUpsOneVCPU")(m), "few") }, "curves.wakeUpsOneVCPU.few: no unit"},
