@@ -215,8 +215,9 @@ type Host interface {
 	// default holds. ErrGone when the thread has ended; ErrUnsupported before Linux 6.12,
 	// and for threads that are not scheduled by slices (real-time).
 	Slice(thread TaskID) (time.Duration, error)
-	// SetSlice sets a thread's slice and leaves its policy and its niceness as they are;
-	// 0 gives the kernel's default back. The kernel keeps it within 0.1 and 100 ms.
+	// SetSlice sets a thread's slice, in whole microseconds, and leaves its policy and
+	// its niceness as they are; 0 gives the kernel's default back. The kernel keeps it
+	// within 0.1 and 100 ms. A thread created later by this one begins with its slice.
 	// Errors are those of Slice, and then nothing was changed.
 	SetSlice(thread TaskID, slice time.Duration) error
 

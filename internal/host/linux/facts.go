@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -124,27 +123,22 @@ func vhostThreads(release string) error {
 	return nil
 }
 
-// probeSlice sets a slice on a thread of its own, which ends with the probe,
-// and reads it back: kernels that lack the feature ignore the value.
+// probeSlice sets a slice on a thread of its own and reads it back: kernels that
+// lack the feature ignore the value.
 func probeSlice() error {
 	const slice = 1_000_000 // nanoseconds; not a default of any kernel
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		result <- func() error {
-			attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Runtime: slice}
-			if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-				return fmt.Errorf("set a scheduler slice: %w", err)
-			}
-			got, err := unix.SchedGetAttr(0, 0)
-			if err != nil {
-				return fmt.Errorf("read a scheduler slice: %w", err)
-			}
-			if got.Runtime != slice {
-				return errors.New("slices of threads need Linux 6.12")
-			}
-			return nil
-		}()
-	}()
-	return <-result
+	return onThread(func() error {
+		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Runtime: slice}
+		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+			return fmt.Errorf("set a scheduler slice: %w", err)
+		}
+		got, err := unix.SchedGetAttr(0, 0)
+		if err != nil {
+			return fmt.Errorf("read a scheduler slice: %w", err)
+		}
+		if got.Runtime != slice {
+			return errors.New("slices of threads need Linux 6.12")
+		}
+		return nil
+	})
 }

@@ -39,6 +39,7 @@ type Host struct {
 	proc     procfs.FS
 	cgroups  *cgroupTree
 	shaper   shaper
+	slices   sliceDefault
 
 	// mu guards what is below.
 	mu        sync.Mutex
@@ -94,7 +95,9 @@ func (h *Host) Close() error {
 }
 
 // Uptime implements host.Host.
-func (h *Host) Uptime() (uint64, error) {
+func (h *Host) Uptime() (uint64, error) { return uptime() }
+
+func uptime() (uint64, error) {
 	var now unix.Timespec
 	// Start times in /proc count from boot, suspended time included.
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
