@@ -101,6 +101,19 @@ const (
 	PoolCompute Pool = "Compute"
 )
 
+// PoolCores are the cores of a node's two pools, which have no core in common.
+type PoolCores struct {
+	// networkCPUs are those of pool Network, in the kernel's list form: all siblings of
+	// one or more physical cores.
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
+	// +kubebuilder:validation:MaxLength=1024
+	NetworkCPUs string `json:"networkCPUs"`
+	// computeCPUs are those of pool Compute.
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
+	// +kubebuilder:validation:MaxLength=1024
+	ComputeCPUs string `json:"computeCPUs"`
+}
+
 // VMPlan is what is to be done for one VM.
 type VMPlan struct {
 	VMReference `json:",inline"`
@@ -192,6 +205,9 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
+	// pools are the cores that VMs of each pool are kept on. Absent: pools share them.
+	// +optional
+	Pools *PoolCores `json:"pools,omitempty"`
 	// vms of the node that a profile governs, those left alone too: each podUID
 	// once, or the agent refuses that VM's part of the plan.
 	// +listType=atomic

@@ -77,6 +77,20 @@ const (
 	PoolCompute Pool = "Compute"
 )
 
+// PoolCores are the cores of a node's two pools: whole physical cores that share no
+// CPU. Both are empty when the pools share their cores.
+type PoolCores struct {
+	Network, Compute units.CPUSet
+}
+
+// Shared tells whether the pools share their cores.
+func (c PoolCores) Shared() bool { return c.Network.IsEmpty() }
+
+// Equal tells whether the pools have the same cores.
+func (c PoolCores) Equal(o PoolCores) bool {
+	return c.Network.Equal(o.Network) && c.Compute.Equal(o.Compute)
+}
+
 // SiblingSharing says whose vCPUs may be bound to one physical core with siblings.
 type SiblingSharing string
 

@@ -185,6 +185,9 @@ type Plan struct {
 	RecommendedAt time.Time
 	Reason        Reason
 	Message       string
+	// Pools are the cores that VMs of each pool are kept on. The pins say the same of
+	// each VM: only the next plan, which keeps cores where it can, asks for these.
+	Pools PoolCores
 	// VMs in the order of their PodUID.
 	VMs []VMPlan
 }

@@ -42,11 +42,5 @@ type Node struct {
 	Current Cores
 }
 
-// Cores are those of the two pools: whole physical cores that share no CPU. Both are
-// empty when the pools share their cores.
-type Cores struct {
-	Network, Compute units.CPUSet
-}
-
-// Shared tells whether the pools share their cores.
-func (c Cores) Shared() bool { return c.Network.IsEmpty() }
+// Cores are those of the two pools.
+type Cores = model.PoolCores
