@@ -126,8 +126,9 @@ func cgroupNames(driver CgroupDriver, qos corev1.PodQOSClass, podUID, containerI
 }
 
 // createCgroup makes the cgroup of names in every hierarchy. All pods together
-// weigh as much as the node has CPUs, as the kubelet sets it; res goes on the
-// pod's and the container's level.
+// weigh as much as the node has CPUs, and those of a class as much as they ask for
+// together, as the kubelet sets it; res goes on the pod's and the container's level.
+// The shared lock is held.
 func createCgroup(hierarchies []hierarchy, names []string, res resources) error {
 	pod, last := len(names)-2, len(names)-1
 	for _, h := range hierarchies {
@@ -150,6 +151,9 @@ func createCgroup(hierarchies []hierarchy, names []string, res resources) error 
 			if err := h.set(dir, levelRes); err != nil {
 				return err
 			}
+		}
+		if err := h.weighClass(names); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -200,9 +204,7 @@ func (h hierarchy) set(dir string, res resources) error {
 	var err error
 	if res.shares > 0 && h.has("cpu") {
 		if h.unified {
-			// The kubelet's mapping of [2, 262144] to [1, 10000].
-			weight := 1 + (res.shares-2)*9999/262142
-			err = writeControl(filepath.Join(dir, "cpu.weight"), strconv.FormatUint(weight, 10))
+			err = writeControl(filepath.Join(dir, "cpu.weight"), strconv.FormatUint(weightOf(res.shares), 10))
 		} else {
 			err = writeControl(filepath.Join(dir, "cpu.shares"), strconv.FormatUint(res.shares, 10))
 		}

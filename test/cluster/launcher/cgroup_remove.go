@@ -76,7 +76,7 @@ func (h hierarchy) remove(ctx context.Context, names []string) error {
 			return fmt.Errorf("remove cgroup %s: %w", dir, err)
 		}
 	}
-	return nil
+	return h.weighClass(names)
 }
 
 func wasCreatedHere(dir string) (bool, error) {

@@ -30,7 +30,7 @@ type (
 		Name     string        `xml:"name"`
 		UUID     string        `xml:"uuid"`
 		Memory   memoryXML     `xml:"memory"`
-		VCPU     uint32        `xml:"vcpu"`
+		VCPU     vcpuXML       `xml:"vcpu"`
 		OS       osXML         `xml:"os"`
 		ACPI     struct{}      `xml:"features>acpi"`
 		CPU      cpuXML        `xml:"cpu"`
@@ -45,6 +45,11 @@ type (
 	memoryXML struct {
 		Unit  string `xml:"unit,attr"`
 		Bytes int64  `xml:",chardata"`
+	}
+	// vcpuXML is how many vCPUs there can be, and how many there are at the start.
+	vcpuXML struct {
+		Current uint32 `xml:"current,attr"`
+		Most    uint32 `xml:",chardata"`
 	}
 	osXML struct {
 		Type    osTypeXML `xml:"type"`
@@ -123,13 +128,19 @@ const (
 	serialLog    = "virt-serial0-log"
 )
 
-// topology is the VMI's, each part at least one.
-func topology(vmi *kubevirtv1.VirtualMachineInstance) topologyXML {
-	t := topologyXML{Sockets: 1, Cores: 1, Threads: 1}
+// topology is the VMI's, each part at least one, with room for the sockets that may
+// be plugged in while the VM runs, and the vCPUs that it starts with.
+func topology(vmi *kubevirtv1.VirtualMachineInstance) (t topologyXML, vcpus vcpuXML) {
+	t = topologyXML{Sockets: 1, Cores: 1, Threads: 1}
+	most := uint32(0)
 	if cpu := vmi.Spec.Domain.CPU; cpu != nil {
 		t = topologyXML{Sockets: max(1, cpu.Sockets), Cores: max(1, cpu.Cores), Threads: max(1, cpu.Threads)}
+		most = cpu.MaxSockets
 	}
-	return t
+	vcpus.Current = t.Sockets * t.Cores * t.Threads
+	t.Sockets = max(t.Sockets, most)
+	vcpus.Most = t.Sockets * t.Cores * t.Threads
+	return t, vcpus
 }
 
 // guestMemory is what the VMI asks for, in bytes, but at most limit.
@@ -167,13 +178,13 @@ func domainFor(vmi *kubevirtv1.VirtualMachineInstance, kvm bool, maxMemory int64
 	if strings.Contains(vmi.Namespace, "_") {
 		return "", fmt.Errorf("namespace %q of VMI %s: must not contain an underscore", vmi.Namespace, vmi.Name)
 	}
-	t := topology(vmi)
+	t, vcpus := topology(vmi)
 	d := domainXML{
 		Type:     "qemu",
 		Name:     domainName(vmi),
 		UUID:     uuid.NewSHA1(uuid.NameSpaceOID, []byte(vmi.UID)).String(),
 		Memory:   memoryXML{Unit: "b", Bytes: guestMemory(vmi, maxMemory)},
-		VCPU:     t.Sockets * t.Cores * t.Threads,
+		VCPU:     vcpus,
 		CPU:      cpuXML{Topology: t},
 		OnCrash:  "destroy",
 		OnReboot: "destroy",

@@ -91,6 +91,19 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
+func TestWeightsOfBothVersions(t *testing.T) {
+	for shares, want := range map[uint64]uint64{2: 1, 102: 4, 256: 10, 1024: 39, 262144: 10000} {
+		if got := weightOf(shares); got != want {
+			t.Errorf("%d shares are weight %d, want %d", shares, got, want)
+		}
+	}
+	for weight := uint64(1); weight <= maxWeight; weight++ {
+		if back := weightOf(sharesOf(weight)); back != weight {
+			t.Fatalf("weight %d became %d", weight, back)
+		}
+	}
+}
+
 func TestRemoveLeavesForeignCgroups(t *testing.T) {
 	mount := t.TempDir()
 	names := []string{"kubepods", "burstable", "podx", "cafe"}
@@ -116,7 +129,7 @@ func TestDomain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`<domain type="qemu">`, `<name>shop_web_1</name>`, `<vcpu>6</vcpu>`,
+		`<domain type="qemu">`, `<name>shop_web_1</name>`, `<vcpu current="6">6</vcpu>`,
 		`<topology sockets="2" cores="3" threads="1">`, `<memory unit="b">134217728</memory>`,
 		`<mac address="02:00:00:00:00:07">`, `<target dev="tap0" managed="no">`, `<alias name="ua-pods">`,
 		`<log file="/var/run/kubevirt-private/u-1/virt-serial0-log" append="on">`,
@@ -124,6 +137,11 @@ func TestDomain(t *testing.T) {
 		if !strings.Contains(domain, want) {
 			t.Errorf("the domain lacks %s:\n%s", want, domain)
 		}
+	}
+	vmi.Spec.Domain.CPU.MaxSockets = 4
+	pluggable, err := domainFor(vmi, false, DefaultMaxGuestMemory)
+	if err != nil || !strings.Contains(pluggable, `<vcpu current="6">12</vcpu>`) || !strings.Contains(pluggable, `<topology sockets="4" cores="3" threads="1">`) {
+		t.Errorf("no room for two more sockets: %v\n%s", err, pluggable)
 	}
 	kvm, err := domainFor(vmi, true, DefaultMaxGuestMemory)
 	if err != nil || !strings.Contains(kvm, `<domain type="kvm">`) || !strings.Contains(kvm, `mode="host-passthrough"`) {

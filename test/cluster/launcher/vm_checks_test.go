@@ -113,6 +113,40 @@ func checkShares(t *testing.T, s *Sandbox) {
 	t.Error("no hierarchy has the cpu controller")
 }
 
+// checkClassWeight wants the class of the pods to weigh what its pods do together,
+// those of other runs on this host included.
+func checkClassWeight(t *testing.T, r *Runtime, names []string) {
+	for _, h := range r.hierarchies {
+		if !h.has("cpu") {
+			continue
+		}
+		// Another run may start or end a pod meanwhile.
+		eventually(t, bootDeadline, func() error {
+			class := filepath.Join(h.mount, names[0], names[1])
+			got, err := h.shares(class)
+			if err != nil {
+				return err
+			}
+			pods, err := filepath.Glob(filepath.Join(class, "pod*"))
+			if err != nil {
+				return err
+			}
+			var sum uint64
+			for _, pod := range pods {
+				shares, err := h.shares(pod)
+				if err != nil {
+					return err
+				}
+				sum += shares
+			}
+			if got != sum || len(pods) == 0 {
+				return fmt.Errorf("%s weighs %d, its %d pods weigh %d", class, got, len(pods), sum)
+			}
+			return nil
+		})
+	}
+}
+
 // signalLibvirt sends a signal to the pod's libvirtd.
 func signalLibvirt(t *testing.T, s *Sandbox, signal unix.Signal) {
 	t.Helper()

@@ -131,6 +131,19 @@ func TestVM(t *testing.T) {
 	t.Run("namespaces are the pod's", func(t *testing.T) { checkNamespaces(t, s) })
 	t.Run("no thread stays in the pod's network", func(t *testing.T) { checkThreads(t, s) })
 	t.Run("CPU weight follows the request", func(t *testing.T) { checkShares(t, s) })
+	t.Run("its class weighs what its pods do", func(t *testing.T) {
+		other, _ := launcherPod("db", "5d3f6bd0-7a1c-4c0e-9f3b-2f1f6f1f0a02", 1)
+		other.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("2")
+		beside, err := r.StartPod(testContext(t), other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkClassWeight(t, r, s.names.CgroupNames)
+		if err := beside.Stop(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		checkClassWeight(t, r, s.names.CgroupNames)
+	})
 	t.Run("libvirt answers the host", func(t *testing.T) { checkLibvirt(t, s) })
 	t.Run("libvirt comes back after a crash", func(t *testing.T) { checkLibvirtRestart(t, s) })
 	t.Run("UDP returns through the pod's address", func(t *testing.T) { checkEcho(t, s) })
