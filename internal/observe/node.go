@@ -151,7 +151,7 @@ func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile,
 			PodUID: string(podUID), Namespace: vmi.Namespace, Name: vmi.Name,
 			Profile: profile.Name, Affinity: model.AffinityPreference(profile.Spec.Affinity),
 			TrafficClass: model.TrafficClass(profile.Spec.TrafficClass),
-			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec),
+			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec), MaxSteal: MaxSteal(&profile.Spec),
 			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected,
 		})
 	}
@@ -172,6 +172,15 @@ func ceiling(spec *v1alpha1.VMNetworkProfileSpec) units.BitsPerSecond {
 		return 0
 	}
 	return units.BitsPerSecond(spec.Bandwidth.Ceiling.Value())
+}
+
+// defaultMaxStealPercent is the API's own default, for profiles stored before the
+// field existed.
+const defaultMaxStealPercent = 5
+
+// MaxSteal is the share of one CPU that a vCPU may wait for one.
+func MaxSteal(spec *v1alpha1.VMNetworkProfileSpec) units.Cores {
+	return units.Cores(cmp.Or(spec.ServiceLevels.MaxStealPercent, defaultMaxStealPercent)) / 100
 }
 
 type namespaceFacts struct {

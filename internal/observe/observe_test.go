@@ -41,44 +41,6 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-func TestPlanReadsBack(t *testing.T) {
-	plan := model.Plan{
-		Policy: "p", Mode: model.ModeRecommend, Revision: "r", Apply: true,
-		RecommendedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: model.ReasonPlanned, Message: "words",
-		VMs: []model.VMPlan{
-			{PodUID: "a", Namespace: "ns", Name: "vm", Profile: "pr",
-				Reasons: []model.LeverReason{{Lever: model.LeverAffinity, Reason: model.ReasonPinned, Message: "words"}},
-				Pins:    []model.Pin{{VCPU: 0, CPUs: units.NewCPUSet(0, 4)}, {VCPU: 3, CPUs: units.NewCPUSet(1, 5)}}},
-			{PodUID: "b", Namespace: "ns", Name: "wm", Profile: "pr",
-				Reasons: []model.LeverReason{
-					{Lever: model.LeverAffinity, Reason: model.ReasonSharedPreferred},
-					{Lever: model.LeverShaping, Reason: model.ReasonTakesTurns, Message: "words"},
-				},
-				Shaping: model.Shaping{Ceiling: 1e9, Turn: &model.Turn{
-					Period: 8 * time.Second, Offset: 160 * time.Millisecond, Length: time.Second, Trickle: 256_000,
-				}}},
-			{PodUID: "c", Namespace: "ns", Name: "xm", Profile: "pr", Shaping: model.Shaping{Ceiling: 256_000}},
-		},
-	}
-	object := &v1alpha1.NodePlan{Spec: NodePlanSpec(plan)}
-	if diff := cmp.Diff(plan, *Plan(object)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	object.Spec.VMs[0].Affinity.VCPUs[0].CPUs = "what a user wrote"
-	if got := Plan(object).VMs[0].Pins; len(got) != 1 || got[0].VCPU != 3 {
-		t.Errorf("pins %v, want the readable one", got)
-	}
-	shaping := object.Spec.VMs[1].Shaping
-	shaping.Turn.LengthMilliseconds = 7841
-	if got := Plan(object).VMs[1].Shaping; got.Turn != nil || got.Ceiling != 1e9 {
-		t.Errorf("shaping %+v, want the ceiling without a turn that is longer than its period", got)
-	}
-	*shaping.CeilingBitsPerSecond = 1
-	if got := Plan(object).VMs[1].Shaping; !got.IsZero() {
-		t.Errorf("shaping %+v, want none", got)
-	}
-}
-
 // The model repeats the API's words, because it must not import the API.
 func TestReasonsAreTheAPIs(t *testing.T) {
 	for word, api := range map[model.Reason]string{
@@ -93,6 +55,10 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 		model.ReasonNothingToShape: v1alpha1.ReasonNothingToShape, model.ReasonCeilingTooLow: v1alpha1.ReasonCeilingTooLow,
 		model.ReasonTrafficUnknown: v1alpha1.ReasonTrafficUnknown, model.ReasonSendsLittle: v1alpha1.ReasonSendsLittle,
 		model.ReasonNoOtherSender: v1alpha1.ReasonNoOtherSender, model.ReasonNoRoom: v1alpha1.ReasonNoRoom,
+		model.ReasonSeparated: v1alpha1.ReasonSeparated, model.ReasonNothingToSeparate: v1alpha1.ReasonNothingToSeparate,
+		model.ReasonNoSaving: v1alpha1.ReasonNoSaving, model.ReasonSiblingsTaken: v1alpha1.ReasonSiblingsTaken,
+		model.ReasonShortSlice: v1alpha1.ReasonShortSlice, model.ReasonLongSlice: v1alpha1.ReasonLongSlice,
+		model.ReasonNoOtherPool: v1alpha1.ReasonNoOtherPool, model.ReasonSlicesUnsupported: v1alpha1.ReasonSlicesUnsupported,
 		model.ReasonNotRunning: v1alpha1.ReasonNotRunning, model.ReasonAwaitingMeter: v1alpha1.ReasonAwaitingMeter, model.ReasonAwaitingApproval: v1alpha1.ReasonAwaitingApproval,
 	} {
 		if string(word) != api {
@@ -104,7 +70,13 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 		string(model.ModeEnforce): string(v1alpha1.ModeEnforce), string(model.LeverAffinity): string(v1alpha1.LeverAffinity),
 		string(model.AffinityAuto): string(v1alpha1.AffinityAuto), string(model.AffinityShared): string(v1alpha1.AffinityShared),
 		string(model.LeverShaping): string(v1alpha1.LeverShaping), string(model.TrafficDeferrable): string(v1alpha1.TrafficDeferrable),
-		string(model.AffinitySeparated): string(v1alpha1.AffinitySeparated), string(model.AffinityPinned): string(v1alpha1.AffinityPinned),
+		string(model.LeverSlice):  string(v1alpha1.LeverSlice),
+		string(model.PoolNetwork): string(v1alpha1.PoolNetwork), string(model.PoolCompute): string(v1alpha1.PoolCompute),
+		string(model.ShareWithinVM): string(v1alpha1.ShareWithinVM), string(model.ShareAny): string(v1alpha1.ShareAny),
+		string(model.ShareWithinNamespace): string(v1alpha1.ShareWithinNamespace),
+		string(model.InterferenceStable):   string(v1alpha1.InterferenceStable), string(model.InterferenceSelf): string(v1alpha1.InterferenceSelf),
+		string(model.InterferenceCoRunner): string(v1alpha1.InterferenceCoRunner),
+		string(model.AffinitySeparated):    string(v1alpha1.AffinitySeparated), string(model.AffinityPinned): string(v1alpha1.AffinityPinned),
 	} {
 		if word != api {
 			t.Errorf("the model's %q is the API's %q", word, api)
@@ -119,19 +91,20 @@ func TestLaunchers(t *testing.T) {
 		Spec: v1alpha1.VMNetworkProfileSpec{
 			TrafficClass: v1alpha1.TrafficDeferrable, MaxDelay: &metav1.Duration{Duration: time.Minute},
 			Bandwidth: &v1alpha1.BandwidthLimits{Ceiling: &ceiling}, Affinity: v1alpha1.AffinityAuto,
+			ServiceLevels: v1alpha1.ServiceLevels{MaxStealPercent: 8},
 		},
 	}}
 	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
 	vmi.Status.ActivePods = map[types.UID]string{"a": "n", "b": "other"}
 	want := []model.VM{{
 		PodUID: "a", Namespace: "ns", Name: "vm", Profile: "backup", Affinity: model.AffinityAuto,
-		TrafficClass: model.TrafficDeferrable, MaxDelay: time.Minute, Ceiling: 1.5e9, NamespaceSelected: true,
+		TrafficClass: model.TrafficDeferrable, MaxDelay: time.Minute, Ceiling: 1.5e9, MaxSteal: 0.08, NamespaceSelected: true,
 	}}
 	if diff := cmp.Diff(want, launchers(vmi, "n", profile, true)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	plain := Profile{VMNetworkProfile: &v1alpha1.VMNetworkProfile{Spec: v1alpha1.VMNetworkProfileSpec{Bandwidth: &v1alpha1.BandwidthLimits{}}}}
-	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() {
+	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() || got.MaxSteal != 0.05 {
 		t.Errorf("a profile that asks for nothing gives %+v", got)
 	}
 }
@@ -207,6 +180,17 @@ func TestPoliciesOrder(t *testing.T) {
 	}
 	if policies[0].Err == nil || policies[1].Err == nil {
 		t.Error("policies that cannot be read have no error")
+	}
+}
+
+func TestSharingOfStoredPolicies(t *testing.T) {
+	for given, want := range map[v1alpha1.SiblingSharing]model.SiblingSharing{
+		"": model.ShareWithinNamespace, v1alpha1.ShareWithinVM: model.ShareWithinVM, v1alpha1.ShareAny: model.ShareAny,
+	} {
+		policy := &v1alpha1.EnergyPolicy{Spec: v1alpha1.EnergyPolicySpec{Guardrails: v1alpha1.Guardrails{SiblingSharing: given}}}
+		if got, err := Policy(policy); err != nil || got.Sharing != want {
+			t.Errorf("%q is read as %q, %v; want %q", given, got.Sharing, err, want)
+		}
 	}
 }
 
