@@ -1,4 +1,4 @@
-// Package reply measures how long a guest lets those wait who ask it something: it
+// Package reply measures how long a guest lets those wait who ask it something. It
 // sends datagrams to the guest's echo service at a steady pace, whether or not those
 // before were answered, and takes the times of the answers from the kernel, so that
 // a prober that has to wait for a CPU itself does not count as a slow guest.
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -24,10 +25,8 @@ type Options struct {
 	// PerSecond is how many datagrams are sent each second. One whose time has passed
 	// when the prober gets a CPU is left out.
 	PerSecond int
-	// Duration of the sending.
-	Duration time.Duration
-	// Patience is how long answers are waited for after the last was sent, and what a
-	// datagram without an answer counts as.
+	// Patience is how long an answer is waited for, and what a datagram without one
+	// counts as.
 	Patience time.Duration
 }
 
@@ -74,35 +73,72 @@ func Join(results ...Result) Result {
 // payloadBytes of a datagram: its number.
 const payloadBytes = 8
 
-// Measure asks and returns when all answers are there or the patience is over.
-func Measure(ctx context.Context, options Options) (Result, error) {
-	if options.PerSecond <= 0 || options.Duration <= 0 || options.Patience <= 0 {
-		return Result{}, fmt.Errorf("ask %s: pace, duration and patience must be above 0: %+v", options.Address, options)
+// Asker asks a guest all the time.
+type Asker struct {
+	options Options
+	conn    *net.UDPConn
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+
+	mu      sync.Mutex
+	sent    []time.Time
+	arrived map[uint64]time.Time
+	err     error
+}
+
+// Start begins to ask, until Stop.
+func Start(options Options) (*Asker, error) {
+	if options.PerSecond <= 0 || options.Patience <= 0 {
+		return nil, fmt.Errorf("ask %s: pace and patience must be above 0: %+v", options.Address, options)
 	}
 	address, err := net.ResolveUDPAddr("udp4", options.Address)
 	if err != nil {
-		return Result{}, fmt.Errorf("ask %s: %w", options.Address, err)
+		return nil, fmt.Errorf("ask %s: %w", options.Address, err)
 	}
 	conn, err := net.DialUDP("udp4", nil, address)
 	if err != nil {
-		return Result{}, fmt.Errorf("ask %s: %w", options.Address, err)
+		return nil, fmt.Errorf("ask %s: %w", options.Address, err)
 	}
-	defer conn.Close()
 	if err := stampArrivals(conn); err != nil {
-		return Result{}, fmt.Errorf("ask %s: %w", options.Address, err)
+		conn.Close()
+		return nil, fmt.Errorf("ask %s: %w", options.Address, err)
 	}
-	arrived := make(chan map[uint64]time.Time, 1)
-	go func() { arrived <- receive(conn) }()
-	sent, err := send(ctx, conn, options)
-	if err == nil {
-		err = conn.SetReadDeadline(time.Now().Add(options.Patience))
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &Asker{options: options, conn: conn, cancel: cancel, arrived: map[uint64]time.Time{}}
+	a.ended.Go(func() { a.send(ctx) })
+	a.ended.Go(a.receive)
+	return a, nil
+}
+
+// Stop ends the asking. It may be called again.
+func (a *Asker) Stop() {
+	a.cancel()
+	a.conn.Close()
+	a.ended.Wait()
+}
+
+// During asks for a time, waits for the last answers, and returns what came of it.
+func (a *Asker) During(ctx context.Context, period time.Duration) (Result, error) {
+	from := time.Now()
+	select {
+	case <-ctx.Done():
+		return Result{}, fmt.Errorf("ask %s: %w", a.options.Address, ctx.Err())
+	case <-time.After(period + a.options.Patience):
 	}
-	if err != nil {
-		_ = conn.SetReadDeadline(time.Now()) // ends the receiver; the socket is closed anyway
-		<-arrived
-		return Result{}, fmt.Errorf("ask %s: %w", options.Address, err)
+	return a.Between(from, from.Add(period))
+}
+
+// Between returns what came of the datagrams that were sent from a time on and before
+// another. It is complete when the patience with the last of them is over.
+func (a *Asker) Between(from, to time.Time) (Result, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		return Result{}, fmt.Errorf("ask %s: %w", a.options.Address, a.err)
 	}
-	return evaluate(sent, <-arrived, options.Patience), nil
+	first, _ := slices.BinarySearchFunc(a.sent, from, time.Time.Compare)
+	last, _ := slices.BinarySearchFunc(a.sent, to, time.Time.Compare)
+	return evaluate(a.sent, a.arrived, first, max(first, last), a.options.Patience), nil
 }
 
 // stampArrivals has the kernel tell when each datagram came.
@@ -118,47 +154,60 @@ func stampArrivals(conn *net.UDPConn) error {
 	return errors.Join(err, failed)
 }
 
-// send paces the datagrams and returns when each was sent, by its number.
-func send(ctx context.Context, conn *net.UDPConn, options Options) ([]time.Time, error) {
-	tick := time.NewTicker(time.Second / time.Duration(options.PerSecond))
+// send paces the datagrams.
+func (a *Asker) send(ctx context.Context) {
+	tick := time.NewTicker(time.Second / time.Duration(a.options.PerSecond))
 	defer tick.Stop()
-	var sent []time.Time
-	for end := time.Now().Add(options.Duration); time.Now().Before(end); {
+	for number := uint64(0); ; number++ {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return
 		case <-tick.C:
 		}
-		payload := binary.BigEndian.AppendUint64(nil, uint64(len(sent)))
-		sent = append(sent, time.Now())
-		// A guest that is not there yet refuses by ICMP: its datagrams are lost.
-		if _, err := conn.Write(payload); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, err
+		payload := binary.BigEndian.AppendUint64(nil, number)
+		a.mu.Lock()
+		a.sent = append(a.sent, time.Now())
+		a.mu.Unlock()
+		// A guest that is not there refuses by ICMP: what it is asked is lost.
+		if _, err := a.conn.Write(payload); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+			a.fail(err)
+			return
 		}
 	}
-	return sent, nil
 }
 
-// receive collects when each answer came, until the socket's deadline.
-func receive(conn *net.UDPConn) map[uint64]time.Time {
-	arrived := map[uint64]time.Time{}
+// fail keeps why it went wrong, unless the Asker was stopped.
+func (a *Asker) fail(err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = errors.Join(a.err, err)
+}
+
+// receive notes when each answer came.
+func (a *Asker) receive() {
 	payload, control := make([]byte, payloadBytes), make([]byte, unix.CmsgSpace(int(unsafe.Sizeof(unix.Timespec{}))))
 	for {
-		n, controlBytes, _, _, err := conn.ReadMsgUDP(payload, control)
+		n, controlBytes, _, _, err := a.conn.ReadMsgUDP(payload, control)
 		if errors.Is(err, unix.ECONNREFUSED) {
 			continue
 		}
 		if err != nil {
-			return arrived
+			a.fail(err)
+			return
 		}
 		at, ok := stampOf(control[:controlBytes])
 		if n != payloadBytes || !ok {
 			continue
 		}
 		number := binary.BigEndian.Uint64(payload)
-		if _, twice := arrived[number]; !twice {
-			arrived[number] = at
+		a.mu.Lock()
+		if _, twice := a.arrived[number]; !twice {
+			a.arrived[number] = at
 		}
+		a.mu.Unlock()
 	}
 }
 
@@ -179,15 +228,15 @@ func stampOf(control []byte) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// evaluate pairs what was sent with what came. An answer later than the patience is
-// none, however long others were waited for.
-func evaluate(sent []time.Time, arrived map[uint64]time.Time, patience time.Duration) Result {
-	result := Result{Sent: len(sent)}
-	for number, at := range sent {
+// evaluate pairs what was sent, from a number on and before another, with what came.
+// An answer later than the patience is none.
+func evaluate(sent []time.Time, arrived map[uint64]time.Time, first, last int, patience time.Duration) Result {
+	result := Result{Sent: last - first}
+	for number := first; number < last; number++ {
 		took := patience
-		if answer, ok := arrived[uint64(number)]; ok && answer.Sub(at) < patience {
-			// The kernel's stamp is of the wall clock.
-			took = max(0, answer.Round(0).Sub(at.Round(0)))
+		// The kernel's stamps are of the wall clock, and so is the difference.
+		if answer, ok := arrived[uint64(number)]; ok && answer.Sub(sent[number]) < patience {
+			took = max(0, answer.Sub(sent[number]))
 			result.Answered++
 		}
 		result.times = append(result.times, took)

@@ -40,26 +40,43 @@ func echo(t *testing.T, delay time.Duration, dropEach int64) string {
 	return conn.LocalAddr().String()
 }
 
-func TestMeasure(t *testing.T) {
+func start(t *testing.T, options Options) *Asker {
+	t.Helper()
+	a, err := Start(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Stop)
+	return a
+}
+
+func TestAsk(t *testing.T) {
 	const delay = 30 * time.Millisecond
-	r, err := Measure(t.Context(), Options{
-		Address: echo(t, delay, 4), PerSecond: 200, Duration: 500 * time.Millisecond, Patience: 2 * time.Second,
-	})
+	a := start(t, Options{Address: echo(t, delay, 4), PerSecond: 200, Patience: time.Second})
+	begin := time.Now()
+	r, err := a.During(t.Context(), 500*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Log(r)
-	if r.Sent == 0 || r.Sent > 100 {
+	if r.Sent == 0 || r.Sent > 101 {
 		t.Errorf("%d were sent, want up to 100", r.Sent)
 	}
-	if want := r.Sent / 4; r.Lost() != want {
-		t.Errorf("%d of %d are lost, want %d", r.Lost(), r.Sent, want)
+	if off := 4*r.Lost() - r.Sent; off < -4 || off > 4 {
+		t.Errorf("%d of %d are lost, want each fourth", r.Lost(), r.Sent)
 	}
 	if p := r.Percentile(0.01); p < delay {
 		t.Errorf("an answer came after %v, before it was sent", p)
 	}
-	if p := r.Percentile(0.99); p != 2*time.Second {
+	if p := r.Percentile(0.99); p != time.Second {
 		t.Errorf("p99 is %v: what is lost must count as the patience", p)
+	}
+	if none, err := a.Between(begin.Add(-time.Hour), begin.Add(-time.Minute)); err != nil || none.Sent != 0 {
+		t.Errorf("before the start: %v, %v", none, err)
+	}
+	a.Stop()
+	if again, err := a.Between(begin, begin.Add(500*time.Millisecond)); err != nil || again.Sent != r.Sent {
+		t.Errorf("after the end: %v, %v", again, err)
 	}
 }
 
@@ -70,7 +87,8 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	address := conn.LocalAddr().String()
 	conn.Close() // now the kernel refuses
-	r, err := Measure(t.Context(), Options{Address: address, PerSecond: 100, Duration: 100 * time.Millisecond, Patience: 100 * time.Millisecond})
+	a := start(t, Options{Address: address, PerSecond: 100, Patience: 100 * time.Millisecond})
+	r, err := a.During(t.Context(), 100*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +98,15 @@ func TestNobodyAnswers(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	good := Options{Address: "127.0.0.1:7", PerSecond: 1, Duration: time.Second, Patience: time.Second}
+	good := Options{Address: "127.0.0.1:7", PerSecond: 1, Patience: time.Second}
 	for name, spoil := range map[string]func(*Options){
-		"pace": func(o *Options) { o.PerSecond = 0 }, "duration": func(o *Options) { o.Duration = -1 },
-		"patience": func(o *Options) { o.Patience = 0 }, "address": func(o *Options) { o.Address = "nowhere" },
+		"pace": func(o *Options) { o.PerSecond = 0 }, "patience": func(o *Options) { o.Patience = 0 },
+		"address": func(o *Options) { o.Address = "nowhere" },
 	} {
 		bad := good
 		spoil(&bad)
-		if _, err := Measure(t.Context(), bad); err == nil {
+		if a, err := Start(bad); err == nil {
+			a.Stop()
 			t.Errorf("a bad %s was taken", name)
 		}
 	}
@@ -99,7 +118,8 @@ func TestEvaluate(t *testing.T) {
 	sent := []time.Time{at(0), at(10), at(20), at(30)}
 	// The second is lost, the third came too late, the fourth before it was sent by a
 	// clock that was set.
-	r := evaluate(sent, map[uint64]time.Time{0: at(5), 2: at(2000), 3: at(29), 9: at(1)}, time.Second)
+	arrived := map[uint64]time.Time{0: at(5), 2: at(2000), 3: at(29), 9: at(1)}
+	r := evaluate(sent, arrived, 0, 4, time.Second)
 	if r.Sent != 4 || r.Answered != 2 || r.Lost() != 2 {
 		t.Errorf("got %+v", r)
 	}
@@ -107,6 +127,9 @@ func TestEvaluate(t *testing.T) {
 		if got := r.Percentile(p); got != want {
 			t.Errorf("percentile %v is %v, want %v", p, got, want)
 		}
+	}
+	if part := evaluate(sent, arrived, 1, 3, time.Second); part.Sent != 2 || part.Answered != 0 {
+		t.Errorf("the middle is %v", part)
 	}
 	both := Join(r, r)
 	if both.Sent != 8 || both.Lost() != 4 || both.Percentile(0.5) != 5*time.Millisecond {
