@@ -3,11 +3,14 @@ package stack
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // Thread is a thread of a process as taskset and the kernel tell it.
@@ -17,10 +20,25 @@ type Thread struct {
 	Name string
 	// CPUs that it may run on, as taskset prints them.
 	CPUs string
+	// Slice of the scheduler, as the kernel reports it: its own default is not marked
+	// as such.
+	Slice time.Duration
 }
 
-// Threads asks taskset where the threads of a process may run. Threads that
-// end meanwhile are left out.
+// DefaultSlice is the slice of a thread that nobody gave one.
+func DefaultSlice() (time.Duration, error) { return sliceOf(os.Getpid()) }
+
+// sliceOf asks the kernel for a thread's slice.
+func sliceOf(tid int) (time.Duration, error) {
+	attr, err := unix.SchedGetAttr(tid, 0)
+	if err != nil {
+		return 0, fmt.Errorf("scheduling of thread %d: %w", tid, err)
+	}
+	return time.Duration(attr.Runtime), nil
+}
+
+// Threads asks taskset where the threads of a process may run, and the kernel for
+// their slices. Threads that end meanwhile are left out.
 func Threads(ctx context.Context, pid int) ([]Thread, error) {
 	out, err := exec.CommandContext(ctx, "taskset", "--all-tasks", "--cpu-list", "--pid", strconv.Itoa(pid)).CombinedOutput()
 	if err != nil {
@@ -49,7 +67,11 @@ func Threads(ctx context.Context, pid int) ([]Thread, error) {
 		if err != nil {
 			continue
 		}
-		threads = append(threads, Thread{ID: id, Name: name, CPUs: fields[len(fields)-1]})
+		slice, err := sliceOf(id)
+		if err != nil {
+			continue
+		}
+		threads = append(threads, Thread{ID: id, Name: name, CPUs: fields[len(fields)-1], Slice: slice})
 	}
 	return threads, nil
 }
