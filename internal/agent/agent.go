@@ -192,7 +192,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates := sample.Rates(a.opts.Node, a.previous, round)
 	a.sent.Add(rates, round)
 	a.addDomains(rates, round)
-	a.state.Topology = a.machine.now()
+	a.state.Topology, a.state.Actors = a.machine.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
 	a.previous = round
 	a.state.Rounds++

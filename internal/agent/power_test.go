@@ -64,6 +64,7 @@ func (n *meteredNode) Topology() (model.Topology, error) {
 	return topology, nil
 }
 
+func (n *meteredNode) Actors() ([]host.Actor, error)              { return nil, nil }
 func (n *meteredNode) Uplinks(host.TaskID) ([]host.Uplink, error) { return nil, nil }
 func (n *meteredNode) Monotonic() (time.Duration, error)          { return 0, nil }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -48,7 +47,7 @@ func Report(f Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1al
 		AgentVersion: f.AgentVersion, KernelVersion: f.Facts.Kernel,
 		ReportedAt: &at, RatesAddress: f.RatesAddress,
 		Topology: topology(f.State.Topology), VMs: counts(f.State),
-		Power: powerOf(f),
+		Actors: actors(f.State.Actors), Power: powerOf(f),
 	}
 	for _, c := range f.Facts.Capabilities {
 		status.Capabilities = append(status.Capabilities, v1alpha1.Capability{
@@ -143,56 +142,6 @@ func counts(state *State) v1alpha1.VMCounts {
 	return c
 }
 
-// topology groups cores by what they are in, so that the report of a large
-// node stays small.
-func topology(t model.Topology) v1alpha1.Topology {
-	type place struct{ cpuPackage, numa, llc int }
-	groups := map[place]int{}
-	packages, nodes := map[int]bool{}, map[int]bool{}
-	online := t.Online()
-	out := v1alpha1.Topology{
-		PhysicalCores: int32(len(t.Cores)), LogicalCPUs: int32(online.Len()),
-		OnlineCPUs: online.String(), IsolatedCPUs: t.Isolated.String(),
-		CPUModel: t.CPUModel, Nested: t.Nested,
-	}
-	for _, core := range t.Cores {
-		packages[core.Package], nodes[core.NUMANode] = true, true
-		where := place{core.Package, core.NUMANode, core.LLC}
-		index, found := groups[where]
-		if !found {
-			index = len(out.CoreGroups)
-			groups[where] = index
-			out.CoreGroups = append(out.CoreGroups, v1alpha1.CoreGroup{
-				Package: int32(core.Package), NUMANode: int32(core.NUMANode), LLC: int32(core.LLC),
-			})
-		}
-		out.CoreGroups[index].Cores = append(out.CoreGroups[index].Cores, core.CPUs.String())
-	}
-	out.Packages, out.NUMANodes = int32(len(packages)), int32(len(nodes))
-	return out
-}
-
-// shrink keeps a report within its size: first without what capabilities say,
-// then without the cores, which the Ready condition tells, because nothing can
-// be planned then.
-func shrink(status *v1alpha1.NodeReportStatus) {
-	if size(status) <= maxReport {
-		return
-	}
-	for i := range status.Capabilities {
-		status.Capabilities[i].Message = ""
-	}
-	if size(status) <= maxReport {
-		return
-	}
-	status.Topology.CoreGroups = nil
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "TopologyTooLarge",
-		Message:            fmt.Sprintf("%d physical cores do not fit into a report of %d bytes", status.Topology.PhysicalCores, maxReport),
-		LastTransitionTime: *status.ReportedAt,
-	})
-}
-
 func size(status *v1alpha1.NodeReportStatus) int {
 	content, err := json.Marshal(status)
 	if err != nil {
@@ -202,7 +151,8 @@ func size(status *v1alpha1.NodeReportStatus) int {
 }
 
 // ReportDue tells whether a report is worth a write: it differs in more than
-// its times and small movements of power, or the last one is old.
+// its times, small movements of power and where interrupts are handled, or the
+// last one is old.
 func ReportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStatus) bool {
 	if previous == nil || previous.ReportedAt == nil || next.ReportedAt.Sub(previous.ReportedAt.Time) >= ReportInterval {
 		return true
@@ -213,6 +163,10 @@ func ReportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStat
 	was, is := previous.DeepCopy(), next.DeepCopy()
 	for _, s := range []*v1alpha1.NodeReportStatus{was, is} {
 		s.ReportedAt, s.Power.Watts, s.Power.MeasuredAt = nil, nil, nil
+		// irqbalance moves interrupts each ten seconds.
+		for i := range s.Topology.NICs {
+			s.Topology.NICs[i].InterruptCPUs = ""
+		}
 	}
 	return !equality.Semantic.DeepEqual(was, is)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/metering"
+	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -14,6 +15,8 @@ type State struct {
 	Rates *model.NodeRates
 	// Topology of the node, at most a minute old.
 	Topology model.Topology
+	// Actors on the node beside the agent, found with the topology.
+	Actors []host.Actor
 	// Energy is how the rates' power is known.
 	Energy metering.Status
 	// Synced is false while the cluster's objects are not known, and so no VM.
