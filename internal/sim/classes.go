@@ -18,20 +18,21 @@ type class struct {
 	// wander is the chance that a thread wakes on another core than before.
 	wander float64
 
-	// Of the current step. demand and granted are CPU time per time; spread is
-	// the demand by CPU of list, crowding the demand of all classes on them,
-	// allBusy the chance that none of them is idle, and speed the throughput
-	// that its CPUs gave in the last step.
-	demand, granted, speed, crowding, allBusy float64
-	spread                                    []float64
+	// Of the current step. demand is CPU time per time; spread is the demand by
+	// CPU of list, crowding the demand of all classes on them, allBusy the chance
+	// that none of them is idle, and speed the throughput that its CPUs gave in
+	// the last step.
+	demand, speed, crowding, allBusy float64
+	spread                           []float64
+	// sliced is the sum of the threads' demand times their slices, and slice the
+	// mean slice, in seconds, of what runs on the class's CPUs.
+	sliced, slice float64
 	// use is what ran in the end; heat is the same weighted by the energy of
 	// the instructions; wakes are wake-ups per second, and grid those of them
 	// that fall on the common grid of buffering.
 	use, heat, wakes, grid float64
-	// crowded is true when it is granted less than its demand: then no thread
-	// gets more than low, found between low and high.
-	crowded               bool
-	low, high, level, sum float64
+	// part of the demand that is on the CPU which is being shared out.
+	part float64
 }
 
 // classes keeps one class for each set of CPUs.
@@ -72,7 +73,7 @@ func (c *classes) intern(set units.CPUSet) int32 {
 		usable = open
 	}
 	numbers := usable.CPUs()
-	one := class{cpus: set, list: make([]int32, len(numbers)), spread: make([]float64, len(numbers)), speed: 1}
+	one := class{cpus: set, list: make([]int32, len(numbers)), spread: make([]float64, len(numbers)), speed: 1, slice: defaultSlice}
 	cores := map[int]bool{}
 	for i, cpu := range numbers {
 		one.list[i] = int32(cpu)

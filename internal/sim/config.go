@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -13,6 +14,9 @@ import (
 // except CoresPerLLC, where 0 means that a package has one last-level cache.
 type Shape struct {
 	Packages, NUMAPerPackage, CoresPerPackage, CoresPerLLC, ThreadsPerCore int
+	// EfficiencyCores are how many of a package's cores, its last ones, are slow and
+	// frugal. 0 means that all are alike.
+	EfficiencyCores int
 }
 
 // Effect is something that changes a host's power, or what its meter shows,
@@ -68,6 +72,17 @@ type Config struct {
 	CPUModel string
 	// Isolated CPUs run only what is bound to them.
 	Isolated units.CPUSet
+	// Exclusive and Reserved CPUs are shown as such: the scheduler knows nothing of
+	// them.
+	Exclusive, Reserved units.CPUSet
+	// NICs are shown. Packets take the same time on all CPUs.
+	NICs []model.NIC
+	// NoSlices is a kernel before Linux 6.12, whose threads have no slices of their
+	// own.
+	NoSlices bool
+	// VhostWorkers is a kernel before Linux 6.4, whose vhost threads are the kernel's
+	// own, each a process of itself.
+	VhostWorkers bool
 	// Nested hosts are VMs. They have no counters of energy, and what hosts them
 	// takes Stolen, a share from 0 to 1, of their CPUs' time on average, of
 	// which they see only a part.
@@ -118,6 +133,8 @@ func (c *Config) complete() error {
 		return errors.New("simulated host without a name")
 	case min(s.Packages, s.NUMAPerPackage, s.CoresPerPackage, s.ThreadsPerCore, s.CoresPerLLC) < 1 || s.ThreadsPerCore > 2 || cpus > units.MaxCPUs:
 		return fmt.Errorf("simulated host %s: shape %+v is not possible: all counts must be positive, with 1 or 2 threads a core and %d CPUs at most", c.Name, *s, units.MaxCPUs)
+	case s.EfficiencyCores < 0 || s.EfficiencyCores >= s.CoresPerPackage && s.EfficiencyCores > 0:
+		return fmt.Errorf("simulated host %s: %d efficiency cores of %d are not possible: some must be others", c.Name, s.EfficiencyCores, s.CoresPerPackage)
 	case !(c.Stolen >= 0 && c.Stolen < 1) || (c.Stolen > 0 && !c.Nested):
 		return fmt.Errorf("simulated host %s: stolen share %v must be from 0 to below 1, and needs Nested", c.Name, c.Stolen)
 	case c.PIDMax <= fewest:
@@ -144,8 +161,25 @@ func (c *Config) topology() model.Topology {
 			CPUs: cpus, Package: pkg,
 			NUMANode: pkg*s.NUMAPerPackage + min(within/perNUMA, s.NUMAPerPackage-1),
 			LLC:      pkg*llcs + within/s.CoresPerLLC,
+			Class:    s.class(within),
 		})
 	}
-	t.Isolated = c.Isolated.Intersection(t.Online())
+	online := t.Online()
+	t.Isolated, t.Exclusive, t.Reserved = c.Isolated.Intersection(online), c.Exclusive.Intersection(online), c.Reserved.Intersection(online)
+	t.NICs = slices.Clone(c.NICs)
+	deep := time.Duration(c.Physics.Power.DeepAfter * float64(time.Second))
+	t.IdleStates = []model.IdleState{{Name: "C1"}, {Name: "C6", ExitLatency: deep / 2, TargetResidency: deep}}
 	return t
+}
+
+// class of a package's core.
+func (s *Shape) class(within int) model.CoreClass {
+	switch {
+	case s.EfficiencyCores == 0:
+		return ""
+	case within >= s.CoresPerPackage-s.EfficiencyCores:
+		return model.CoreEfficiency
+	default:
+		return model.CorePerformance
+	}
 }

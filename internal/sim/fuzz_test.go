@@ -16,6 +16,7 @@ func FuzzHost(f *testing.F) {
 	f.Add([]byte("a\x01t\x09s\x05a\x02p\x03s\x20b\x04s\x05r\x00s\x01"))
 	f.Add([]byte("a\xffa\xfea\xfdu\xffs\xfft\xffs\xffc\x03p\xffs\xffw\xffs\x01"))
 	f.Add([]byte("u\x10s\x10u\x00s\x10m\x01s\x05m\x02s\x05m\x03s\x05m\x00s\x05"))
+	f.Add([]byte("a\x01a\x02w\xffw\xfet\x20l\x01l\x1eh\x01p\x00u\xffs\x10l\x00s\x10r\x00s\x01"))
 	f.Fuzz(func(t *testing.T, program []byte) {
 		if len(program) > 200 {
 			return
@@ -47,7 +48,7 @@ func interpret(h *Host, what, how byte) {
 	set := units.NewCPUSet(n%8, n/8%8)
 	switch {
 	case what == 'a':
-		_, _ = h.AddVM(VM{Namespace: "a", Name: "b", PodUID: string(rune('a' + n)), VCPUs: n % 5, IOThreads: n % 3, Userland: n%7 == 0})
+		_, _ = h.AddVM(VM{Namespace: "a", Name: "b", PodUID: string(rune('a' + n)), VCPUs: n % 5, Weight: float64(n * n), IOThreads: n % 3, Userland: n%7 == 0})
 	case what == 'u':
 		_ = h.SetUnmanaged(Unmanaged{Compute: Compute{Cores: units.Cores(n) / 8, Heat: float64(n) / 64}, CPUs: set})
 	case what == 'm':
@@ -68,6 +69,10 @@ func interpret(h *Host, what, how byte) {
 		for i := range v.threads {
 			_ = h.SetAffinity(v.threads[i].id, set)
 		}
+	case what == 'l':
+		_ = h.SetSlice(v.threads[n%len(v.threads)].id, time.Duration(n)*time.Millisecond)
+	case what == 'h':
+		_, _ = h.AddVCPU(pod)
 	case what == 'f':
 		_ = h.ClearAffinity(v.threads[n%len(v.threads)].id)
 	}

@@ -30,8 +30,9 @@ type Host struct {
 	seconds float64 // since cfg.Start
 	rng     rand.PCG
 
-	vms     []*vm
-	byPod   map[string]*vm
+	vms   []*vm
+	byPod map[string]*vm
+	// byPID finds a VM by its process, and by those of its vhost workers.
 	byPID   map[int]*vm
 	tids    map[int]bool // in use
 	lastTID int
@@ -109,12 +110,19 @@ func (h *Host) Facts() (host.Facts, error) {
 	if _, err := h.EnergyZones(); err != nil {
 		counters = host.Capability{Name: counters.Name, Message: err.Error()}
 	}
+	slice, vhost := available("SchedSlice"), available("VhostThreads")
+	if h.cfg.NoSlices {
+		slice = missing(slice.Name)
+	}
+	if h.cfg.VhostWorkers {
+		vhost = missing(vhost.Name)
+	}
 	return host.Facts{
 		BootID: uuid(&seed),
 		Kernel: "simulated",
 		Capabilities: []host.Capability{
-			available("Affinity"), available("CgroupV2"), counters, missing("Libvirt"), missing("SchedSlice"),
-			available("Shaping"), missing("TurnsByFq"), available("VhostNet"), available("VhostThreads"), available("WaitTimes"),
+			available("Affinity"), available("CgroupV2"), counters, missing("Libvirt"), slice,
+			available("Shaping"), missing("TurnsByFq"), available("VhostNet"), vhost, available("WaitTimes"),
 		},
 	}, nil
 }
@@ -167,16 +175,22 @@ func (h *Host) Sample(process host.TaskID) (host.ProcessSample, error) {
 	if err != nil {
 		return host.ProcessSample{}, err
 	}
-	sample := host.ProcessSample{Threads: make([]host.ThreadSample, len(v.threads))}
+	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(v.threads))}
 	for i := range v.threads {
 		t := &v.threads[i]
-		sample.Threads[i] = host.ThreadSample{
+		one := host.ThreadSample{
 			Thread: host.Thread{ID: t.id, Name: t.name},
 			Run:    duration(t.run), Wait: duration(t.wait), Switches: uint64(t.switches),
 			CPUs: h.classes.of(t.class).cpus,
 		}
+		if t.id.PID != v.id.PID {
+			sample.Workers = append(sample.Workers, one)
+		} else {
+			sample.Threads = append(sample.Threads, one)
+		}
 	}
-	sample.Taps = []host.TapSample{{Name: "tap0", ToVM: v.toVM.counters(), FromVM: v.fromVM.counters()}}
+	backlog := uint64(v.work.backlog)
+	sample.Taps = []host.TapSample{{Name: "tap0", ToVM: v.toVM.counters(), FromVM: v.fromVM.counters(), Backlog: &backlog}}
 	return sample, nil
 }
 

@@ -9,6 +9,9 @@ type work struct {
 	// most is the part of them that the VM's busiest thread could handle with a
 	// CPU to itself, and served the part that was handled.
 	most, served float64
+	// late is the part of received packets that is lost because the thread that
+	// takes them waited for too long, and backlog the bytes that wait for it.
+	late, backlog float64
 	// compute is wanted by each vCPU, as CPU time per time.
 	compute, heat float64
 	// window that packets are really held for.
@@ -143,9 +146,11 @@ func (v *vm) serve(c *classes, dt float64) {
 		}
 	}
 	w.served = w.most * part
-	v.toVM.packets += w.rx * w.served * dt
-	v.toVM.bytes += w.rx * w.served * w.size * dt
-	v.toVM.drops += w.rx * (1 - w.served) * dt
+	v.queue()
+	arrive := w.rx * w.served * (1 - w.late)
+	v.toVM.packets += arrive * dt
+	v.toVM.bytes += arrive * w.size * dt
+	v.toVM.drops += (w.rx - arrive) * dt
 	v.shape.giveBack(w.tx * (1 - w.served) * w.size * dt)
 	v.fromVM.packets += w.tx * w.served * dt
 	v.fromVM.bytes += w.tx * w.served * w.size * dt
@@ -154,28 +159,60 @@ func (v *vm) serve(c *classes, dt float64) {
 	}
 }
 
+// tapQueue is how many packets a tap keeps for the VM: more are dropped.
+const tapQueue = 1000
+
+// queue is what waits in front of the VM's tap, and what finds it full. A thread that
+// gets less time than it needs leaves it full. Otherwise it fills while a woken
+// thread waits for its CPU, exponentially long: then the part of time that it waits
+// times exp(-tapQueue/packets that arrive meanwhile on average) is lost. What the
+// thread waited is that of the step before.
+func (v *vm) queue() {
+	w := &v.work
+	w.late, w.backlog = 0, 0
+	if w.rx <= 0 {
+		return
+	}
+	if w.served < 1-1e-6 {
+		w.backlog = tapQueue * w.size
+		return
+	}
+	const negligible = 20 // exp(-20) of the packets
+	for i := range v.threads {
+		t := &v.threads[i]
+		if t.net <= 0 || t.last.delay <= 0 {
+			continue
+		}
+		meanwhile := w.rx * t.last.delay
+		if meanwhile > tapQueue/negligible {
+			w.late = max(w.late, t.last.wait*math.Exp(-tapQueue/meanwhile))
+		}
+		w.backlog = max(w.backlog, t.last.wait*min(meanwhile, tapQueue)*w.size)
+	}
+}
+
 // count books a thread's step. A thread that another one of its VM holds up
 // does not use all that it was given.
 func (t *thread) count(c *classes, part float64, w *work, dt float64) {
-	t.last.run, t.last.heat, t.last.wakes = 0, 0, 0
+	t.last.run, t.last.heat, t.last.wakes, t.last.wait, t.last.delay, t.last.computed = 0, 0, 0, 0, 0, 0
 	if t.demand <= 0 {
 		return
 	}
 	k := c.of(t.class)
 	run := min(t.granted, t.full-t.net*(1-part))
-	wait := 0.0
+	wait, slice := 0.0, t.sliceSeconds()
+	prompt := k.promptness(slice)
 	if short := t.full - t.granted; short > 1e-6 && run > 0.999*t.granted {
 		wait = 1 - run // never without work
 	} else if busy := k.crowd(run); busy > 0 {
-		wait = min(run*busy/(1-busy), 1-run)
+		wait = min(run*busy/(1-busy)*prompt, 1-run)
+		t.last.delay = busy * min(slice, k.slice*prompt)
 	}
 	wakes := t.wakes * part
 	t.run += run * dt
 	t.wait += wait * dt
-	// Whoever waits is preempted as well: a switch per 3 ms of waiting, the
-	// kernel's usual slice.
-	const slice = 3e-3
-	t.switches += (wakes + wait/slice) * dt
+	// Whoever waits is preempted as well: a switch per slice of what runs meanwhile.
+	t.switches += (wakes + wait/k.slice) * dt
 	k.use += run
 	k.wakes += wakes
 	if w.window > 0 {
@@ -187,7 +224,7 @@ func (t *thread) count(c *classes, part float64, w *work, dt float64) {
 	}
 	heat := run + computed*(w.heat-1)
 	k.heat += heat
-	t.last.run, t.last.heat, t.last.wakes = run, heat, wakes
+	t.last.run, t.last.heat, t.last.wakes, t.last.wait, t.last.computed = run, heat, wakes, wait, computed*k.speed
 }
 
 // crowd is the chance that a thread which wakes finds all CPUs of its class

@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"math/rand/v2"
+
+	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // thermal is the temperature of a host's packages and of its room.
@@ -48,12 +50,27 @@ type core struct {
 	// busy is the share of time that any sibling runs, both that of two, and
 	// heat their mean energy relative to network work.
 	busy, both, heat float64
+	// draws is its busy power relative to that of most cores.
+	draws float64
 	// wakes are its distinct wake-ups per second: those on the grid coincide.
 	wakes, grid float64
 }
 
+// slower tells whether a CPU is an efficiency core's.
+func (h *Host) slower(cpu int) bool {
+	s := &h.cfg.Shape
+	if s.EfficiencyCores == 0 {
+		return false
+	}
+	core := cpu % (s.Packages * s.CoresPerPackage)
+	return s.class(core%s.CoresPerPackage) == model.CoreEfficiency
+}
+
 func (h *Host) coreOf(first int, a *activity) core {
-	c := core{busy: a.busy[first], wakes: a.wakes[first], grid: a.grid[first], heat: 1}
+	c := core{busy: a.busy[first], wakes: a.wakes[first], grid: a.grid[first], heat: 1, draws: 1}
+	if h.slower(first) {
+		c.draws = h.phys.Power.EfficientBusy
+	}
 	sum := a.heat[first]
 	total := c.busy
 	if s := h.sibling[first]; s >= 0 {
@@ -134,7 +151,7 @@ func (h *Host) coreWatts(c *core, active float64) float64 {
 	if h.on(IdleStates) {
 		deep = deepPart(idle, wakes, p.DeepAfter)
 	}
-	return p.Busy*clock*c.heat*(c.busy+p.Sibling*c.both) +
+	return p.Busy*c.draws*clock*c.heat*(c.busy+p.Sibling*c.both) +
 		p.Shallow*(1-idle*deep) + p.Deep*idle*deep + p.Wake*wakes*deep
 }
 

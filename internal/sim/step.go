@@ -9,8 +9,9 @@ import (
 type cpus struct {
 	// Of the current step, per CPU: load is the demand placed on it, busy the
 	// time that it ran, heat the same weighted by the instructions' energy,
-	// wakes and grid are wake-ups per second.
-	load, busy, heat, wakes, grid []float64
+	// wakes and grid are wake-ups per second, slices the sum of demand times slice,
+	// and mark tells CPUs apart that are shared out otherwise.
+	load, busy, heat, wakes, grid, slices, mark []float64
 	// speed is the CPU's throughput in the last step, relative to a core alone.
 	speed []float64
 	total []cpuTotal
@@ -22,10 +23,10 @@ type cpuTotal struct{ busy, steal, idle float64 }
 
 func newCPUs(n int) cpus {
 	// One array, so that a step runs over memory in order.
-	const arrays = 6
+	const arrays = 8
 	all := make([]float64, arrays*n)
 	cut := func(i int) []float64 { return all[i*n : (i+1)*n : (i+1)*n] }
-	c := cpus{load: cut(0), busy: cut(1), heat: cut(2), wakes: cut(3), grid: cut(4), speed: cut(5), total: make([]cpuTotal, n)}
+	c := cpus{load: cut(0), busy: cut(1), heat: cut(2), wakes: cut(3), grid: cut(4), speed: cut(5), slices: cut(6), mark: cut(7), total: make([]cpuTotal, n)}
 	for i := range c.speed {
 		c.speed[i] = 1
 	}
@@ -72,7 +73,7 @@ func (h *Host) step(dt float64) {
 		}
 	}
 	h.classes.place(h.cpus.load)
-	h.grant()
+	h.grant(soft / max(1, open))
 	bytes := 0.0
 	for _, v := range h.vms {
 		v.serve(&h.classes, dt)
@@ -100,6 +101,7 @@ func (h *Host) want(dt float64) (soft float64) {
 			t.net, t.full = t.net/k.speed, t.demand/k.speed
 			t.demand = min(1, t.full)
 			k.demand += t.demand
+			k.sliced += t.demand * t.sliceSeconds()
 		}
 	}
 	for i := range h.others {
@@ -108,6 +110,7 @@ func (h *Host) want(dt float64) (soft float64) {
 		level := o.player.level(&o.Programme, h.seconds, dt, &o.rng)
 		o.demand = min(float64(o.Cores)*level/k.speed, float64(len(k.list)))
 		k.demand += o.demand
+		k.sliced += o.demand * defaultSlice
 	}
 	return soft
 }
@@ -119,6 +122,9 @@ func (h *Host) refreshSpeed() {
 	hidden := 1 - h.cpus.stolen*(1-reported)
 	for cpu, sibling := range h.sibling {
 		speed := hidden
+		if h.slower(cpu) {
+			speed *= h.phys.Power.EfficientSpeed
+		}
 		if sibling >= 0 {
 			speed *= 1 - (1-smt)*h.cpus.busy[sibling]
 		}
@@ -131,7 +137,7 @@ func (h *Host) refreshSpeed() {
 			sum += h.cpus.speed[cpu]
 		}
 		k.speed = sum / float64(len(k.list))
-		k.demand, k.granted, k.use, k.heat, k.wakes, k.grid = 0, 0, 0, 0, 0, 0
+		k.demand, k.sliced, k.use, k.heat, k.wakes, k.grid = 0, 0, 0, 0, 0, 0
 	}
 }
 
@@ -147,90 +153,6 @@ func (h *Host) steal(dt float64) {
 	h.cpus.stolen = min(0.95, max(0, h.cpus.stolen))
 }
 
-// grant gives each class its part of crowded CPUs, and each thread of a class
-// the same as the others unless it wants less.
-func (h *Host) grant() {
-	room := 1 - h.cpus.stolen*reported
-	crowded := false
-	for i := range h.classes.list {
-		k := &h.classes.list[i]
-		k.crowding, k.crowded = 0, false
-		if k.demand <= 0 {
-			continue
-		}
-		for j, cpu := range k.list {
-			load := h.cpus.load[cpu]
-			k.crowding += load
-			if load > room {
-				k.granted += k.spread[j] * room / load
-			} else {
-				k.granted += k.spread[j]
-			}
-		}
-		n := float64(len(k.list))
-		k.allBusy = min(maxCrowd, math.Pow(k.crowding/n, n))
-		k.crowded = k.granted < k.demand*(1-1e-9)
-		crowded = crowded || k.crowded
-	}
-	for _, v := range h.vms {
-		for j := range v.threads {
-			v.threads[j].granted = v.threads[j].demand
-		}
-	}
-	if crowded {
-		h.ration()
-	}
-}
-
-// ration finds for each crowded class the level at which its threads are cut so
-// that they get what the class was granted. Work outside of VMs comes in as
-// threads of one CPU each.
-func (h *Host) ration() {
-	list := h.classes.list
-	for i := range list {
-		list[i].low, list[i].high = 0, 1
-	}
-	for range 20 {
-		for i := range list {
-			list[i].level, list[i].sum = (list[i].low+list[i].high)/2, 0
-		}
-		for _, v := range h.vms {
-			for j := range v.threads {
-				k := &list[v.threads[j].class]
-				k.sum += min(v.threads[j].demand, k.level)
-			}
-		}
-		for i := range h.others {
-			k := &list[h.others[i].class]
-			k.sum += h.others[i].at(k.level)
-		}
-		for i := range list {
-			if k := &list[i]; k.sum > k.granted {
-				k.high = k.level
-			} else {
-				k.low = k.level
-			}
-		}
-	}
-	for _, v := range h.vms {
-		for j := range v.threads {
-			if t, k := &v.threads[j], &list[v.threads[j].class]; k.crowded {
-				t.granted = min(t.demand, k.low)
-			}
-		}
-	}
-	for i := range h.others {
-		if o, k := &h.others[i], &list[h.others[i].class]; k.crowded {
-			o.demand = o.at(k.low)
-		}
-	}
-}
-
-// at is what the work gets when every thread of it is cut to a level.
-func (o *other) at(level float64) float64 {
-	return min(o.demand, math.Ceil(o.demand)*level)
-}
-
 // settle books what ran on each CPU.
 func (h *Host) settle(soft, dt float64) {
 	for i := range h.others {
@@ -240,9 +162,9 @@ func (h *Host) settle(soft, dt float64) {
 		if heat == 0 {
 			heat = 1
 		}
-		k.use += o.demand
-		k.heat += o.demand * heat
-		k.wakes += o.demand * otherWakes
+		k.use += o.granted
+		k.heat += o.granted * heat
+		k.wakes += o.granted * otherWakes
 	}
 	c := &h.cpus
 	for cpu := range c.busy {

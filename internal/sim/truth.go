@@ -54,6 +54,9 @@ type VMTruth struct {
 	Knee units.BitsPerSecond
 	// Served is the part of the wanted traffic that was handled.
 	Served float64
+	// Computed is what the VM did beside its traffic in the last step: the CPU time
+	// that a core alone would have needed.
+	Computed units.Cores
 }
 
 // VMTruth returns that of a VM.
@@ -64,13 +67,24 @@ func (h *Host) VMTruth(podUID string) (VMTruth, error) {
 	if err != nil {
 		return VMTruth{}, err
 	}
-	truth := VMTruth{Served: v.work.served, Knee: units.BitsPerSecond(h.knee(v))}
+	truth := VMTruth{Served: v.work.handled(), Knee: units.BitsPerSecond(h.knee(v))}
+	for i := range v.threads {
+		truth.Computed += units.Cores(v.threads[i].last.computed)
+	}
 	all := h.activity()
 	without := h.without(v)
 	for pkg, celsius := range h.thermal.celsius {
 		truth.Marginal += units.Watts(h.packageWatts(pkg, &all, celsius) - h.packageWatts(pkg, &without, celsius))
 	}
 	return truth, nil
+}
+
+// handled is the part of the wanted traffic of both ways.
+func (w *work) handled() float64 {
+	if w.late == 0 {
+		return w.served
+	}
+	return w.served * (1 - w.late*w.rx/(w.rx+w.tx))
 }
 
 // knee is where the first of the VM's threads is busy all the time: wake-ups

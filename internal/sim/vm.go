@@ -28,7 +28,13 @@ type VM struct {
 	// is no vhost.
 	Userland bool
 	// Cpuset of the container. Empty: all CPUs.
-	Cpuset  units.CPUSet
+	Cpuset units.CPUSet
+	// Weight of the pod among the host's pods, in cpu.shares. 0: that of a pod that
+	// asks for as many CPUs as the VM has.
+	Weight float64
+	// Memory is the bytes that the VM has on each NUMA node, from node 0 on. It is
+	// shown, and costs nothing.
+	Memory  []uint64
 	Traffic Traffic
 	Compute Compute
 	// Window for which packets are held to be handed over in bunches, both
@@ -50,6 +56,10 @@ type vm struct {
 	toVM, fromVM     flow
 	work             work
 	shape            shape
+
+	// runnable is what its threads want together, there that on the CPU which is
+	// being shared out, and claim its weight there.
+	runnable, there, claim float64
 }
 
 type role int8
@@ -69,6 +79,8 @@ type thread struct {
 	class int32
 	// asked is the affinity that was set. Empty: none ever.
 	asked units.CPUSet
+	// slice that was set. 0: none.
+	slice time.Duration
 
 	run, wait, switches float64 // totals; seconds and counts
 
@@ -76,8 +88,10 @@ type thread struct {
 	// may be more than there is; the same, at most all of a CPU; how much of full
 	// is for the network; how much it gets; and wake-ups per second.
 	full, demand, net, granted, wakes float64
-	// last is what came of it.
-	last struct{ run, heat, wakes float64 }
+	// last is what came of it. wait is the part of time that it waited for a CPU,
+	// delay how many seconds it does so at a wake-up, and computed what it did
+	// besides the network, in CPU time of a core alone.
+	last struct{ run, heat, wakes, wait, delay, computed float64 }
 }
 
 // flow is one direction of a VM's tap.
@@ -101,6 +115,9 @@ func (h *Host) AddVM(spec VM) (host.TaskID, error) {
 		v.PodUID = uuid(&v.rng)
 	}
 	v.traffic.phase, v.compute.phase = uniform(&v.rng), uniform(&v.rng)
+	if v.Weight <= 0 {
+		v.Weight = requestOfOne * float64(v.VCPUs)
+	}
 	v.cpuset = spec.Cpuset.Intersection(h.online)
 	if spec.Cpuset.IsEmpty() {
 		v.cpuset = h.online
@@ -140,7 +157,12 @@ func (h *Host) startThreads(v *vm) {
 		if r != emulator {
 			tid = h.newTID()
 		}
-		v.threads = append(v.threads, thread{id: host.TaskID{PID: pid, TID: tid, Start: start}, name: name, role: r, class: class})
+		id := host.TaskID{PID: pid, TID: tid, Start: start}
+		if r == vhost && h.cfg.VhostWorkers {
+			id.PID = tid
+			h.byPID[tid] = v
+		}
+		v.threads = append(v.threads, thread{id: id, name: name, role: r, class: class})
 	}
 	v.threads = make([]thread, 0, 2+v.VCPUs+v.IOThreads)
 	add(emulator, "qemu-kvm")
@@ -179,9 +201,9 @@ func (h *Host) RemoveVM(podUID string) error {
 	}
 	for i := range v.threads {
 		delete(h.tids, v.threads[i].id.TID)
+		delete(h.byPID, v.threads[i].id.PID)
 	}
 	delete(h.byPod, podUID)
-	delete(h.byPID, v.id.PID)
 	h.vms = slices.DeleteFunc(h.vms, func(other *vm) bool { return other == v })
 	return nil
 }
@@ -238,7 +260,9 @@ type other struct {
 	class  int32
 	player player
 	rng    rand.PCG
-	demand float64
+	// Of the current step: wanted and got, in all, and wanted of the CPU which is
+	// being shared out.
+	demand, granted, there float64
 }
 
 func (h *Host) change(podUID string, do func(*vm)) error {
