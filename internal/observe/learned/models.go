@@ -8,6 +8,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/power/curve"
 	"github.com/joulevirt/joulevirt/internal/power/learn"
+	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/power/whatif"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -37,6 +38,9 @@ type Energy struct {
 type Priors interface {
 	Node(model.Topology) power.NodePrior
 	Curve(curve.Key) curve.Prior
+	// AffinityEffect and SeparationEffect are what binding threads saves.
+	AffinityEffect() prior.Effect
+	SeparationEffect() prior.Effect
 }
 
 // Models hold what is learned of each node. They are safe for concurrent use.
@@ -59,6 +63,8 @@ type node struct {
 	// they start anew.
 	learned, before knowledge
 	of              Processor
+	// told are the costs that were last told.
+	told costs
 }
 
 // knowledge is what was learned from meters of one scope.

@@ -44,6 +44,9 @@ type Options struct {
 	// Changed is told that a node's plan should be made anew. It may block
 	// until the context ends.
 	Changed func(ctx context.Context, node string)
+	// News is told of the rates of each new round of a node. It may be called for
+	// several nodes at once.
+	News func(ctx context.Context, rates *model.NodeRates)
 	// Observe is told how each pull ended.
 	Observe func(err error, took time.Duration)
 	// Interval between rounds, Timeout of one pull, Concurrency of a round.
@@ -147,10 +150,11 @@ func (p *Puller) one(ctx context.Context, target Target) {
 	}
 	p.Observe(err, p.Clock.Since(start))
 	p.logChange(target, err)
-	if err == nil {
-		p.Store.Put(rates)
-	} else {
+	switch {
+	case err != nil:
 		p.Store.Failed(target.Node)
+	case p.Store.Put(rates):
+		p.News(ctx, rates)
 	}
 	if p.Store.TakeNotice(target.Node) {
 		p.Changed(ctx, target.Node)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // testClients trusts the test's server whatever node is asked.
@@ -33,6 +35,7 @@ func (c *testClients) Forget(node string) {
 type pulled struct {
 	mu      sync.Mutex
 	changed []string
+	news    []string
 	failed  int
 }
 
@@ -54,6 +57,11 @@ func newTestPuller(t *testing.T, handler http.HandlerFunc, targets func() []Targ
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
 			seen.changed = append(seen.changed, node)
+		},
+		News: func(_ context.Context, rates *model.NodeRates) {
+			seen.mu.Lock()
+			defer seen.mu.Unlock()
+			seen.news = append(seen.news, rates.Node+" "+rates.Time.Format(time.TimeOnly))
 		},
 		Observe: func(err error, _ time.Duration) {
 			seen.mu.Lock()
@@ -85,6 +93,15 @@ func TestPullerKeepsGoodRates(t *testing.T) {
 	slices.Sort(seen.changed)
 	if !slices.Equal(seen.changed, []string{"n", "other"}) || seen.failed != 1 {
 		t.Errorf("told of %v, %d failures", seen.changed, seen.failed)
+	}
+	for _, next := range []*model.NodeRates{answer, round(2)} {
+		answer = next
+		if err := puller.round(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"n 12:00:01", "n 12:00:02"}; !slices.Equal(seen.news, want) {
+		t.Errorf("news %v, want each round once: %v", seen.news, want)
 	}
 	puller.Targets = func(context.Context) ([]Target, error) { return nil, nil }
 	if err := puller.round(t.Context(), all); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -53,7 +54,18 @@ func TestValidate(t *testing.T) {
 		"wait not a number":     {func(r *model.NodeRates) { r.VMs[0].Vhost.WaitCores = units.Cores(math.NaN()) }, "NaN"},
 		"mean not a number":     {func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: units.BitsPerSecond(math.NaN())} }, "on average"},
 		"mean over too long":    {func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{Seconds: 3601} }, "3601 s"},
-		"traffic impossible":    {func(r *model.NodeRates) { r.VMs[0].Taps[0].ToVM.BitsPerSecond = 1e20 }, "tap"},
+		"weight not a number":   {func(r *model.NodeRates) { r.VMs[0].Weight = math.NaN() }, "weighs NaN"},
+		"weight negative":       {func(r *model.NodeRates) { r.VMs[0].Weight = -1 }, "weighs -1"},
+		"weight too large":      {func(r *model.NodeRates) { r.VMs[0].Weight = maxWeight + 1 }, "weighs 262145"},
+		"too many NUMA nodes":   {func(r *model.NodeRates) { r.VMs[0].MemoryMiB = make([]uint64, 1025) }, "1025 NUMA nodes"},
+		"memory impossible":     {func(r *model.NodeRates) { r.VMs[0].MemoryMiB = []uint64{1, math.MaxUint64} }, "NUMA node 1"},
+		"backlog impossible": {func(r *model.NodeRates) {
+			r.VMs[0].Taps[0].BacklogBytes = ptr.To[uint64](math.MaxUint64)
+		}, "wait for a tap"},
+		"all of the newest agent": {func(r *model.NodeRates) {
+			r.VMs[0].Weight, r.VMs[0].MemoryMiB, r.VMs[0].Taps[0].BacklogBytes = 2048, []uint64{0, 8192}, ptr.To[uint64](0)
+		}, ""},
+		"traffic impossible": {func(r *model.NodeRates) { r.VMs[0].Taps[0].ToVM.BitsPerSecond = 1e20 }, "tap"},
 	} {
 		r := round(1)
 		tc.change(r)
@@ -127,9 +139,13 @@ func TestStoreFreshness(t *testing.T) {
 	if heard, _ := store.Heard("n"); heard != nil || store.Fresh("n") != nil {
 		t.Error("rates without any")
 	}
-	store.Put(round(1))
+	if !store.Put(round(1)) {
+		t.Error("a first round is no news")
+	}
 	clock.SetTime(start().Add(50 * time.Second))
-	store.Put(round(1)) // the same round again: the agent's sampling hangs
+	if store.Put(round(1)) { // the agent's sampling hangs
+		t.Error("the same round again is news")
+	}
 	if heard, at := store.Heard("n"); heard == nil || !at.Equal(start()) {
 		t.Errorf("%v came at %s, want the time at which the round came first", heard, at)
 	}
@@ -189,6 +205,16 @@ func TestStoreNotices(t *testing.T) {
 		{"it sends a little more", time.Minute, func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: 11e6} }, false},
 		{"it sends more", time.Minute, func(r *model.NodeRates) { r.VMs[0].Sent = &model.Sent{BitsPerSecond: 13e6} }, true},
 		{"it is not known any more, at once", time.Second, nil, true},
+		{"another weight, at once", time.Second, func(r *model.NodeRates) { r.VMs[0].Weight = 2048 }, true},
+		{"the weight before, at once", time.Second, nil, true},
+		{"packets, too soon", time.Second, func(r *model.NodeRates) { r.VMs[0].Taps[0].ToVM.PacketsPerSecond = 20_000 }, false},
+		{"packets", time.Minute, func(r *model.NodeRates) { r.VMs[0].Taps[0].ToVM.PacketsPerSecond = 20_000 }, true},
+		{"some more packets", time.Minute, func(r *model.NodeRates) { r.VMs[0].Taps[0].ToVM.PacketsPerSecond = 25_000 }, false},
+		{"hardly any packets", time.Minute, nil, true},
+		{"a few packets", time.Minute, func(r *model.NodeRates) { r.VMs[0].Taps[0].FromVM.PacketsPerSecond = 40 }, false},
+		{"a vCPU waits", time.Minute, func(r *model.NodeRates) { r.VMs[0].VCPUs[0].WaitCores = 0.3 }, true},
+		{"it waits no longer", time.Minute, nil, true},
+		{"vhost works", time.Minute, func(r *model.NodeRates) { r.VMs[0].Vhost.RunCores = 0.2 }, true},
 		{"another cpuset, at once", time.Second, func(r *model.NodeRates) { r.VMs[0].AllowedCPUs = units.NewCPUSet(0) }, true},
 	} {
 		after += step.wait

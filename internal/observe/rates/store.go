@@ -13,8 +13,9 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// significantChange in the use of a CPU or a vCPU, in cores, is worth a new
-// plan. It is the relief for which the planner moves a vCPU.
+// significantChange in the use of a CPU, or in what a vCPU or the vhost workers use
+// or wait for, in cores, is worth a new plan. It is the relief for which the planner
+// moves a vCPU.
 const significantChange = 0.1
 
 // What a VM sends on average is worth a new plan when it changes by a fifth and
@@ -22,6 +23,14 @@ const significantChange = 0.1
 const (
 	significantSent     = units.BitsPerSecond(500_000)
 	significantSentPart = 0.2
+)
+
+// What a VM sends and receives decides on its pool: it is worth a new plan when it
+// at least halves or doubles and changes by significantPackets, which is what makes
+// an idle VM one that is on the network.
+const (
+	significantPackets     = units.PacketsPerSecond(50)
+	significantPacketsPart = 0.5
 )
 
 // Store holds the last good rates of each node. It is safe for concurrent use;
@@ -95,10 +104,10 @@ func (s *Store) Failed(node string) {
 	}
 }
 
-// Put keeps validated rates. An answer of the same round as the last does not
-// make it any younger, so that an agent whose sampling hangs goes stale. The
-// age is by the manager's clock: nodes' clocks differ.
-func (s *Store) Put(rates *model.NodeRates) {
+// Put keeps validated rates, and tells whether they are news: an answer of the same
+// round as the last does not make it any younger, so that an agent whose sampling
+// hangs goes stale. The age is by the manager's clock: nodes' clocks differ.
+func (s *Store) Put(rates *model.NodeRates) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.nodes[rates.Node]
@@ -107,9 +116,10 @@ func (s *Store) Put(rates *model.NodeRates) {
 		s.nodes[rates.Node] = e
 	}
 	if e.rates != nil && e.rates.Time.Equal(rates.Time) {
-		return
+		return false
 	}
 	e.rates, e.received = rates, s.clock.Now()
+	return true
 }
 
 // Retain forgets all nodes but those given.
@@ -146,8 +156,8 @@ func (s *Store) TakeNotice(node string) bool {
 	return true
 }
 
-// structureChanged tells whether VMs, vCPUs or cpusets differ, or what is known of
-// them.
+// structureChanged tells whether VMs, vCPUs, weights or cpusets differ, or what is
+// known of them.
 func structureChanged(was, is *model.NodeRates) bool {
 	if len(was.VMs) != len(is.VMs) || len(was.CPUs) != len(is.CPUs) {
 		return true
@@ -159,7 +169,8 @@ func structureChanged(was, is *model.NodeRates) bool {
 	for i := range is.VMs {
 		vm := &is.VMs[i]
 		old := before[vm.PodUID]
-		if old == nil || (old.Sent == nil) != (vm.Sent == nil) || len(old.VCPUs) != len(vm.VCPUs) || old.Dedicated != vm.Dedicated || !old.AllowedCPUs.Equal(vm.AllowedCPUs) {
+		if old == nil || (old.Sent == nil) != (vm.Sent == nil) || len(old.VCPUs) != len(vm.VCPUs) ||
+			old.Weight != vm.Weight || old.Dedicated != vm.Dedicated || !old.AllowedCPUs.Equal(vm.AllowedCPUs) {
 			return true
 		}
 	}
@@ -168,38 +179,50 @@ func structureChanged(was, is *model.NodeRates) bool {
 
 // loadChanged compares rounds of equal structure.
 func loadChanged(was, is *model.NodeRates) bool {
-	busy := make(map[int]float64, len(was.CPUs))
+	busy := make(map[int]units.Cores, len(was.CPUs))
 	for _, cpu := range was.CPUs {
-		busy[cpu.CPU] = float64(cpu.BusyCores)
+		busy[cpu.CPU] = cpu.BusyCores
 	}
 	for _, cpu := range is.CPUs {
-		if math.Abs(float64(cpu.BusyCores)-busy[cpu.CPU]) > significantChange {
+		if coresChanged(busy[cpu.CPU], cpu.BusyCores) {
 			return true
 		}
 	}
-	type thread struct {
-		pod  string
-		vcpu int
-	}
-	run := map[thread]float64{}
-	sent := map[string]*model.Sent{}
+	before := make(map[string]*model.VMRates, len(was.VMs))
 	for i := range was.VMs {
-		sent[was.VMs[i].PodUID] = was.VMs[i].Sent
-		for _, vcpu := range was.VMs[i].VCPUs {
-			run[thread{was.VMs[i].PodUID, vcpu.Index}] = float64(vcpu.RunCores)
-		}
+		before[was.VMs[i].PodUID] = &was.VMs[i]
 	}
 	for i := range is.VMs {
-		if sentChanged(sent[is.VMs[i].PodUID], is.VMs[i].Sent) {
+		if old := before[is.VMs[i].PodUID]; old == nil || vmLoadChanged(old, &is.VMs[i]) {
 			return true
-		}
-		for _, vcpu := range is.VMs[i].VCPUs {
-			if math.Abs(float64(vcpu.RunCores)-run[thread{is.VMs[i].PodUID, vcpu.Index}]) > significantChange {
-				return true
-			}
 		}
 	}
 	return false
+}
+
+func vmLoadChanged(was, is *model.VMRates) bool {
+	if sentChanged(was.Sent, is.Sent) || packetsChanged(was.Traffic().PacketsPerSecond, is.Traffic().PacketsPerSecond) {
+		return true
+	}
+	type load struct{ run, wait units.Cores }
+	before := make(map[int]load, len(was.VCPUs))
+	for _, vcpu := range was.VCPUs {
+		before[vcpu.Index] = load{vcpu.RunCores, vcpu.WaitCores}
+	}
+	for _, vcpu := range is.VCPUs {
+		old := before[vcpu.Index]
+		if coresChanged(old.run, vcpu.RunCores) || coresChanged(old.wait, vcpu.WaitCores) {
+			return true
+		}
+	}
+	return coresChanged(was.Vhost.Demand(), is.Vhost.Demand())
+}
+
+func coresChanged(was, is units.Cores) bool { return math.Abs(float64(is-was)) > significantChange }
+
+func packetsChanged(was, is units.PacketsPerSecond) bool {
+	by := math.Abs(float64(is - was))
+	return by >= float64(significantPackets) && by >= significantPacketsPart*float64(max(was, is))
 }
 
 func sentChanged(was, is *model.Sent) bool {

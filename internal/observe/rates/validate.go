@@ -16,6 +16,12 @@ const (
 	maxVMs   = 1024
 	maxVCPUs = 512
 	maxTaps  = 64
+	// maxWeight is the most cpu.shares that the kernel takes.
+	maxWeight = 262144
+	// maxNUMANodes is the largest number that Linux can be built with, and
+	// maxMemoryMiB of a VM, 1 PiB, is above every machine.
+	maxNUMANodes = 1024
+	maxMemoryMiB = 1 << 30
 	// maxText is the longest name: that of a Kubernetes object.
 	maxText = 253
 	// maxRate of anything: 10^15 bits/s is above every network.
@@ -119,7 +125,32 @@ func validateVM(vm *model.VMRates) error {
 	if s := vm.Sent; s != nil && (!within(float64(s.BitsPerSecond), maxRate) || !within(s.Seconds, time.Hour.Seconds())) {
 		return fmt.Errorf("%w: it sent %v bit/s on average over %v s", ErrInvalid, s.BitsPerSecond, s.Seconds)
 	}
-	for _, tap := range vm.Taps {
+	if err := validateMemory(vm); err != nil {
+		return err
+	}
+	return validateTaps(vm.Taps)
+}
+
+func validateMemory(vm *model.VMRates) error {
+	if !within(vm.Weight, maxWeight) {
+		return fmt.Errorf("%w: its pod weighs %v", ErrInvalid, vm.Weight)
+	}
+	if len(vm.MemoryMiB) > maxNUMANodes {
+		return fmt.Errorf("%w: memory on %d NUMA nodes", ErrInvalid, len(vm.MemoryMiB))
+	}
+	for node, mib := range vm.MemoryMiB {
+		if mib > maxMemoryMiB {
+			return fmt.Errorf("%w: %d MiB on NUMA node %d", ErrInvalid, mib, node)
+		}
+	}
+	return nil
+}
+
+func validateTaps(taps []model.TapRates) error {
+	for _, tap := range taps {
+		if tap.BacklogBytes != nil && !within(float64(*tap.BacklogBytes), maxRate) {
+			return fmt.Errorf("%w: %d bytes wait for a tap", ErrInvalid, *tap.BacklogBytes)
+		}
 		for _, way := range []model.TrafficRates{tap.ToVM, tap.FromVM} {
 			if !within(float64(way.BitsPerSecond), maxRate) || !within(float64(way.PacketsPerSecond), maxRate) ||
 				!within(float64(way.DropsPerSecond), maxRate) {
