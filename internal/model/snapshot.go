@@ -35,8 +35,13 @@ const LeverShaping Lever = "Shaping"
 // TrafficClass says what a VM's traffic needs most.
 type TrafficClass string
 
-// TrafficDeferrable traffic may be held, for the profile's maxDelay at most.
-const TrafficDeferrable TrafficClass = "Deferrable"
+// The classes that matter to the planner.
+const (
+	// TrafficInteractive traffic waits on each reply.
+	TrafficInteractive TrafficClass = "Interactive"
+	// TrafficDeferrable traffic may be held, for the profile's maxDelay at most.
+	TrafficDeferrable TrafficClass = "Deferrable"
+)
 
 // AffinityPreference is what a VM's owner wants of its vCPUs' affinity.
 type AffinityPreference string

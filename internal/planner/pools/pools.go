@@ -17,6 +17,17 @@ const (
 	ComputeSlice = 30 * time.Millisecond
 )
 
+// SliceOf returns the slice of a pool's threads. 0 is the kernel's own.
+func SliceOf(pool model.Pool) time.Duration {
+	switch pool {
+	case model.PoolNetwork:
+		return NetworkSlice
+	case model.PoolCompute:
+		return ComputeSlice
+	}
+	return 0
+}
+
 // VM is what the pools are made by.
 type VM struct {
 	Rates *model.VMRates
@@ -27,6 +38,12 @@ type VM struct {
 	Disturbance model.Interference
 	// Confinable is true when the VM's threads may be bound to CPUs.
 	Confinable bool
+}
+
+// Member is a VM and the pool that it counts to.
+type Member struct {
+	VM
+	Pool model.Pool
 }
 
 // Node is the cores that the pools are made of.

@@ -1,0 +1,285 @@
+package pools
+
+import (
+	"math"
+	"slices"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Why says what made pools divide or share the cores.
+type Why string
+
+// The reasons. Of these, WhyStarves, WhyDisturbed and WhyKept divide.
+const (
+	// WhyNoOtherPool: one pool has no VM that may be bound to CPUs.
+	WhyNoOtherPool Why = "NoOtherPool"
+	// WhyEnough: by weight, each network VM gets what it needs.
+	WhyEnough Why = "Enough"
+	// WhyStarves: by weight, a network VM would get less than it needs.
+	WhyStarves Why = "Starves"
+	// WhyDisturbed: a network VM was seen to wait for others.
+	WhyDisturbed Why = "Disturbed"
+	// WhyKept: a division in force goes on.
+	WhyKept Why = "Kept"
+	// WhyTooFewCores: some VM would have fewer CPUs than vCPUs, or a pool no core.
+	WhyTooFewCores Why = "TooFewCores"
+	// WhyComputeLoses: compute VMs would lose too much, or be crowded on hot cores.
+	WhyComputeLoses Why = "ComputeLoses"
+)
+
+const (
+	// knee is the use of the network pool's CPUs up to which waiting stays short. A pool
+	// grows above growAbove, and shrinks when a smaller one would do for shrinkFor times
+	// the demand: between, it stays.
+	knee      = 0.60
+	growAbove = 0.75
+	shrinkFor = 1.5
+	// crowded and disturbedFrom are the runnable threads per CPU, over the CPUs of a
+	// network VM, from which on it can starve as predicted or as seen. With fewer, Linux
+	// finds a thread that wakes up an idle CPU, and pools would not help. Below quiet a
+	// division in force ends: nobody can tell any more whether it is needed.
+	crowded       = 0.70
+	disturbedFrom = 0.50
+	quiet         = 0.40
+	// A network VM with a demand below leastDemand starves no more than others, and one in
+	// force below idleDemand needs no cores.
+	leastDemand = 0.05
+	idleDemand  = 0.02
+	// The part of their run time that compute VMs may lose: by prediction, for a VM that
+	// is disturbed, and while a division is in force.
+	mostLoss          = 0.08
+	mostLossDisturbed = 0.50
+	mostLossKept      = 0.60
+)
+
+// Divide returns the cores of the two pools, and why. Pools share all cores unless a
+// network VM would get less than it needs there, by weight or as it was seen.
+//
+// VMs that may not be bound count as unmanaged load, as all else on the node does.
+func Divide(node Node, vms []Member) (Cores, Why) {
+	d := newDivision(node, vms)
+	if len(d.network) == 0 || len(d.compute) == 0 {
+		return Cores{}, WhyNoOtherPool
+	}
+	if !d.current.Shared() {
+		return d.keep()
+	}
+	starves, disturbed := d.needed()
+	if !starves && !disturbed {
+		return Cores{}, WhyEnough
+	}
+	bound, why := mostLoss, WhyStarves
+	if disturbed {
+		bound, why = mostLossDisturbed, WhyDisturbed
+	}
+	cores, refused := d.cut(bound)
+	if refused != "" {
+		return Cores{}, refused
+	}
+	return cores, why
+}
+
+// division is the work in progress.
+type division struct {
+	network, compute []member
+	cores            coreList
+	// reach are the CPUs that any compute VM may run on.
+	reach units.CPUSet
+	// demand and run of the network VMs, and demand of the compute VMs.
+	demand, run, computing units.Cores
+	// unmanaged load on the CPUs that any of the VMs may run on.
+	unmanaged units.Cores
+	anywhere  units.CPUSet
+	maxUse    units.Cores
+	current   Cores
+	// eachVCPUs is the most vCPUs of a network VM.
+	eachVCPUs int
+	at        map[int]rivals
+	// pressure of a CPU is how many threads are runnable there at a time, network VMs'
+	// too.
+	pressure map[int]float64
+}
+
+func newDivision(node Node, vms []Member) *division {
+	online := node.Topology.Online()
+	d := &division{maxUse: node.MaxCoreUtilization, at: map[int]rivals{}, pressure: map[int]float64{}}
+	var managed []*model.VMRates
+	common, anywhere := online, units.CPUSet{}
+	for _, vm := range vms {
+		if !vm.Confinable || vm.Rates == nil || len(vm.Rates.VCPUs) == 0 {
+			continue
+		}
+		m := newMember(vm, online)
+		managed, anywhere = append(managed, vm.Rates), anywhere.Union(m.reach)
+		if vm.Pool != model.PoolNetwork {
+			d.compute = append(d.compute, m)
+			d.reach = d.reach.Union(m.reach)
+			d.computing += m.demand
+			continue
+		}
+		m.disturbed = vm.Disturbance == model.InterferenceCoRunner
+		d.network = append(d.network, m)
+		common = common.Intersection(m.reach)
+		d.demand, d.run = d.demand+m.demand, d.run+m.run
+		d.eachVCPUs = max(d.eachVCPUs, m.vcpus)
+	}
+	d.cores = newCoreList(node, managed, common)
+	d.anywhere, d.unmanaged = anywhere, d.cores.unmanaged(anywhere)
+	d.current = d.cores.stillPossible(node.Current)
+	d.spread()
+	return d
+}
+
+// spread puts all load where it may run, as if nothing of ours bound it.
+func (d *division) spread() {
+	load := func(reach units.CPUSet, threads []thread, rival bool) {
+		cpus := reach.CPUs()
+		for _, cpu := range cpus {
+			r := d.at[cpu]
+			for _, t := range threads {
+				if rival {
+					r.add(t, len(cpus))
+				}
+				d.pressure[cpu] += float64(t.demand) / float64(len(cpus))
+			}
+			d.at[cpu] = r
+		}
+	}
+	var others []thread
+	for left := d.unmanaged; left > 0; left-- {
+		others = append(others, thread{demand: min(left, 1), weight: requestWeight})
+	}
+	load(d.anywhere, others, true)
+	for _, m := range d.compute {
+		load(m.reach, m.threads, true)
+	}
+	for _, m := range d.network {
+		load(m.reach, m.threads, false)
+	}
+}
+
+// crowding is how many threads are runnable at a time on each of the VM's CPUs.
+func (d *division) crowding(m *member) float64 {
+	cpus := m.reach.CPUs()
+	var sum float64
+	for _, cpu := range cpus {
+		sum += d.pressure[cpu]
+	}
+	return sum / max(1, float64(len(cpus)))
+}
+
+// needed tells whether some network VM would starve by weight, and whether one was seen
+// to wait.
+func (d *division) needed() (starves, disturbed bool) {
+	for i := range d.network {
+		m := &d.network[i]
+		if m.demand < leastDemand {
+			continue
+		}
+		crowding := d.crowding(m)
+		disturbed = disturbed || m.disturbed && crowding >= disturbedFrom
+		starves = starves || crowding >= crowded && m.starves(d.at)
+	}
+	return starves, disturbed
+}
+
+// keep goes on with a division in force, on cores as like as possible. Whether it is
+// still needed cannot be seen, because it works: it ends when the cores are quiet.
+func (d *division) keep() (Cores, Why) {
+	calm := !slices.ContainsFunc(d.network, func(m member) bool { return d.crowding(&m) >= quiet })
+	if calm || d.demand < idleDemand {
+		return Cores{}, WhyEnough
+	}
+	size := d.current.Network.Len()
+	if d.demand > growAbove*units.Cores(size) || size < d.eachVCPUs {
+		_, disturbed := d.needed()
+		bound := mostLoss
+		if disturbed {
+			bound = mostLossDisturbed
+		}
+		if cores, refused := d.cut(bound); refused == "" && cores.Network.Len() >= size {
+			return cores, WhyKept
+		}
+	} else if least := d.cores.pick(d.size(shrinkFor*d.demand), d.current.Network); !least.IsEmpty() && least.Len() < size {
+		if cores, refused := d.cut(mostLossKept); refused == "" {
+			return cores, WhyKept
+		}
+	}
+	cores := d.with(d.current.Network)
+	if refused := d.refuses(cores, mostLossKept); refused != "" {
+		return Cores{}, refused
+	}
+	return cores, WhyKept
+}
+
+// size is the number of CPUs that a pool of a demand needs.
+func (d *division) size(demand units.Cores) int {
+	return max(1, d.eachVCPUs, int(math.Ceil(float64(demand)/knee-1e-9)))
+}
+
+// cut makes the largest network pool, from what the demand needs down to what the VMs
+// run now, that the compute pool can bear: a VM that starves may ask for more than it
+// would use.
+func (d *division) cut(bound float64) (cores Cores, refused Why) {
+	refused = WhyTooFewCores
+	for size, least := min(d.size(d.demand), d.cores.usable.Len()), d.size(d.run); size >= least; size-- {
+		network := d.cores.pick(size, d.current.Network)
+		if network.IsEmpty() {
+			continue
+		}
+		cores = d.with(network)
+		if refused = d.refuses(cores, bound); refused == "" {
+			return cores, ""
+		}
+	}
+	return Cores{}, refused
+}
+
+// with gives the compute pool all that the network pool leaves.
+func (d *division) with(network units.CPUSet) Cores {
+	return Cores{Network: network, Compute: d.cores.usable.Difference(network)}
+}
+
+// refuses says why cores cannot be divided like this, or is empty.
+func (d *division) refuses(cores Cores, bound float64) Why {
+	if cores.Compute.IsEmpty() || cores.Network.Len() < d.eachVCPUs {
+		return WhyTooFewCores
+	}
+	for _, m := range d.compute {
+		if d.cores.whole(cores.Compute.Intersection(m.reach)).Len() < max(1, m.vcpus) {
+			return WhyTooFewCores
+		}
+	}
+	if d.loss(cores) > bound+1e-9 || bound == mostLoss && d.makesHot(cores) {
+		return WhyComputeLoses
+	}
+	return ""
+}
+
+// loss is the part of their run time that compute VMs would lose, against shared cores.
+func (d *division) loss(cores Cores) float64 {
+	all, left := units.Cores(d.reach.Len()), units.Cores(cores.Compute.Intersection(d.reach).Len())
+	shared := min(d.computing, all-d.run-d.unmanagedOn(d.reach))
+	divided := min(d.computing, left-d.unmanagedOn(cores.Compute.Intersection(d.reach)))
+	if shared <= 0 {
+		return 0
+	}
+	return float64(1 - max(0, divided)/shared)
+}
+
+// makesHot tells whether the compute pool's CPUs would be used above the policy's limit
+// by a division, and are not without.
+func (d *division) makesHot(cores Cores) bool {
+	left := units.Cores(cores.Compute.Len())
+	use := (d.computing + d.unmanagedOn(cores.Compute)) / left
+	now := (d.computing + d.demand + d.unmanagedOn(d.reach)) / max(1, units.Cores(d.reach.Len()))
+	return d.maxUse > 0 && use > d.maxUse && now <= d.maxUse
+}
+
+// unmanagedOn is the unmanaged load of some CPUs, spread evenly over all: what nobody
+// binds goes where there is room.
+func (d *division) unmanagedOn(cpus units.CPUSet) units.Cores {
+	return d.unmanaged * units.Cores(cpus.Len()) / max(1, units.Cores(d.anywhere.Len()))
+}

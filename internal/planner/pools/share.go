@@ -1,0 +1,136 @@
+package pools
+
+import (
+	"math"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// requestWeight is the weight of one requested CPU, in cpu.shares, and that of work
+// outside pods on each CPU that it keeps busy.
+const requestWeight = 1024
+
+// busyThread is the demand from which on a thread is taken for one that always runs
+// when it may.
+const busyThread units.Cores = 0.3
+
+// thread is one thread of a VM, or several that are known by their sum only, cut into
+// as many as can run at once.
+type thread struct {
+	// demand for CPU time, at most 1.
+	demand units.Cores
+	// weight that the thread brings to the CPU that it runs on.
+	weight float64
+}
+
+// member is what a division needs to know of a VM.
+type member struct {
+	// reach are the CPUs that the VM may run on when nothing of ours binds it.
+	reach units.CPUSet
+	vcpus int
+	// demand and run are of all threads.
+	demand, run units.Cores
+	threads     []thread
+	disturbed   bool
+}
+
+// newMember splits a VM's weight over its threads. Linux gives a pod on a CPU
+//
+//	weight = the pod's weight x its load there / its load on all CPUs
+//
+// so that a pod with a single busy thread brings all of its weight to that thread's
+// CPU, however many CPUs it asked for.
+func newMember(vm Member, online units.CPUSet) member {
+	rates := vm.Rates
+	m := member{reach: rates.AllowedCPUs.Intersection(online), vcpus: len(rates.VCPUs)}
+	add := func(run, wait units.Cores) {
+		run, wait = plausible(run), plausible(wait)
+		m.run += run
+		m.demand += run + wait
+		for left := run + wait; left > 0; left-- {
+			m.threads = append(m.threads, thread{demand: min(left, 1)})
+		}
+	}
+	for _, vcpu := range rates.VCPUs {
+		run := min(plausible(vcpu.RunCores), 1)
+		add(run, min(plausible(vcpu.WaitCores), 1-run))
+	}
+	add(rates.Emulator.RunCores, rates.Emulator.WaitCores)
+	add(rates.IOThreads.RunCores, rates.IOThreads.WaitCores)
+	add(rates.Vhost.RunCores, rates.Vhost.WaitCores)
+	add(rates.Other.RunCores, rates.Other.WaitCores)
+	weight := rates.Weight
+	if !sound(weight) || weight == 0 {
+		weight = requestWeight * float64(max(1, m.vcpus))
+	}
+	for i := range m.threads {
+		m.threads[i].weight = weight * float64(m.threads[i].demand/m.demand)
+	}
+	return m
+}
+
+// mostCores bounds what the threads of one kind may be said to use: beyond it a figure
+// is an error of reading.
+const mostCores = 512
+
+// plausible turns a figure that cannot be into none.
+func plausible(x units.Cores) units.Cores {
+	if !sound(float64(x)) || x > mostCores {
+		return 0
+	}
+	return x
+}
+
+// rivals are what network VMs compete with on one CPU, were the cores shared.
+type rivals struct {
+	// load is how many threads are expected to be runnable there at a time.
+	load float64
+	// weight is the sum over them of load x weight.
+	weight float64
+	// heaviest is the most weight that a single busy thread may bring there.
+	heaviest float64
+}
+
+func (r *rivals) add(t thread, cpus int) {
+	load := float64(t.demand) / float64(cpus)
+	r.load += load
+	r.weight += load * t.weight
+	if t.demand >= busyThread {
+		r.heaviest = max(r.heaviest, t.weight)
+	}
+}
+
+// share returns the part of a CPU that a thread can count on there: all of it while no
+// rival runs, and its part by weight while one does. The rival is the heaviest that may
+// come, since a thread that wakes up beside it does not get away while every other CPU
+// is busy too; rivals beyond one count with their mean weight.
+func (r rivals) share(t thread) float64 {
+	occupied := min(1, r.load)
+	if occupied <= 0 || r.weight <= 0 {
+		return 1
+	}
+	mean := r.weight / r.load
+	against := max(r.heaviest, mean) + max(0, r.load-1)*mean
+	return (1 - occupied) + occupied*t.weight/(t.weight+against)
+}
+
+// enoughOfDemand is the part of its demand that a VM must be able to count on.
+const enoughOfDemand = 0.95
+
+// starves tells whether a network VM's weighted share of the CPUs that it may run on is
+// below its demand there.
+func (m *member) starves(at map[int]rivals) bool {
+	cpus := m.reach.CPUs()
+	if len(cpus) == 0 {
+		return false
+	}
+	var granted float64
+	for _, t := range m.threads {
+		var share float64
+		for _, cpu := range cpus {
+			share += at[cpu].share(t)
+		}
+		granted += math.Min(float64(t.demand), share/float64(len(cpus)))
+	}
+	return granted < enoughOfDemand*float64(m.demand)
+}
