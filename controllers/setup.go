@@ -20,6 +20,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
@@ -230,7 +231,7 @@ func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Pulle
 	return rates.NewPuller(rates.Options{
 		Store: parts.store, Clients: o.Clients,
 		Targets: func(ctx context.Context) ([]rates.Target, error) { return targets(ctx, mgr.GetClient()) },
-		Changed: parts.news.plan, Observe: parts.metrics.ObservePull,
+		Changed: parts.news.plan, Observe: parts.metrics.ObservePull, News: func(context.Context, *model.NodeRates) {},
 		Interval: o.Pull.Interval, Timeout: o.Pull.Timeout, Concurrency: o.Pull.Concurrency,
 		Clock: o.Clock, Log: mgr.GetLogger().WithName("rates"),
 	})
