@@ -27,8 +27,8 @@ func TestClassify(t *testing.T) {
 		disturbed model.Interference
 		want      model.Pool
 	}{
-		"a router":                                  {rate: 50_000, run: 0.8, class: throughput, want: network},
-		"a compiler":                                {rate: 20, run: 1, class: throughput, want: compute},
+		"a router":   {rate: 50_000, run: 0.8, class: throughput, want: network},
+		"a compiler": {rate: 20, run: 1, class: throughput, want: compute},
 		"a compiler whose owner calls it otherwise": {rate: 20, run: 1, class: interactive, want: compute},
 		"it encodes what it streams":                {rate: 2000, run: 1, class: throughput, want: compute},
 		"a shop's front end":                        {rate: 300, run: 0.3, class: interactive, want: network},
