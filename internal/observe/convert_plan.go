@@ -21,6 +21,7 @@ func Plan(p *v1alpha1.NodePlan) *model.Plan {
 		Policy: p.Spec.Policy, Mode: model.Mode(p.Spec.Mode), Revision: p.Spec.Revision, Apply: p.Spec.Apply,
 		Reason: model.Reason(p.Spec.Reason), Message: p.Spec.Message,
 	}
+	out.Pools = poolCores(p.Spec.Pools)
 	if p.Spec.RecommendedAt != nil {
 		out.RecommendedAt = p.Spec.RecommendedAt.Time
 	}
@@ -28,6 +29,19 @@ func Plan(p *v1alpha1.NodePlan) *model.Plan {
 		out.VMs = append(out.VMs, vmPlan(vm))
 	}
 	slices.SortFunc(out.VMs, func(x, y model.VMPlan) int { return strings.Compare(x.PodUID, y.PodUID) })
+	return out
+}
+
+// poolCores reads the cores of both pools, or none: that of a single pool, or cores
+// that both have, keep nothing apart.
+func poolCores(pools *v1alpha1.PoolCores) model.PoolCores {
+	if pools == nil {
+		return model.PoolCores{}
+	}
+	out := model.PoolCores{Network: readable(pools.NetworkCPUs), Compute: readable(pools.ComputeCPUs)}
+	if out.Network.IsEmpty() || out.Compute.IsEmpty() || !out.Network.Intersection(out.Compute).IsEmpty() {
+		return model.PoolCores{}
+	}
 	return out
 }
 
@@ -126,6 +140,9 @@ func NodePlanSpec(plan model.Plan) v1alpha1.NodePlanSpec {
 	}
 	if !plan.RecommendedAt.IsZero() {
 		out.RecommendedAt = &metav1.Time{Time: plan.RecommendedAt.Truncate(time.Second)}
+	}
+	if !plan.Pools.Shared() {
+		out.Pools = &v1alpha1.PoolCores{NetworkCPUs: plan.Pools.Network.String(), ComputeCPUs: plan.Pools.Compute.String()}
 	}
 	for _, vm := range plan.VMs {
 		out.VMs = append(out.VMs, apiVMPlan(vm))

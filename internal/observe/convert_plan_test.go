@@ -17,6 +17,7 @@ func TestPlanReadsBack(t *testing.T) {
 	plan := model.Plan{
 		Policy: "p", Mode: model.ModeRecommend, Revision: "r", Apply: true,
 		RecommendedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: model.ReasonPlanned, Message: "words",
+		Pools: model.PoolCores{Network: units.NewCPUSet(0, 4), Compute: units.NewCPUSet(1, 2, 5, 6)},
 		VMs: []model.VMPlan{
 			{PodUID: "a", Namespace: "ns", Name: "vm", Profile: "pr",
 				Reasons: []model.LeverReason{{Lever: model.LeverAffinity, Reason: model.ReasonPinned, Message: "words"}},
@@ -50,6 +51,12 @@ func TestPlanReadsBack(t *testing.T) {
 	vm.Affinity.VCPUs = nil
 	if got := Plan(object).VMs[0]; !got.Threads.IsZero() {
 		t.Errorf("threads %+v are bound beside no pins", got.Threads)
+	}
+	for _, unusable := range []v1alpha1.PoolCores{{NetworkCPUs: "0,4"}, {NetworkCPUs: "0-1", ComputeCPUs: "1-2"}, {NetworkCPUs: "x", ComputeCPUs: "1"}} {
+		object.Spec.Pools = &unusable
+		if got := Plan(object).Pools; !got.Shared() || !got.Compute.IsEmpty() {
+			t.Errorf("cores %+v of the pools %+v", got, unusable)
+		}
 	}
 	shaping := object.Spec.VMs[1].Shaping
 	shaping.Turn.LengthMilliseconds = 7841
@@ -98,6 +105,10 @@ func TestRandomPlansReadBack(t *testing.T) {
 		plan := model.Plan{Policy: "p", Mode: model.ModeEnforce, Reason: model.ReasonPlanned}
 		for i := range random.IntN(6) {
 			plan.VMs = append(plan.VMs, randomVMPlan(random, fmt.Sprintf("pod-%d", i)))
+		}
+		if random.IntN(2) == 0 {
+			network := units.NewCPUSet(7).Union(randomCPUs(random))
+			plan.Pools = model.PoolCores{Network: network, Compute: units.NewCPUSet(301).Union(randomCPUs(random)).Difference(network)}
 		}
 		plan.Revision = model.Revision(plan.VMs)
 		got := Plan(&v1alpha1.NodePlan{Spec: NodePlanSpec(plan)})

@@ -15,6 +15,7 @@ mode: Enforce
 revision: r
 apply: true
 reason: Planned
+pools: {networkCPUs: "0", computeCPUs: "1"}
 vms:
 - namespace: shop
   name: web
@@ -31,7 +32,7 @@ trial:
   blockLength: 5m
   washOut: 30s
   blocks: [true, false]`,
-		rows: slices.Concat(planRows(), planVMRows(), planShapingRows()),
+		rows: slices.Concat(planRows(), planPoolRows(), planVMRows(), planShapingRows()),
 	}
 }
 
@@ -85,6 +86,22 @@ func planRows() []row {
 		accepts: []string{trial("Affinity", boolList(1024))},
 		refuses: []string{trial("Affinity", boolList(1025))},
 	}}
+}
+
+func planPoolRows() []row {
+	var rows []row
+	for _, field := range []string{"networkCPUs", "computeCPUs"} {
+		other := map[string]string{"networkCPUs": "computeCPUs", "computeCPUs": "networkCPUs"}[field]
+		pools := func(list string) string { return `pools: {` + other + `: "9", ` + field + `: "` + list + `"}` }
+		rows = append(rows, row{
+			field: "spec.pools." + field, rule: "pattern",
+			accepts: []string{pools("0-1,64-65")}, refuses: []string{pools(""), pools("0,"), pools("all")},
+		}, row{
+			field: "spec.pools." + field, rule: "maxLength",
+			accepts: []string{pools(strings.Repeat("0", 1024))}, refuses: []string{pools(strings.Repeat("0", 1025))},
+		})
+	}
+	return rows
 }
 
 func boolList(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("true,", n), ",") + "]" }
