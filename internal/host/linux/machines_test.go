@@ -1,0 +1,280 @@
+package linux
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// machine makes the tree of a machine of testdata. Such a file has a line for each file
+// ("path: content", with Go's escapes and without the last newline) and for each link
+// ("path -> target"). In a path, [0-2] stands for each of the numbers, and {a,b} for
+// each of the words.
+func machine(t testing.TB, name string) *tree {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("testdata", name+".machine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := newTree(t)
+	for line := range strings.Lines(string(content)) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if path, target, ok := strings.Cut(line, " -> "); ok {
+			tr.link(target, path)
+			continue
+		}
+		path, text, ok := strings.Cut(line, ": ")
+		if !ok {
+			t.Fatalf("%s: %q is neither a file nor a link", name, line)
+		}
+		if strings.Contains(text, `\`) {
+			if text, err = strconv.Unquote(`"` + strings.ReplaceAll(text, `"`, `\"`) + `"`); err != nil {
+				t.Fatalf("%s: %q: %v", name, line, err)
+			}
+		}
+		for _, one := range spread(t, path) {
+			tr.write(one, text+"\n")
+		}
+	}
+	return tr
+}
+
+// spread returns the paths that a path with [lists] and {words} stands for.
+func spread(t testing.TB, path string) []string {
+	t.Helper()
+	start := strings.IndexAny(path, "[{")
+	if start < 0 {
+		return []string{path}
+	}
+	length := strings.IndexAny(path[start:], "]}")
+	if length < 0 {
+		t.Fatalf("%q has no closing bracket", path)
+	}
+	inner := path[start+1 : start+length]
+	words := strings.Split(inner, ",")
+	if path[start] == '[' {
+		words = nil
+		for _, n := range set(t, inner).CPUs() {
+			words = append(words, strconv.Itoa(n))
+		}
+	}
+	var paths []string
+	for _, word := range words {
+		paths = append(paths, spread(t, path[:start]+word+path[start+length+1:])...)
+	}
+	return paths
+}
+
+func set(t testing.TB, list string) units.CPUSet {
+	t.Helper()
+	cpus, err := units.ParseCPUSet(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cpus
+}
+
+// group is cores that share all but their CPUs.
+type group struct {
+	cpuPackage, numaNode, llc int
+	class                     model.CoreClass
+	cores                     []string
+}
+
+func in(cpuPackage, numaNode, llc int, class model.CoreClass, cores ...string) group {
+	return group{cpuPackage, numaNode, llc, class, cores}
+}
+
+// coresOf lists the cores of groups in the order that a topology has them.
+func coresOf(t testing.TB, groups ...group) []model.Core {
+	t.Helper()
+	var cores []model.Core
+	for _, g := range groups {
+		for _, list := range g.cores {
+			cores = append(cores, model.Core{CPUs: set(t, list), Package: g.cpuPackage, NUMANode: g.numaNode, LLC: g.llc, Class: g.class})
+		}
+	}
+	slices.SortFunc(cores, func(x, y model.Core) int { return x.CPUs.CPUs()[0] - y.CPUs.CPUs()[0] })
+	return cores
+}
+
+func idle(name string, latency, residency int) model.IdleState {
+	return model.IdleState{
+		Name: name, ExitLatency: time.Duration(latency) * time.Microsecond,
+		TargetResidency: time.Duration(residency) * time.Microsecond,
+	}
+}
+
+func nic(t testing.TB, name string, numaNode int, cpus string) model.NIC {
+	return model.NIC{Name: name, NUMANode: numaNode, CPUs: set(t, cpus)}
+}
+
+func TestMachines(t *testing.T) {
+	const fast, low = model.CorePerformance, model.CoreEfficiency
+	actors := map[string][]host.Actor{ // in the order of their names
+		"server": {
+			{Name: host.ActorIRQBalance}, {Name: host.ActorIsolatedCPUs, CPUs: set(t, "30-31,94-95")},
+			{Name: host.ActorCPUManager, CPUs: set(t, "4-7,68-71")}, {Name: host.ActorNRI},
+			{Name: host.ActorNoHzFull, CPUs: set(t, "30-31,94-95")}, {Name: host.ActorReservedCPUs, CPUs: set(t, "0,64")},
+			{Name: host.ActorTuned},
+		},
+		"clustered": {{Name: host.ActorReservedCPUs, CPUs: set(t, "0-1")}},
+	}
+	for name, want := range map[string]model.Topology{
+		"desktop": {
+			Cores:      coresOf(t, in(0, 0, 0, "", "0,8", "1,9", "2,10", "3,11", "4,12", "5,13", "6,14", "7,15")),
+			IdleStates: []model.IdleState{idle("C1", 1, 2), idle("C2", 18, 36), idle("C3", 350, 700)},
+			NICs:       []model.NIC{nic(t, "enp4s0", 0, "5")},
+			CPUModel:   "AMD Ryzen 7 5800X 8-Core Processor",
+		},
+		"server": {
+			Cores: coresOf(t,
+				in(0, 0, 0, "", "0,64", "1,65", "2,66", "3,67"),
+				in(0, 0, 1, "", "4,68", "5,69", "6,70", "7,71"),
+				in(0, 1, 2, "", "8,72", "9,73", "10,74", "11,75"),
+				in(0, 1, 3, "", "12,76", "13,77", "14,78", "15,79"),
+				in(0, 2, 4, "", "16,80", "17,81", "18,82", "19,83"),
+				in(0, 2, 5, "", "20,84", "21,85", "22,86", "23,87"),
+				in(0, 3, 6, "", "24,88", "25,89", "26,90", "27,91"),
+				in(0, 3, 7, "", "28,92", "29,93", "30,94", "31,95"),
+				in(1, 4, 8, "", "32,96", "33,97", "34,98", "35,99"),
+				in(1, 4, 9, "", "36,100", "37,101", "38,102", "39,103"),
+				in(1, 5, 10, "", "40,104", "41,105", "42,106", "43,107"),
+				in(1, 5, 11, "", "44,108", "45,109", "46,110", "47,111"),
+				in(1, 6, 12, "", "48,112", "49,113", "50,114", "51,115"),
+				in(1, 6, 13, "", "52,116", "53,117", "54,118", "55,119"),
+				in(1, 7, 14, "", "56,120", "57,121", "58,122", "59,123"),
+				in(1, 7, 15, "", "60,124", "61,125", "62,126", "63,127"),
+			),
+			Isolated: set(t, "30-31,94-95"), Exclusive: set(t, "4-7,68-71"), Reserved: set(t, "0,64"),
+			IdleStates: []model.IdleState{idle("C1", 1, 2)},
+			NICs:       []model.NIC{nic(t, "ens1f0np0", 3, "24-25,88")},
+			CPUModel:   "AMD EPYC 7543 32-Core Processor",
+		},
+		"hybrid": {
+			Cores: coresOf(t,
+				in(0, 0, 0, fast, "0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"),
+				in(0, 0, 0, low, "16", "17", "18", "19"),
+			),
+			IdleStates: []model.IdleState{idle("C1E", 2, 4), idle("C6", 220, 600), idle("C8", 280, 800), idle("C10", 680, 2000)},
+			NICs:       []model.NIC{nic(t, "eno1", 0, "0,2,4,16-17"), nic(t, "enp6s0", 0, "6")},
+			CPUModel:   "12th Gen Intel(R) Core(TM) i7-12700",
+		},
+		"nested": {
+			Cores:    coresOf(t, in(0, 0, 0, "", "0"), in(1, 0, 1, "", "1"), in(2, 0, 2, "", "2"), in(3, 0, 3, "", "3")),
+			NICs:     []model.NIC{nic(t, "enp1s0", 0, "1-2")},
+			Nested:   true,
+			CPUModel: "Intel Xeon Processor (Icelake)",
+		},
+		"clustered": {
+			Cores: coresOf(t,
+				in(0, 0, 0, "", "0,16", "4,20", "8,24", "12"),
+				in(1, 1, 1, "", "1,17", "5,21", "9,25", "13,29"),
+				in(0, 2, 2, "", "2,18", "6,22", "10,26", "14,30"),
+				in(1, 3, 3, "", "3,19", "7,23", "11,27", "15,31"),
+			),
+			Reserved:   set(t, "0-1"),
+			IdleStates: []model.IdleState{idle("C1", 2, 2), idle("C1E", 10, 20), idle("C6", 133, 600)},
+			CPUModel:   "Intel(R) Xeon(R) Gold 6134 CPU @ 3.20GHz",
+		},
+		"board": {
+			Cores:      coresOf(t, in(0, 0, 0, low, "0", "1", "2", "3"), in(1, 0, 1, fast, "4")),
+			IdleStates: []model.IdleState{idle("WFI", 1, 0), idle("cpu-sleep", 370, 900)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := machine(t, name).host()
+			got, err := h.Topology()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("topology (-want +got):\n%s", diff)
+			}
+			checkActors(t, h, actors[name])
+		})
+	}
+}
+
+// checkActors compares all but the words of what was found.
+func checkActors(t *testing.T, h *Host, want []host.Actor) {
+	t.Helper()
+	found, err := h.Actors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []host.Actor
+	for _, one := range found {
+		if n := len(one.Message); n == 0 || n > 256 {
+			t.Errorf("%s: a message of %d bytes: %q", one.Name, n, one.Message)
+		}
+		got = append(got, host.Actor{Name: one.Name, CPUs: one.CPUs})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("actors (-want +got):\n%s", diff)
+	}
+}
+
+func TestNRIPlugins(t *testing.T) {
+	for name, test := range map[string]struct {
+		make func(*tree)
+		want bool
+	}{
+		"no folder":       {func(*tree) {}, false},
+		"an empty folder": {func(tr *tree) { tr.mkdir("node/opt/nri/plugins") }, false},
+		"a plug-in":       {func(tr *tree) { tr.executable("node/opt/nri/plugins/10-topology-aware") }, true},
+		"a plug-in in another place": {func(tr *tree) {
+			tr.executable("node/usr/libexec/nri/10-balloons")
+			tr.link("/usr/libexec/nri/10-balloons", "node/opt/nri/plugins/10-balloons")
+		}, true},
+		"a file that cannot be run": {func(tr *tree) { tr.write("node/opt/nri/plugins/README", "") }, false},
+		"a folder in it":            {func(tr *tree) { tr.mkdir("node/opt/nri/plugins/conf.d") }, false},
+		"a folder of the agent's own file system": {func(tr *tree) {
+			tr.executable("outside/10-balloons")
+			tr.mkdir("node/opt/nri")
+			tr.link(filepath.Join(tr.dir, "outside"), "node/opt/nri/plugins")
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t)
+			tr.mkdir("node")
+			tr.link("../../node", "proc/1/root")
+			test.make(tr)
+			found, err := tr.host().Actors()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.ContainsFunc(found, func(a host.Actor) bool { return a.Name == host.ActorNRI }); got != test.want {
+				t.Errorf("found %v, want %v", found, test.want)
+			}
+		})
+	}
+}
+
+func (tr *tree) mkdir(name string) {
+	tr.t.Helper()
+	if err := os.MkdirAll(filepath.Join(tr.dir, name), 0o755); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+func (tr *tree) executable(name string) {
+	tr.t.Helper()
+	tr.write(name, "")
+	if err := os.Chmod(filepath.Join(tr.dir, name), 0o755); err != nil {
+		tr.t.Fatal(err)
+	}
+}
