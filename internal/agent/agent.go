@@ -14,6 +14,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/metering"
@@ -81,12 +82,13 @@ type Agent struct {
 	started  time.Time
 	sampler  *sample.Sampler
 	affinity *affinity.Actuator
+	slices   *slice.Actuator
 	shaping  *shape.Actuator
 	turns    *shape.Turns
 	machine  *machine
 	account  *metering.Account
 	// journalLost is true until the threads that an earlier agent may have
-	// bound have been looked for.
+	// changed have been looked for.
 	journalLost bool
 
 	previous *sample.Round
@@ -110,10 +112,10 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		return nil, err
 	}
 	if lost {
-		opts.Log.Error(err, "what an earlier agent had bound is not known: threads of VMs that do not run on their "+
-			"whole cpuset are taken for bound by it, and are put back unless the plan wants them so")
-	} else if uplinks := j.Uplinks(); len(entries)+len(uplinks) > 0 {
-		opts.Log.Info("took over what an earlier agent had changed", "threads", len(entries), "uplinks", len(uplinks))
+		opts.Log.Error(err, "what an earlier agent had changed is not known: threads of VMs that do not run on their "+
+			"whole cpuset, or have a scheduler slice, are taken for changed by it, and are put back unless the plan wants them so")
+	} else if slices, uplinks := j.Slices(), j.Uplinks(); len(entries)+len(slices)+len(uplinks) > 0 {
+		opts.Log.Info("took over what an earlier agent had changed", "threads", len(entries), "slices", len(slices), "uplinks", len(uplinks))
 	}
 	machine, err := newMachine(opts.Host, opts.Clock)
 	if err != nil {
@@ -127,6 +129,7 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
 		affinity:    affinity.New(opts.Host, j, entries),
+		slices:      slice.New(opts.Host, j, j.Slices()),
 		shaping:     shape.New(opts.Host, j, j.Uplinks(), turns),
 		turns:       turns,
 		journalLost: lost,
@@ -157,7 +160,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // end puts the node back, and has the plan's status say so: nobody else will
 // until the next agent starts.
 func (a *Agent) end() error {
-	err := errors.Join(a.affinity.Restore(), a.shaping.Restore())
+	err := errors.Join(a.affinity.Restore(), a.slices.Restore(), a.shaping.Restore())
 	if a.plan != nil {
 		a.opts.Statuses.Offer(a.plan, planStatus(a.plan, &a.reported, outcome{ended: true, err: err}, a.opts.Clock.Now()))
 	}
@@ -202,6 +205,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	a.state.Synced = synced
 	a.state.Rates, a.state.Unknown, a.state.RoundError = rates, round.Unknown, failure
 	a.state.Pinned, a.state.ManagerStale = a.affinity.Pinned(), a.stale
+	a.state.Sliced, a.state.SlicedThreads = a.slices.Held()
 	turns := a.turns.Stats()
 	a.state.Shaped, a.state.Gates, a.state.GateChanges, a.state.GateDelay = a.shaping.Shaped(), turns.Gates, turns.Changes, turns.Late
 	a.state.LibvirtAnswering, a.state.LibvirtFailing = a.opts.Libvirt.Health()
@@ -276,7 +280,7 @@ func isStale(now, started, renewed time.Time, after time.Duration) bool {
 	return now.Sub(renewed) > after
 }
 
-// assume looks, once, for what an earlier agent bound whose journal is lost.
+// assume looks, once, for what an earlier agent changed whose journal is lost.
 func (a *Agent) assume(round *sample.Round) {
 	if !a.journalLost {
 		return
@@ -284,6 +288,9 @@ func (a *Agent) assume(round *sample.Round) {
 	a.journalLost = false
 	for _, thread := range a.affinity.Assume(affinityVMs(round)) {
 		a.opts.Log.Info("taken for bound by an earlier agent", "pid", thread.PID, "tid", thread.TID)
+	}
+	for _, thread := range a.slices.Assume(sliceVMs(round)) {
+		a.opts.Log.Info("its slice is taken for set by an earlier agent", "pid", thread.PID, "tid", thread.TID)
 	}
 }
 

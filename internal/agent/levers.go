@@ -5,6 +5,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/sample"
 )
@@ -12,19 +13,31 @@ import (
 // applied is what became of a round's orders, by lever.
 type applied struct {
 	pins    []affinity.Result
+	slices  []slice.Result
 	shaping []shape.Result
 }
 
-// apply makes the node what the orders say. What fails of one lever fails for
+// apply makes the node what the orders say, and refuses those that the node shows to
+// make no sense. What fails of one lever fails for
 // it alone.
 func (a *Agent) apply(round *sample.Round, o orders) (applied, error) {
 	var done applied
-	var pinErr, shapeErr error
-	done.pins, pinErr = a.affinity.Apply(affinityVMs(round), o.pins)
+	var pinErr, sliceErr, shapeErr error
+	vms := affinityVMs(round)
+	topology, _ := a.machine.now()
+	o.refuseNarrow(vms, topology)
+	done.pins, pinErr = a.affinity.Apply(vms, o.pins)
 	for _, r := range done.pins {
 		if r.Changed > 0 {
 			a.state.Writes += uint64(r.Changed)
 			a.opts.Log.Info("affinity changed", "namespace", r.Namespace, "vmi", r.Name, "threads", r.Changed, "outcome", r.Outcome)
+		}
+	}
+	done.slices, sliceErr = a.slices.Apply(sliceVMs(round), o.slices)
+	for _, r := range done.slices {
+		if r.Changed > 0 {
+			a.state.SliceWrites += uint64(r.Changed)
+			a.opts.Log.Info("slices changed", "namespace", r.Namespace, "vmi", r.Name, "threads", r.Changed, "outcome", r.Outcome)
 		}
 	}
 	done.shaping, shapeErr = a.shaping.Apply(shapeVMs(round), o.shaping)
@@ -36,7 +49,7 @@ func (a *Agent) apply(round *sample.Round, o orders) (applied, error) {
 	}
 	// New turns begin at once.
 	a.turns.Beat()
-	return done, errors.Join(pinErr, shapeErr)
+	return done, errors.Join(pinErr, sliceErr, shapeErr)
 }
 
 // affinityVMs are the VMs of a round as the actuator wants them.
@@ -50,6 +63,19 @@ func affinityVMs(round *sample.Round) []affinity.VM {
 	}
 	for _, unread := range round.Unread {
 		vms = append(vms, affinity.VM{VM: unread.VM, Unread: unread.Err})
+	}
+	return vms
+}
+
+// sliceVMs are the VMs of a round as that actuator wants them.
+func sliceVMs(round *sample.Round) []slice.VM {
+	vms := make([]slice.VM, 0, len(round.VMs)+len(round.Unread))
+	for i := range round.VMs {
+		vm := &round.VMs[i]
+		vms = append(vms, slice.VM{VM: vm.VM, Cpuset: vm.Cpuset, Sample: &vm.Sample})
+	}
+	for _, unread := range round.Unread {
+		vms = append(vms, slice.VM{VM: unread.VM, Unread: unread.Err})
 	}
 	return vms
 }

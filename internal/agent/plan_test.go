@@ -11,6 +11,11 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -65,8 +70,10 @@ func TestOrders(t *testing.T) {
 }
 
 func TestPlanStatus(t *testing.T) {
-	result := func(outcome affinity.Outcome) []affinity.Result {
-		return []affinity.Result{{PodUID: "pod", Outcome: outcome, VCPUs: map[int]units.CPUSet{1: units.NewCPUSet(2, 3)}}}
+	result := func(outcome thread.Outcome) []affinity.Result {
+		return []affinity.Result{{PodUID: "pod", Outcome: outcome, Held: []affinity.Thread{
+			{Role: discover.Role{Kind: discover.VCPU, VCPU: 1}, Value: units.NewCPUSet(2, 3)}, {Value: units.NewCPUSet(0)},
+		}}}
 	}
 	for name, test := range map[string]struct {
 		plan     *v1alpha1.NodePlan
@@ -76,21 +83,21 @@ func TestPlanStatus(t *testing.T) {
 		applied  string              // reason of the condition
 		revision string
 	}{
-		"applied":         {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Applied)}}, v1alpha1.LeverInForce, "Applied", "Applied", "r2"},
+		"applied":         {planOf("2-3", nil), outcome{applied: applied{pins: result(thread.Applied)}}, v1alpha1.LeverInForce, "Applied", "Applied", "r2"},
 		"not running":     {planOf("2-3", nil), outcome{}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
-		"a vCPU too many": {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Incomplete)}}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
-		"failed":          {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Failed)}}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
-		"no core":         {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.NoAllowedCore)}}, v1alpha1.LeverFailed, "NoAllowedCore", "NoAllowedCore", "r1"},
-		"contested":       {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Contested)}}, v1alpha1.LeverBlocked, "Contested", "Applied", "r2"},
-		"dedicated":       {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Dedicated)}}, v1alpha1.LeverBlocked, "DedicatedCPUs", "Applied", "r2"},
-		"gone":            {planOf("2-3", nil), outcome{applied: applied{pins: result(affinity.Gone)}}, v1alpha1.LeverIdle, "VMGone", "Applied", "r2"},
-		"bad CPUs":        {planOf("9-1", nil), outcome{applied: applied{pins: result(affinity.Undone)}}, v1alpha1.LeverFailed, "BadPlan", "BadPlan", "r1"},
-		"no journal":      {planOf("2-3", nil), outcome{err: errors.New("disk full"), applied: applied{pins: result(affinity.Failed)}}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
-		"stale":           {planOf("2-3", nil), outcome{stale: true, applied: applied{pins: result(affinity.Undone)}}, "", "", "ManagerStale", "r1"},
+		"a vCPU too many": {planOf("2-3", nil), outcome{applied: applied{pins: result(thread.Incomplete)}}, v1alpha1.LeverPending, "NotRunning", "NotRunning", "r1"},
+		"failed":          {planOf("2-3", nil), outcome{applied: applied{pins: result(thread.Failed)}}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
+		"no core":         {planOf("2-3", nil), outcome{applied: applied{pins: result(thread.NoAllowedCore)}}, v1alpha1.LeverFailed, "NoAllowedCore", "NoAllowedCore", "r1"},
+		"contested":       {planOf("2-3", nil), outcome{applied: applied{pins: result(thread.Contested)}}, v1alpha1.LeverBlocked, "Contested", "Applied", "r2"},
+		"dedicated":       {planOf("2-3", nil), outcome{applied: applied{pins: result(thread.Dedicated)}}, v1alpha1.LeverBlocked, "DedicatedCPUs", "Applied", "r2"},
+		"gone":            {planOf("2-3", nil), outcome{applied: applied{pins: result(thread.Gone)}}, v1alpha1.LeverIdle, "VMGone", "Applied", "r2"},
+		"bad CPUs":        {planOf("9-1", nil), outcome{applied: applied{pins: result(thread.Undone)}}, v1alpha1.LeverFailed, "BadPlan", "BadPlan", "r1"},
+		"no journal":      {planOf("2-3", nil), outcome{err: errors.New("disk full"), applied: applied{pins: result(thread.Failed)}}, v1alpha1.LeverFailed, "ApplyFailed", "ApplyFailed", "r1"},
+		"stale":           {planOf("2-3", nil), outcome{stale: true, applied: applied{pins: result(thread.Undone)}}, "", "", "ManagerStale", "r1"},
 		"recommended": {planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Mode = false, v1alpha1.ModeRecommend }),
-			outcome{applied: applied{pins: result(affinity.Undone)}}, "", "", "AwaitingApproval", "r1"},
+			outcome{applied: applied{pins: result(thread.Undone)}}, "", "", "AwaitingApproval", "r1"},
 		"observed": {planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Mode = false, v1alpha1.ModeObserve }),
-			outcome{applied: applied{pins: result(affinity.Undone)}}, "", "", "NotToBeApplied", "r1"},
+			outcome{applied: applied{pins: result(thread.Undone)}}, "", "", "NotToBeApplied", "r1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.outcome.orders = ordersOf(test.plan, test.outcome.stale)
@@ -119,14 +126,98 @@ func TestPlanStatus(t *testing.T) {
 	}
 }
 
+func TestStatusOfSlices(t *testing.T) {
+	plan := planOf("2", func(p *v1alpha1.NodePlan) {
+		p.Spec.VMs[1].Affinity, p.Spec.VMs[1].Slice = nil, &v1alpha1.SliceAction{Microseconds: 500}
+	})
+	for name, test := range map[string]struct {
+		outcome thread.Outcome
+		state   v1alpha1.LeverState
+		reason  string
+		reads   int32
+	}{
+		"set":                {thread.Applied, v1alpha1.LeverInForce, "Applied", 500},
+		"an old kernel":      {thread.Unsupported, v1alpha1.LeverBlocked, "SlicesUnsupported", 0},
+		"contested":          {thread.Contested, v1alpha1.LeverBlocked, "Contested", 0},
+		"dedicated":          {thread.Dedicated, v1alpha1.LeverBlocked, "DedicatedCPUs", 0},
+		"another comes back": {thread.Failed, v1alpha1.LeverFailed, "ApplyFailed", 0},
+	} {
+		done := applied{slices: []slice.Result{{PodUID: "pod", Outcome: test.outcome, Message: "why"}}}
+		if test.reads != 0 {
+			done.slices[0].Held = []thread.Thread[journal.Slice]{{Value: journal.Slice(500 * time.Microsecond)}}
+		}
+		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: ordersOf(plan, false), applied: done}, time.Unix(1000, 0))
+		if len(status.VMs) != 1 || status.VMs[0].Lever != v1alpha1.LeverSlice || status.VMs[0].State != test.state || status.VMs[0].Reason != test.reason {
+			t.Fatalf("%s: status %+v", name, status.VMs)
+		}
+		var reads int32
+		if got := status.VMs[0].SliceMicroseconds; got != nil {
+			reads = *got
+		}
+		if reads != test.reads {
+			t.Errorf("%s: reads back %d us, want %d", name, reads, test.reads)
+		}
+	}
+}
+
+func TestSlicesOutOfBoundsAreRefused(t *testing.T) {
+	for microseconds, taken := range map[int32]bool{99: false, 100: true, 100_000: true, 100_001: false, -1: false, 0: false} {
+		plan := planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Slice = &v1alpha1.SliceAction{Microseconds: microseconds} })
+		o := ordersOf(plan, false)
+		why, refused := o.refused[refusal{"pod", v1alpha1.LeverSlice}]
+		if _, ordered := o.slices["pod"]; ordered != taken || refused == taken || len(o.pins) != 1 {
+			t.Errorf("%d us: orders %+v", microseconds, o)
+		}
+		if refused && !strings.Contains(why, "slice.microseconds") {
+			t.Errorf("%d us: %q does not name the field", microseconds, why)
+		}
+	}
+}
+
+func TestNarrowEmulatorMasksAreRefused(t *testing.T) {
+	core := func(llc int, cpus ...int) model.Core { return model.Core{LLC: llc, CPUs: units.NewCPUSet(cpus...)} }
+	topology := model.Topology{Cores: []model.Core{
+		core(0, 0, 1), core(0, 2, 3), core(0, 4, 5), core(0, 6, 7), core(1, 8, 9), core(1, 10, 11),
+	}}
+	for name, test := range map[string]struct {
+		cpuset, isolated, emulator string
+		refused                    bool
+	}{
+		"a whole cache":                  {cpuset: "0-11", emulator: "0-7"},
+		"another":                        {cpuset: "0-11", emulator: "8-11"},
+		"a core of one":                  {cpuset: "0-11", emulator: "0-1", refused: true},
+		"a core less, which is reserved": {cpuset: "0-11", emulator: "2-7"},
+		"narrow in both":                 {cpuset: "0-11", emulator: "0-1,8", refused: true},
+		"all that the cpuset has of it":  {cpuset: "6-9", emulator: "6-7"},
+		"all that is not isolated":       {cpuset: "0-11", isolated: "2-7", emulator: "0-1"},
+		"outside of the cpuset":          {cpuset: "0-3", emulator: "8-9"}, // the actuator says so
+		"none":                           {cpuset: "0-11"},
+	} {
+		set := func(text string) units.CPUSet {
+			cpus, err := units.ParseCPUSet(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cpus
+		}
+		topology.Isolated = set(test.isolated)
+		o := ordersOf(planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Affinity.EmulatorCPUs = test.emulator }), false)
+		o.refuseNarrow([]affinity.VM{{VM: discover.VM{PodUID: "pod"}, Cpuset: set(test.cpuset)}}, topology)
+		why := o.refused[refusal{"pod", v1alpha1.LeverAffinity}]
+		if _, taken := o.pins["pod"]; (why != "") != test.refused || taken == test.refused {
+			t.Errorf("%s: refused %q, pins %v", name, why, o.pins)
+		}
+	}
+}
+
 func TestLeversThatThisAgentLacksAreSaid(t *testing.T) {
-	plan := planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Slice = &v1alpha1.SliceAction{Microseconds: 500} })
+	plan := planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Buffering = &v1alpha1.BufferingAction{} })
 	status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: ordersOf(plan, false),
-		applied: applied{pins: []affinity.Result{{PodUID: "pod", Outcome: affinity.Applied}}}}, time.Unix(1000, 0))
+		applied: applied{pins: []affinity.Result{{PodUID: "pod", Outcome: thread.Applied}}}}, time.Unix(1000, 0))
 	if len(status.VMs) != 2 || status.VMs[1].Reason != reasonNotSupported || status.Conditions[0].Status != metav1.ConditionFalse {
 		t.Errorf("status %+v", status)
 	}
-	if !strings.Contains(status.Conditions[0].Message, "Slice of shop/web") {
+	if !strings.Contains(status.Conditions[0].Message, "Buffering of shop/web") {
 		t.Errorf("message %q does not name the lever and the VM", status.Conditions[0].Message)
 	}
 }

@@ -9,14 +9,16 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
 )
 
 // Restored counts what an agent that is gone had changed.
 type Restored struct {
-	// Threads that it had bound, and Uplinks that it had shaped.
-	Threads, Uplinks int
+	// Threads that it had bound, Slices of threads that it had set, and Uplinks that it
+	// had shaped.
+	Threads, Slices, Uplinks int
 }
 
 // Restore puts back what an agent that is gone had changed, from its journal
@@ -26,13 +28,14 @@ func Restore(h host.Host, j *journal.Journal) (Restored, error) {
 	if err != nil {
 		return Restored{}, fmt.Errorf("what was changed is not known: start the agent, which finds out from the cluster: %w", err)
 	}
-	uplinks := j.Uplinks()
-	// What fails for one lever is no reason to leave the other in force.
+	slices, uplinks := j.Slices(), j.Uplinks()
+	// What fails for one lever is no reason to leave the others in force.
 	err = errors.Join(
 		affinity.New(h, j, entries).Restore(),
+		slice.New(h, j, slices).Restore(),
 		shape.New(h, j, uplinks, shape.NewTurns(h, clock.RealClock{})).Restore(),
 	)
-	return Restored{Threads: len(entries), Uplinks: len(uplinks)}, err
+	return Restored{Threads: len(entries), Slices: len(slices), Uplinks: len(uplinks)}, err
 }
 
 // Jitter spreads a duration by up to 20 % to both sides, so that the agents of

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	actuate "github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/sample"
@@ -106,7 +107,7 @@ func TestTheAgentsActuatorWorksOnIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range results {
-			if r.Outcome != affinity.Applied || (r.Changed > 0) != changed {
+			if r.Outcome != actuate.Applied || (r.Changed > 0) != changed {
 				t.Errorf("round %d: %+v", round, r)
 			}
 		}

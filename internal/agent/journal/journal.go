@@ -9,20 +9,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
 	fileName    = "journal.json"
 	corruptName = "journal.corrupt.json"
 	lockName    = "lock"
-	// A journal of threads alone is of version 1, which every agent reads, and
-	// one with uplinks of version 2.
-	threadsVersion, uplinksVersion = 1, 2
+	// A journal of bound threads alone is of version 1, which every agent reads,
+	// one with uplinks of version 2, and one with slices or kernel's workers of 3.
+	threadsVersion, uplinksVersion, slicesVersion = 1, 2, 3
 	// maxSize is far above what a node's threads need; a larger file is not ours.
 	maxSize = 64 << 20
 )
@@ -36,69 +36,6 @@ var (
 	ErrInUse = errors.New("another agent is running on the node: stop it first")
 )
 
-// unrestricted is how an Original of that kind is written.
-const unrestricted = "unrestricted"
-
-// Original is the affinity that a thread had before the agent's first write.
-// The zero value is an unrestricted thread: one that ran on all CPUs of its
-// cpuset, and follows the cpuset when that changes.
-type Original struct {
-	// CPUs of a thread that was restricted. Empty: unrestricted.
-	CPUs units.CPUSet
-}
-
-// Unrestricted tells whether the thread ran on all CPUs of its cpuset.
-func (o Original) Unrestricted() bool { return o.CPUs.IsEmpty() }
-
-// MarshalText writes "unrestricted" or a CPU list.
-func (o Original) MarshalText() ([]byte, error) {
-	if o.Unrestricted() {
-		return []byte(unrestricted), nil
-	}
-	return o.CPUs.MarshalText()
-}
-
-// UnmarshalText reads what MarshalText writes.
-func (o *Original) UnmarshalText(text []byte) error {
-	if string(text) == unrestricted {
-		*o = Original{}
-		return nil
-	}
-	if err := o.CPUs.UnmarshalText(text); err != nil {
-		return err
-	}
-	if o.CPUs.IsEmpty() {
-		return errors.New("a thread cannot have had no CPU")
-	}
-	return nil
-}
-
-// Entry is one thread that the agent bound to CPUs, or is about to.
-type Entry struct {
-	PodUID string `json:"podUID"`
-	// Process of the thread, by its main thread.
-	Process host.TaskID `json:"process"`
-	Thread  host.TaskID `json:"thread"`
-	// Original affinity, from before the agent's first write.
-	Original Original `json:"original"`
-	// Ours is what the agent wrote, and Previous what it wrote before that.
-	Ours     units.CPUSet `json:"ours"`
-	Previous units.CPUSet `json:"previous,omitzero"`
-	// Since is when the agent first wrote, in ticks since boot. A thread that
-	// was created later may have inherited what was written.
-	Since uint64 `json:"since"`
-	// Undone is true when the original is back. The entry stays for one more
-	// round, for threads that were created in the meantime.
-	Undone bool `json:"undone,omitempty"`
-}
-
-// Equal tells whether two entries say the same.
-func (e Entry) Equal(o Entry) bool {
-	return e.PodUID == o.PodUID && e.Process == o.Process && e.Thread == o.Thread &&
-		e.Original.CPUs.Equal(o.Original.CPUs) && e.Ours.Equal(o.Ours) && e.Previous.Equal(o.Previous) &&
-		e.Since == o.Since && e.Undone == o.Undone
-}
-
 // Uplink is a device of a VM's pod that the agent shaped, or is about to. What it
 // had before needs no record: only the kernel's default is ever replaced.
 type Uplink struct {
@@ -108,11 +45,17 @@ type Uplink struct {
 	Name    string      `json:"name"`
 }
 
+// content is what a journal holds.
+type content struct {
+	Entries []Entry      `json:"entries"`
+	Slices  []SliceEntry `json:"slices,omitempty"`
+	Uplinks []Uplink     `json:"uplinks,omitempty"`
+}
+
 type document struct {
-	Version int      `json:"version"`
-	BootID  string   `json:"bootID"`
-	Entries []Entry  `json:"entries"`
-	Uplinks []Uplink `json:"uplinks,omitempty"`
+	Version int    `json:"version"`
+	BootID  string `json:"bootID"`
+	content
 }
 
 // Journal is a journal on disk. It is used by one goroutine at a time.
@@ -120,10 +63,8 @@ type Journal struct {
 	dir    string
 	bootID string
 	lock   *os.File
-	// entries and uplinks are what the disk holds, as far as it was loaded or
-	// saved.
-	entries []Entry
-	uplinks []Uplink
+	// held is what the disk holds, as far as it was loaded or saved.
+	held content
 }
 
 // Open creates the folder when it is missing, and locks it against other
@@ -150,12 +91,12 @@ func Open(dir, bootID string) (*Journal, error) {
 // Close lets other processes open the journal.
 func (j *Journal) Close() error { return j.lock.Close() }
 
-// Load returns the entries of threads, and makes Uplinks known. A journal of an
+// Load returns the threads that were bound, and makes Slices and Uplinks known. A journal of an
 // earlier boot is empty: its threads are gone. A journal that cannot be
 // understood is set aside, with ErrCorrupt.
 func (j *Journal) Load() ([]Entry, error) {
 	path, aside := filepath.Join(j.dir, fileName), filepath.Join(j.dir, corruptName)
-	content, err := readBounded(path)
+	text, err := readBounded(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(aside); err == nil {
 			return nil, fmt.Errorf("%w, kept as %s since an earlier start", ErrCorrupt, aside)
@@ -165,7 +106,7 @@ func (j *Journal) Load() ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read journal %s: %w", path, err)
 	}
-	doc, err := parse(content)
+	doc, err := parse(text)
 	if err != nil {
 		if renameErr := os.Rename(path, aside); renameErr != nil {
 			return nil, fmt.Errorf("set corrupt journal aside: %w", renameErr)
@@ -175,12 +116,15 @@ func (j *Journal) Load() ([]Entry, error) {
 	if doc.BootID != j.bootID {
 		return nil, nil
 	}
-	j.entries, j.uplinks = doc.Entries, doc.Uplinks
+	j.held = doc.content
 	return doc.Entries, nil
 }
 
+// Slices are the threads with slices that Load found, or that were saved since.
+func (j *Journal) Slices() []SliceEntry { return j.held.Slices }
+
 // Uplinks are those that Load found, or that were saved since.
-func (j *Journal) Uplinks() []Uplink { return j.uplinks }
+func (j *Journal) Uplinks() []Uplink { return j.held.Uplinks }
 
 func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -193,17 +137,22 @@ func readBounded(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-func parse(content []byte) (document, error) {
+func parse(text []byte) (document, error) {
 	var doc document
-	if err := json.Unmarshal(content, &doc); err != nil {
+	if err := json.Unmarshal(text, &doc); err != nil {
 		return document{}, err
 	}
-	if doc.Version != threadsVersion && doc.Version != uplinksVersion {
-		return document{}, fmt.Errorf("version %d is none of %d and %d", doc.Version, threadsVersion, uplinksVersion)
+	if doc.Version < threadsVersion || doc.Version > slicesVersion {
+		return document{}, fmt.Errorf("version %d is none of %d to %d", doc.Version, threadsVersion, slicesVersion)
 	}
 	for _, e := range doc.Entries {
-		if e.Thread.PID <= 1 || e.Thread.TID <= 1 || e.Process.PID != e.Thread.PID || e.Ours.IsEmpty() {
-			return document{}, fmt.Errorf("entry of thread %d of process %d makes no sense", e.Thread.TID, e.Thread.PID)
+		if err := e.validate(); err != nil {
+			return document{}, err
+		}
+	}
+	for _, e := range doc.Slices {
+		if err := e.validate(); err != nil {
+			return document{}, err
 		}
 	}
 	for _, u := range doc.Uplinks {
@@ -214,39 +163,51 @@ func parse(content []byte) (document, error) {
 	return doc, nil
 }
 
-// Save replaces the entries of threads. When it returns nil they are on disk; on
+// Save replaces the threads that were bound. When it returns nil they are on disk; on
 // an error the old ones are.
 func (j *Journal) Save(entries []Entry) error {
-	err := j.write(entries, j.uplinks)
-	if err == nil {
-		j.entries = entries
-	}
-	return err
+	next := j.held
+	next.Entries = entries
+	return j.write(next)
 }
 
-// SaveUplinks replaces the uplinks, as Save does the entries.
+// SaveSlices replaces the threads with slices, as Save does those that were bound.
+func (j *Journal) SaveSlices(entries []SliceEntry) error {
+	next := j.held
+	next.Slices = entries
+	return j.write(next)
+}
+
+// SaveUplinks replaces the uplinks, likewise.
 func (j *Journal) SaveUplinks(uplinks []Uplink) error {
-	err := j.write(j.entries, uplinks)
-	if err == nil {
-		j.uplinks = uplinks
-	}
-	return err
+	next := j.held
+	next.Uplinks = uplinks
+	return j.write(next)
 }
 
-func (j *Journal) write(entries []Entry, uplinks []Uplink) error {
-	version := threadsVersion
-	if len(uplinks) > 0 {
-		version = uplinksVersion
-	}
-	content, err := json.Marshal(document{Version: version, BootID: j.bootID, Entries: entries, Uplinks: uplinks})
+func (j *Journal) write(next content) error {
+	text, err := json.Marshal(document{Version: next.version(), BootID: j.bootID, content: next})
 	if err != nil {
 		return fmt.Errorf("encode journal: %w", err)
 	}
 	path := filepath.Join(j.dir, fileName)
-	if err := replace(path, content); err != nil {
+	if err := replace(path, text); err != nil {
 		return fmt.Errorf("write journal %s: %w", path, err)
 	}
+	j.held = next
 	return nil
+}
+
+// version is the oldest that can hold it all.
+func (c content) version() int {
+	switch {
+	case len(c.Slices) > 0 || slices.ContainsFunc(c.Entries, Entry.isWorker):
+		return slicesVersion
+	case len(c.Uplinks) > 0:
+		return uplinksVersion
+	default:
+		return threadsVersion
+	}
 }
 
 // replace writes a file such that a crash leaves the old or the new content.

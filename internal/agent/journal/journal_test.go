@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -29,7 +30,7 @@ func entries() []Entry {
 		{PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 101, Start: 8}, Ours: units.NewCPUSet(1), Since: 9},
 		{
 			PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 102, Start: 8},
-			Original: Original{CPUs: units.NewCPUSet(0, 1)}, Ours: units.NewCPUSet(2), Previous: units.NewCPUSet(3), Undone: true,
+			Original: Original[units.CPUSet]{Value: units.NewCPUSet(0, 1)}, Ours: units.NewCPUSet(2), Previous: units.NewCPUSet(3), Undone: true,
 		},
 	}
 }
@@ -94,6 +95,57 @@ func TestUplinksAndThreadsAreSavedApart(t *testing.T) {
 	want(entries()[:1], nil, `{"version":1,`)
 }
 
+func sliceEntries() []SliceEntry {
+	process := host.TaskID{PID: 100, TID: 100, Start: 7}
+	return []SliceEntry{
+		{PodUID: "a", Process: process, Thread: process, Ours: Slice(500 * time.Microsecond), Since: 9},
+		{
+			PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 101, Start: 8}, Undone: true,
+			Original: Original[Slice]{Value: Slice(time.Millisecond)}, Ours: Slice(20 * time.Millisecond), Previous: Slice(time.Second),
+		},
+	}
+}
+
+func TestSlicesAreSavedApart(t *testing.T) {
+	j := open(t, t.TempDir(), "boot-1")
+	want := func(slices []SliceEntry, version string) {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join(j.dir, fileName))
+		if err != nil || !strings.HasPrefix(string(content), version) {
+			t.Errorf("journal %s, %v", content, err)
+		}
+		if _, err := j.Load(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(slices, j.Slices(), cmp.Comparer(SliceEntry.Equal)); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(j.Save(entries()))
+	must(j.SaveSlices(sliceEntries()))
+	want(sliceEntries(), `{"version":3,`)
+	must(j.SaveUplinks(uplinks()))
+	must(j.SaveSlices(sliceEntries()[1:]))
+	want(sliceEntries()[1:], `{"version":3,`)
+	must(j.SaveSlices(nil))
+	want(nil, `{"version":2,`)
+	must(j.SaveUplinks(nil))
+	want(nil, `{"version":1,`)
+	worker := entries()[0]
+	worker.Thread = host.TaskID{PID: 300, TID: 300, Start: 9}
+	must(j.Save([]Entry{worker})) // which earlier agents take for nonsense
+	want(nil, `{"version":3,`)
+	if got, err := j.Load(); err != nil || len(got) != 1 || !got[0].Equal(worker) {
+		t.Errorf("loaded %v, %v", got, err)
+	}
+}
+
 func TestAJournalOfAnEarlierBootIsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, "boot-1")
@@ -108,15 +160,19 @@ func TestAJournalOfAnEarlierBootIsEmpty(t *testing.T) {
 
 func TestACorruptJournalIsSetAside(t *testing.T) {
 	for name, content := range map[string]string{
-		"empty":                 "",
-		"truncated":             `{"version":1,"bootID":"boot-1","entries":[{"podUID":"a","process":{"pid":100`,
-		"not JSON":              "\x00\x01\x02",
-		"another version":       `{"version":3}`,
-		"an uplink of init":     `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":1},"name":"eth0"}]}`,
-		"an uplink of no name":  `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":100}}]}`,
-		"an original of no CPU": `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"","ours":"1"}]}`,
-		"a thread of init":      `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":1},"thread":{"pid":1,"tid":1},"original":"unrestricted","ours":"1"}]}`,
-		"no CPUs of ours":       `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":""}]}`,
+		"empty":                   "",
+		"truncated":               `{"version":1,"bootID":"boot-1","entries":[{"podUID":"a","process":{"pid":100`,
+		"not JSON":                "\x00\x01\x02",
+		"another version":         `{"version":4}`,
+		"a slice of nothing":      `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":"0s"}]}`,
+		"an original of no slice": `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0s","ours":"1ms"}]}`,
+		"a negative slice":        `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":"-1ms"}]}`,
+		"a thread of another":     `{"version":3,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":200,"tid":201},"original":"unrestricted","ours":"1"}]}`,
+		"an uplink of init":       `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":1},"name":"eth0"}]}`,
+		"an uplink of no name":    `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":100}}]}`,
+		"an original of no CPU":   `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"","ours":"1"}]}`,
+		"a thread of init":        `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":1},"thread":{"pid":1,"tid":1},"original":"unrestricted","ours":"1"}]}`,
+		"no CPUs of ours":         `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":""}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -179,6 +235,7 @@ func TestOneProcessAtATime(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"version":1,"bootID":"b","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0-3","ours":"1"}]}`))
 	f.Add([]byte(`{"version":2,"bootID":"b","uplinks":[{"podUID":"a","process":{"pid":100},"name":"eth0"}]}`))
+	f.Add([]byte(`{"version":3,"bootID":"b","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"1ms","ours":"500µs"}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		doc, err := parse(content)
 		if err != nil {
@@ -187,6 +244,11 @@ func FuzzParse(f *testing.F) {
 		for _, e := range doc.Entries {
 			if e.Thread.TID <= 1 || e.Ours.IsEmpty() {
 				t.Errorf("entry %+v accepted", e)
+			}
+		}
+		for _, e := range doc.Slices {
+			if e.Thread.TID <= 1 || e.Ours <= 0 || e.Original.Value < 0 {
+				t.Errorf("slice %+v accepted", e)
 			}
 		}
 		for _, u := range doc.Uplinks {

@@ -15,6 +15,7 @@ type Collector struct {
 	vms, unknown, libvirt       *prometheus.Desc
 	rounds, roundErrors, writes *prometheus.Desc
 	took, stale, cpuBusy        *prometheus.Desc
+	slicings, slicedThreads     *prometheus.Desc
 	shapings, gates             *prometheus.Desc
 	gateChanges, gateDelay      *prometheus.Desc
 
@@ -40,20 +41,22 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 	collector := &Collector{
 		board: board,
 
-		vms:         agent("vms", "VMs found on the node, by state: running (all), pinned, shaped, dedicated.", "state"),
-		unknown:     agent("unknown_processes", "QEMU processes that belong to no known VM, by reason.", "reason"),
-		libvirt:     agent("libvirt_vms", "VMs by whether their libvirt answered last time.", "answered"),
-		rounds:      agent("rounds_total", "Rounds of sampling since the agent started."),
-		roundErrors: agent("round_errors_total", "Rounds of sampling of which some part failed."),
-		writes:      agent("affinity_changes_total", "Threads whose affinity the agent changed or put back."),
-		took:        agent("round_seconds", "How long the last round of sampling took."),
-		stale:       agent("manager_stale", "1 when the manager's Lease is out of date, so that nothing is applied."),
-		cpuBusy:     agent("node_busy_cores", "CPU time used on the node by everything, in cores."),
-		shapings:    agent("shaping_changes_total", "Uplinks of VMs that the agent shaped or put back."),
-		gates:       agent("gates", "Uplinks of VMs that take turns."),
-		gateChanges: agent("gate_changes_total", "How often gates of uplinks were opened or held."),
-		gateDelay:   agent("gate_delay_seconds", "Largest delay of a gate behind its turn's boundary in the last round."),
-		energy:      newEnergyMetrics(agent, c),
+		vms:           agent("vms", "VMs found on the node, by state: running (all), pinned, sliced, shaped, dedicated.", "state"),
+		unknown:       agent("unknown_processes", "QEMU processes that belong to no known VM, by reason.", "reason"),
+		libvirt:       agent("libvirt_vms", "VMs by whether their libvirt answered last time.", "answered"),
+		rounds:        agent("rounds_total", "Rounds of sampling since the agent started."),
+		roundErrors:   agent("round_errors_total", "Rounds of sampling of which some part failed."),
+		writes:        agent("affinity_changes_total", "Threads whose affinity the agent changed or put back."),
+		took:          agent("round_seconds", "How long the last round of sampling took."),
+		stale:         agent("manager_stale", "1 when the manager's Lease is out of date, so that nothing is applied."),
+		cpuBusy:       agent("node_busy_cores", "CPU time used on the node by everything, in cores."),
+		slicings:      agent("slice_changes_total", "Threads whose scheduler slice the agent set or took back."),
+		slicedThreads: agent("sliced_threads", "Threads of VMs that the agent gave a scheduler slice."),
+		shapings:      agent("shaping_changes_total", "Uplinks of VMs that the agent shaped or put back."),
+		gates:         agent("gates", "Uplinks of VMs that take turns."),
+		gateChanges:   agent("gate_changes_total", "How often gates of uplinks were opened or held."),
+		gateDelay:     agent("gate_delay_seconds", "Largest delay of a gate behind its turn's boundary in the last round."),
+		energy:        newEnergyMetrics(agent, c),
 	}
 	if perVM {
 		collector.perVM = newVMMetrics(about("vm"))
@@ -65,7 +68,7 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.vms, c.unknown, c.libvirt, c.rounds, c.roundErrors, c.writes, c.took, c.stale, c.cpuBusy,
-		c.shapings, c.gates, c.gateChanges, c.gateDelay,
+		c.slicings, c.slicedThreads, c.shapings, c.gates, c.gateChanges, c.gateDelay,
 	} {
 		out <- d
 	}
@@ -97,6 +100,7 @@ func (c *Collector) collectAgent(state *State, out chan<- prometheus.Metric) {
 	}
 	gauge(out, c.vms, float64(len(state.Rates.VMs)), "running")
 	gauge(out, c.vms, float64(state.Pinned), "pinned")
+	gauge(out, c.vms, float64(state.Sliced), "sliced")
 	gauge(out, c.vms, float64(state.Shaped), "shaped")
 	gauge(out, c.vms, float64(dedicated), "dedicated")
 	for _, verdict := range discover.Unknown() {
@@ -107,6 +111,8 @@ func (c *Collector) collectAgent(state *State, out chan<- prometheus.Metric) {
 	counter(out, c.rounds, float64(state.Rounds))
 	counter(out, c.roundErrors, float64(state.RoundErrors))
 	counter(out, c.writes, float64(state.Writes))
+	counter(out, c.slicings, float64(state.SliceWrites))
+	gauge(out, c.slicedThreads, float64(state.SlicedThreads))
 	counter(out, c.shapings, float64(state.ShapingWrites))
 	gauge(out, c.gates, float64(state.Gates))
 	counter(out, c.gateChanges, float64(state.GateChanges))

@@ -25,6 +25,9 @@ type State struct {
 	Unknown map[discover.Verdict]int
 	// Pinned is the number of VMs of which a thread is bound.
 	Pinned int
+	// Sliced is the number of VMs of which a thread has a slice of the agent's, and
+	// SlicedThreads that of these threads.
+	Sliced, SlicedThreads int
 	// Shaped is the number of VMs whose sending is bounded or held, and Gates
 	// that of their uplinks that take turns.
 	Shaped, Gates int
@@ -43,9 +46,10 @@ type State struct {
 	// Rounds, RoundErrors and Writes count since the agent's start: rounds,
 	// those with an error, and threads whose affinity was changed.
 	Rounds, RoundErrors, Writes uint64
-	// ShapingWrites and GateChanges count likewise: uplinks that were shaped or
-	// put back, and how often gates were opened or held.
-	ShapingWrites, GateChanges uint64
+	// SliceWrites, ShapingWrites and GateChanges count likewise: threads whose slice
+	// was set or taken back, uplinks that were shaped or put back, and how often gates
+	// were opened or held.
+	SliceWrites, ShapingWrites, GateChanges uint64
 }
 
 // Board holds the latest State. One goroutine posts, any number read.

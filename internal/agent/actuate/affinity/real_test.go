@@ -3,6 +3,7 @@ package affinity
 import (
 	"testing"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -101,7 +102,7 @@ func (b *realBench) pins() map[string]Pins {
 	return map[string]Pins{b.pod.UID: {VCPUs: map[int]units.CPUSet{0: b.one}}}
 }
 
-func (b *realBench) wantOutcome(pins map[string]Pins, want Outcome) {
+func (b *realBench) wantOutcome(pins map[string]Pins, want thread.Outcome) {
 	b.t.Helper()
 	if got := b.apply(pins); got.Outcome != want {
 		b.t.Errorf("outcome %s (%s), want %s", got.Outcome, got.Message, want)
@@ -119,9 +120,9 @@ func (b *realBench) want(thread host.TaskID, cpus units.CPUSet) {
 func TestRealPinAndUndoInACpusetThatGrows(t *testing.T) {
 	b := newRealBench(t)
 	b.pod.SetCPUs(b.one.String())
-	b.wantOutcome(b.pins(), Applied)
+	b.wantOutcome(b.pins(), thread.Applied)
 	b.want(b.vcpu, b.one)
-	b.wantOutcome(nil, Undone)
+	b.wantOutcome(nil, thread.Undone)
 	b.want(b.vcpu, b.one)
 	b.pod.SetCPUs(b.both().String())
 	b.want(b.vcpu, b.both()) // a mask written back would have kept it on one
@@ -129,24 +130,24 @@ func TestRealPinAndUndoInACpusetThatGrows(t *testing.T) {
 
 func TestRealPinStaysWhenTheCpusetChanges(t *testing.T) {
 	b := newRealBench(t)
-	b.wantOutcome(b.pins(), Applied)
+	b.wantOutcome(b.pins(), thread.Applied)
 	b.pod.SetCPUs(b.other.String())
-	b.wantOutcome(b.pins(), NoAllowedCore)
+	b.wantOutcome(b.pins(), thread.NoAllowedCore)
 	b.want(b.vcpu, b.other)
 	b.pod.SetCPUs(b.both().String())
 	b.want(b.vcpu, b.both())
-	b.wantOutcome(b.pins(), Applied)
+	b.wantOutcome(b.pins(), thread.Applied)
 	b.want(b.vcpu, b.one)
 }
 
 func TestRealKilledAgentIsSucceeded(t *testing.T) {
 	b := newRealBench(t)
-	b.wantOutcome(b.pins(), Applied)
+	b.wantOutcome(b.pins(), thread.Applied)
 	b.kill()
 	b.start()
 	b.want(b.vcpu, b.one)
-	if r := b.apply(b.pins()); r.Outcome != Applied || r.Changed != 0 {
-		t.Errorf("outcome %s with %d writes, want Applied without any", r.Outcome, r.Changed)
+	if r := b.apply(b.pins()); r.Outcome != thread.Applied || r.Changed != 0 {
+		t.Errorf("outcome %s with %d writes, want thread.Applied without any", r.Outcome, r.Changed)
 	}
 	b.kill()
 	b.start()
@@ -158,17 +159,17 @@ func TestRealKilledAgentIsSucceeded(t *testing.T) {
 
 func TestRealInheritedMaskIsLifted(t *testing.T) {
 	b := newRealBench(t)
-	b.wantOutcome(b.pins(), Applied)
+	b.wantOutcome(b.pins(), thread.Applied)
 	young := b.process.BoundThread("worker", b.one.String())
 	b.want(young, b.one)
-	b.wantOutcome(b.pins(), Applied)
+	b.wantOutcome(b.pins(), thread.Applied)
 	b.want(young, b.both())
 	b.want(b.vcpu, b.one)
 }
 
 func TestRealVMEnds(t *testing.T) {
 	b := newRealBench(t)
-	b.wantOutcome(b.pins(), Applied)
+	b.wantOutcome(b.pins(), thread.Applied)
 	b.process.End()
 	if _, err := b.host.Processes(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,162 @@
+package slice
+
+import (
+	"errors"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// lookEvery is after how many rounds a thread's slice is read again that was in
+// order. Threads that are new are read each round. It costs a few system calls a
+// thread, and a node has thousands.
+const lookEvery = 10
+
+// VM is a VM's process as it is now.
+type VM struct {
+	discover.VM
+	Cpuset units.CPUSet
+	Sample *host.ProcessSample
+	// Unread says why the VM could not be looked at: it is left as it is.
+	Unread error
+}
+
+// Result is what became of one VM.
+type Result = thread.Result[journal.Slice]
+
+// Store keeps the entries on disk. journal.Journal is one.
+type Store interface {
+	SaveSlices(entries []journal.SliceEntry) error
+}
+
+// Actuator gives slices. It is used by one goroutine at a time.
+type Actuator struct {
+	*thread.Actuator[journal.Slice]
+	slices slices
+	round  int
+}
+
+// New returns an Actuator that takes over the slices that an earlier agent had given.
+func New(h host.Host, store Store, entries []journal.SliceEntry) *Actuator {
+	return &Actuator{Actuator: thread.New(h, slices{h}, store.SaveSlices, entries), slices: slices{h}}
+}
+
+// Apply gives the VMs' threads the slices of the plan, by pod UID, and takes back
+// every other one of the agent: see thread.Actuator. Of a VM that has a thread without
+// slices, on an old kernel all have none, nothing is changed.
+func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, error) {
+	a.round++
+	touched := a.Touched()
+	looked := make([]thread.VM[journal.Slice], 0, len(vms))
+	for i := range vms {
+		want := journal.Slice(plan[vms[i].PodUID])
+		if vms[i].Dedicated {
+			want = 0
+		}
+		if want == 0 && !touched[vms[i].Process] {
+			looked = append(looked, thread.VM[journal.Slice]{VM: vms[i].VM, Cpuset: vms[i].Cpuset, Unread: vms[i].Unread})
+			continue
+		}
+		looked = append(looked, a.look(&vms[i], want))
+	}
+	return a.Actuator.Apply(looked, func(podUID string) thread.Wanted[journal.Slice] {
+		if slice := plan[podUID]; slice > 0 {
+			return wanted(slice)
+		}
+		return nil
+	})
+}
+
+// look reads the slices of a VM's threads. Those that were in order, and are to stay
+// as they are, are read now and then only.
+func (a *Actuator) look(vm *VM, want journal.Slice) thread.VM[journal.Slice] {
+	out := thread.VM[journal.Slice]{VM: vm.VM, Cpuset: vm.Cpuset, Unread: vm.Unread}
+	if vm.Unread != nil {
+		return out
+	}
+	due := (a.round+vm.Process.PID)%lookEvery == 0
+	for _, s := range threadsOf(vm.Sample) {
+		one := thread.Thread[journal.Slice]{ID: s.ID, Role: discover.RoleOf(s.Thread), Value: want}
+		entry, ours := a.Entry(s.ID)
+		if !ours || entry.Undone || entry.Ours != want || due {
+			var err error
+			one.Value, err = a.slices.Get(s.ID)
+			switch {
+			case errors.Is(err, host.ErrGone), err != nil && want == 0:
+				continue
+			case err != nil:
+				out.Unread = err
+				return out
+			}
+		}
+		out.Threads = append(out.Threads, one)
+	}
+	return out
+}
+
+// Assume takes every slice that threads of the VMs have for one that the agent gave,
+// and returns the threads. It is for an agent that lost its journal: KubeVirt gives
+// none.
+func (a *Actuator) Assume(vms []VM) []host.TaskID {
+	looked := make([]thread.VM[journal.Slice], 0, len(vms))
+	for i := range vms {
+		looked = append(looked, a.look(&vms[i], 0))
+	}
+	return a.Actuator.Assume(looked)
+}
+
+// wanted is the slice that all threads of a VM are to have.
+type wanted journal.Slice
+
+// Of implements thread.Wanted.
+func (w wanted) Of(discover.Role) journal.Slice { return journal.Slice(w) }
+
+// Feasible implements thread.Wanted.
+func (w wanted) Feasible(*thread.VM[journal.Slice]) (thread.Outcome, string) {
+	return thread.Applied, ""
+}
+
+// slices are a thread's attribute.
+type slices struct{ host host.Host }
+
+var _ thread.Attribute[journal.Slice] = slices{}
+
+func (slices) Name() string { return "slice" }
+
+func (s slices) Get(id host.TaskID) (journal.Slice, error) {
+	slice, err := s.host.Slice(id)
+	return journal.Slice(slice), err
+}
+
+func (s slices) Set(id host.TaskID, slice journal.Slice) error {
+	return s.host.SetSlice(id, time.Duration(slice))
+}
+
+// Threads are those that have slices.
+func (s slices) Threads(sample *host.ProcessSample) []thread.Thread[journal.Slice] {
+	var threads []thread.Thread[journal.Slice]
+	for _, one := range threadsOf(sample) {
+		if slice, err := s.Get(one.ID); err == nil {
+			threads = append(threads, thread.Thread[journal.Slice]{ID: one.ID, Role: discover.RoleOf(one.Thread), Value: slice})
+		}
+	}
+	return threads
+}
+
+func (slices) Fit(_ *thread.VM[journal.Slice], slice journal.Slice) journal.Slice { return slice }
+
+func (slices) Default(*thread.VM[journal.Slice]) (journal.Slice, bool) { return 0, true }
+
+func (slices) Uniform() bool { return true }
+
+// threadsOf are the threads of a process and the kernel's workers for it.
+func threadsOf(sample *host.ProcessSample) []host.ThreadSample {
+	if len(sample.Workers) == 0 {
+		return sample.Threads
+	}
+	return append(append([]host.ThreadSample{}, sample.Threads...), sample.Workers...)
+}

@@ -1,0 +1,186 @@
+package thread
+
+import (
+	"fmt"
+
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// contestedAfter is how often something else may change a thread back before it is
+// left to it.
+const contestedAfter = 2
+
+// memory is what the actuator remembers of a VM from round to round.
+type memory struct {
+	// cpuset of the last round.
+	cpuset units.CPUSet
+	// changedBack counts how often something else changed a thread.
+	changedBack map[host.TaskID]int
+	// contested is true when the VM was yielded.
+	contested bool
+}
+
+// decision is what to do for one VM, and what can be said about it before it
+// is done.
+type decision[V journal.Value[V]] struct {
+	outcome Outcome
+	message string
+	changes []change[V]
+}
+
+// rules decide by an attribute's nature.
+type rules[V journal.Value[V]] struct {
+	Attribute[V]
+}
+
+// decide compares a VM as it is with what is wanted and with the journal's
+// entries for its process. want is nil for a VM of which nothing is wanted. It changes
+// nothing but the memory.
+func (r rules[V]) decide(vm *VM[V], want Wanted[V], known entries[V], m *memory, now uint64) decision[V] {
+	d := decision[V]{outcome: Undone}
+	switch {
+	case want == nil:
+		m.contested = false
+		clear(m.changedBack)
+	case vm.Dedicated:
+		d.outcome, want = Dedicated, nil
+	case m.contested:
+		d.outcome, want = Contested, nil
+	default:
+		d.outcome, d.message = want.Feasible(vm)
+		if d.outcome == NoAllowedCore {
+			want = nil
+		}
+	}
+	if want != nil && r.noteForeign(m, vm, want, known) {
+		d.outcome, want = Contested, nil
+	}
+	if d.outcome == Contested {
+		d.message = fmt.Sprintf("something else changed the %s back twice: left to it until the VM leaves the plan", r.Name())
+	}
+	m.cpuset = vm.Cpuset
+	for _, thread := range vm.Threads {
+		if c, needed := r.decideThread(vm, thread, want, known, now); needed {
+			d.changes = append(d.changes, c)
+		}
+	}
+	return d
+}
+
+// noteForeign counts the threads that something else changed since the last
+// round, and tells whether the VM is to be yielded. A change of the cpuset is
+// the kubelet's, whose kernel may reset affinities with it: not counted.
+func (r rules[V]) noteForeign(m *memory, vm *VM[V], want Wanted[V], known entries[V]) bool {
+	if !m.cpuset.Equal(vm.Cpuset) {
+		return false
+	}
+	for _, thread := range vm.Threads {
+		entry, ours := known[thread.ID]
+		if !ours || entry.Undone || isZero(want.Of(thread.Role)) || thread.Value.Equal(r.shown(vm, entry.Ours)) {
+			continue
+		}
+		m.changedBack[thread.ID]++
+		if m.changedBack[thread.ID] >= contestedAfter {
+			m.contested = true
+		}
+	}
+	return m.contested
+}
+
+// shown is what the kernel shows for a thread that was given a value: what of it the
+// VM can have, or the default when that is nothing.
+func (r rules[V]) shown(vm *VM[V], given V) V {
+	if fit := r.Fit(vm, given); !isZero(fit) {
+		return fit
+	}
+	standard, _ := r.Default(vm)
+	return standard
+}
+
+func (r rules[V]) decideThread(vm *VM[V], thread Thread[V], want Wanted[V], known entries[V], now uint64) (change[V], bool) {
+	entry, ours := known[thread.ID]
+	inherited := !ours && r.inherits(vm, thread, known)
+	var target V
+	if want != nil {
+		target = r.Fit(vm, want.Of(thread.Role))
+	}
+	switch {
+	case !isZero(target) && ours && !entry.Undone:
+		if thread.Value.Equal(target) && entry.Ours.Equal(target) {
+			return change[V]{}, false
+		}
+		if !entry.Ours.Equal(target) {
+			entry.Previous, entry.Ours = entry.Ours, target
+		}
+		return change[V]{action: give, thread: thread.ID, entry: entry}, true
+	case !isZero(target) && inherited && r.Uniform() && thread.Value.Equal(target):
+		return change[V]{}, false
+	case !isZero(target):
+		entry = journal.Record[V]{PodUID: vm.PodUID, Process: vm.Process, Thread: thread.ID, Ours: target, Since: now}
+		if !inherited && !r.hasDefault(vm, thread) {
+			entry.Original.Value = thread.Value
+		}
+		return change[V]{action: give, thread: thread.ID, entry: entry}, true
+	case ours:
+		return change[V]{action: r.undo(vm, thread, entry), thread: thread.ID, entry: entry}, true
+	case inherited:
+		return change[V]{action: release, thread: thread.ID}, true
+	default:
+		return change[V]{}, false
+	}
+}
+
+// undo tells how an entry's thread gets back to what it was.
+func (r rules[V]) undo(vm *VM[V], thread Thread[V], entry journal.Record[V]) action {
+	_, known := r.Default(vm)
+	switch {
+	case entry.Undone:
+		return forget
+	case r.given(vm, thread, entry) || !known:
+		return restore
+	case r.hasDefault(vm, thread) && entry.Original.Unrestricted():
+		// Reset by the kernel or by somebody, and still bound in the kernel's
+		// memory, perhaps: only writing lifts that for certain.
+		return restore
+	default:
+		return forget // somebody else's value now
+	}
+}
+
+func (r rules[V]) hasDefault(vm *VM[V], thread Thread[V]) bool {
+	standard, _ := r.Default(vm)
+	return thread.Value.Equal(standard)
+}
+
+// inherits tells whether a thread has a value that the agent gave to another
+// thread of the process before this one was created: a new thread starts with its
+// creator's.
+func (r rules[V]) inherits(vm *VM[V], thread Thread[V], known entries[V]) bool {
+	if r.hasDefault(vm, thread) {
+		return false
+	}
+	for _, entry := range known {
+		if thread.ID.Start < entry.Since {
+			continue
+		}
+		if r.given(vm, thread, entry) {
+			return true
+		}
+	}
+	return false
+}
+
+// given tells whether a thread has the value that the agent gave to the thread of
+// an entry: the last one, or the one before, which it still has when the agent
+// was killed between the journal's write and its own.
+func (r rules[V]) given(vm *VM[V], thread Thread[V], entry journal.Record[V]) bool {
+	return thread.Value.Equal(r.shown(vm, entry.Ours)) ||
+		!isZero(entry.Previous) && thread.Value.Equal(r.shown(vm, entry.Previous))
+}
+
+func isZero[V journal.Value[V]](value V) bool {
+	var none V
+	return value.Equal(none)
+}

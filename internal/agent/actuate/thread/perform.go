@@ -1,0 +1,180 @@
+package thread
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/host"
+)
+
+// task is the work on one VM in one round.
+type task[V journal.Value[V]] struct {
+	vm       *VM[V]
+	decision decision[V]
+	// failures of its changes; a thread that ended is none.
+	failures []error
+	gone     bool
+	changed  int
+}
+
+// perform journals what will be given, makes the changes, and journals what
+// became of them.
+func (a *Actuator[V]) perform(tasks []*task[V]) error {
+	intended := maps.Clone(a.entries)
+	for _, t := range tasks {
+		for _, c := range t.decision.changes {
+			if c.action == give {
+				intended[c.thread] = c.entry
+			}
+		}
+	}
+	saveErr := a.write(intended)
+	for _, t := range tasks {
+		for _, c := range t.decision.changes {
+			if c.action == give && saveErr != nil {
+				t.failures = append(t.failures, saveErr)
+				continue
+			}
+			a.do(t, c)
+		}
+		if t.gone {
+			_, err := a.rules.Get(t.vm.Process)
+			t.gone = errors.Is(err, host.ErrGone)
+		}
+	}
+	return errors.Join(saveErr, a.write(a.entries))
+}
+
+// write saves the entries unless that was done.
+func (a *Actuator[V]) write(entries entries[V]) error {
+	sorted := slices.SortedFunc(maps.Values(entries), func(x, y journal.Record[V]) int {
+		return cmp.Or(cmp.Compare(x.Thread.PID, y.Thread.PID), cmp.Compare(x.Thread.TID, y.Thread.TID))
+	})
+	if a.saved != nil && slices.EqualFunc(a.saved, sorted, journal.Record[V].Equal) {
+		return nil
+	}
+	if err := a.save(sorted); err != nil {
+		a.saved = nil
+		return err
+	}
+	// Never nil: an empty store is known to be empty.
+	a.saved = append(make([]journal.Record[V], 0, len(sorted)), sorted...)
+	return nil
+}
+
+func (a *Actuator[V]) do(t *task[V], c change[V]) {
+	var err error
+	switch c.action {
+	case forget:
+		delete(a.entries, c.thread)
+		return
+	case give:
+		err = a.give(c)
+	case restore:
+		if err = a.putBack(t.vm, c.thread, c.entry.Original); err == nil {
+			c.entry.Undone = true
+			a.entries[c.thread] = c.entry
+		}
+	case release:
+		err = a.putBack(t.vm, c.thread, journal.Original[V]{})
+	}
+	switch {
+	case errors.Is(err, host.ErrGone):
+		delete(a.entries, c.thread)
+		t.gone = true
+	case err != nil:
+		t.failures = append(t.failures, err)
+	default:
+		t.changed++
+	}
+}
+
+// give writes and reads back. What was written stays in the entries also when
+// another value is read back, so that it is undone.
+func (a *Actuator[V]) give(c change[V]) error {
+	if err := a.rules.Set(c.thread, c.entry.Ours); err != nil {
+		return err
+	}
+	a.entries[c.thread] = c.entry
+	got, err := a.rules.Get(c.thread)
+	if err != nil {
+		return err
+	}
+	if !got.Equal(c.entry.Ours) {
+		return fmt.Errorf("thread %d was given %s %.64v and reads back %.64v", c.thread.TID, a.rules.Name(), c.entry.Ours, got)
+	}
+	return nil
+}
+
+// putBack writes an original value and reads it back. One that cannot be had any
+// more, such as CPUs that have left the cpuset, becomes the default, as the kernel
+// would have made it.
+func (a *Actuator[V]) putBack(vm *VM[V], thread host.TaskID, original journal.Original[V]) error {
+	_, known := a.rules.Default(vm)
+	value := original.Value
+	if known && isZero(a.rules.Fit(vm, value)) {
+		var none V
+		value = none
+	}
+	if err := a.rules.Set(thread, value); err != nil {
+		return err
+	}
+	got, err := a.rules.Get(thread)
+	if err != nil {
+		return err
+	}
+	if want := a.rules.shown(vm, value); known && !got.Equal(want) {
+		return fmt.Errorf("thread %d was to get back %s %.64v and reads back %.64v", thread.TID, a.rules.Name(), want, got)
+	}
+	return nil
+}
+
+// forgetEnded drops the entries of threads that are not in view any more and
+// have ended, or have no such attribute now.
+func (a *Actuator[V]) forgetEnded(known entries[V], vm *VM[V]) {
+	present := map[host.TaskID]bool{}
+	for _, thread := range vm.Threads {
+		present[thread.ID] = true
+	}
+	for id := range known {
+		if present[id] {
+			continue
+		}
+		if _, err := a.rules.Get(id); errors.Is(err, host.ErrGone) || errors.Is(err, host.ErrUnsupported) {
+			delete(a.entries, id)
+		}
+	}
+}
+
+// result says what became of a VM.
+func (a *Actuator[V]) result(t *task[V]) Result[V] {
+	r := Result[V]{
+		PodUID: t.vm.PodUID, Namespace: t.vm.Namespace, Name: t.vm.Name,
+		Outcome: t.decision.outcome, Message: t.decision.message, Changed: t.changed,
+	}
+	switch {
+	case t.gone:
+		r.Outcome, r.Message = Gone, "the VM ended"
+		return r
+	case len(t.failures) > 0:
+		r.Outcome, r.Message = outcomeOf(t.failures[0])
+		return r
+	}
+	for _, thread := range t.vm.Threads {
+		if entry, ours := a.entries[thread.ID]; ours && !entry.Undone {
+			r.Held = append(r.Held, Thread[V]{ID: thread.ID, Role: thread.Role, Value: entry.Ours})
+		}
+	}
+	return r
+}
+
+func outcomeOf(failure error) (Outcome, string) {
+	if errors.Is(failure, host.ErrUnsupported) {
+		return Unsupported, failure.Error()
+	}
+	return Failed, failure.Error()
+}
