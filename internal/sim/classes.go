@@ -24,9 +24,9 @@ type class struct {
 	// the last step.
 	demand, speed, crowding, allBusy float64
 	spread                           []float64
-	// sliced is the sum of the threads' demand times their slices, and slice the
-	// mean slice, in seconds, of what runs on the class's CPUs.
-	sliced, slice float64
+	// sliced is the sum of the threads' demand times their slices, slice the mean
+	// slice, in seconds, of what runs on the class's CPUs, and turns 1/slice.
+	sliced, slice, turns float64
 	// use is what ran in the end; heat is the same weighted by the energy of
 	// the instructions; wakes are wake-ups per second, and grid those of them
 	// that fall on the common grid of buffering.
@@ -73,7 +73,7 @@ func (c *classes) intern(set units.CPUSet) int32 {
 		usable = open
 	}
 	numbers := usable.CPUs()
-	one := class{cpus: set, list: make([]int32, len(numbers)), spread: make([]float64, len(numbers)), speed: 1, slice: defaultSlice}
+	one := class{cpus: set, list: make([]int32, len(numbers)), spread: make([]float64, len(numbers)), speed: 1, slice: defaultSlice, turns: 1 / defaultSlice}
 	cores := map[int]bool{}
 	for i, cpu := range numbers {
 		one.list[i] = int32(cpu)

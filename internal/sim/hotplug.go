@@ -24,7 +24,7 @@ func (h *Host) AddVCPU(podUID string) (host.TaskID, error) {
 	t := thread{
 		id:   host.TaskID{PID: v.id.PID, TID: h.newTID(), Start: h.ticks()},
 		name: "CPU " + strconv.Itoa(v.VCPUs) + "/KVM", role: vcpu,
-		class: maker.class, asked: maker.asked, slice: maker.slice,
+		class: maker.class, asked: maker.asked, slice: maker.slice, asks: maker.asks,
 	}
 	v.threads = append(v.threads, t)
 	v.VCPUs++

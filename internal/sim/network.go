@@ -9,6 +9,9 @@ type work struct {
 	// most is the part of them that the VM's busiest thread could handle with a
 	// CPU to itself, and served the part that was handled.
 	most, served float64
+	// wait is the part of the last step for which the thread of the network waited
+	// that waits longest at a wake-up, and delay how long that is, in seconds.
+	wait, delay float64
 	// late is the part of received packets that is lost because the thread that
 	// takes them waited for too long, and backlog the bytes that wait for it.
 	late, backlog float64
@@ -154,6 +157,7 @@ func (v *vm) serve(c *classes, dt float64) {
 	v.shape.giveBack(w.tx * (1 - w.served) * w.size * dt)
 	v.fromVM.packets += w.tx * w.served * dt
 	v.fromVM.bytes += w.tx * w.served * w.size * dt
+	w.wait, w.delay = 0, 0
 	for i := range v.threads {
 		v.threads[i].count(c, part, w, dt)
 	}
@@ -178,41 +182,43 @@ func (v *vm) queue() {
 		return
 	}
 	const negligible = 20 // exp(-20) of the packets
-	for i := range v.threads {
-		t := &v.threads[i]
-		if t.net <= 0 || t.last.delay <= 0 {
-			continue
-		}
-		meanwhile := w.rx * t.last.delay
-		if meanwhile > tapQueue/negligible {
-			w.late = max(w.late, t.last.wait*math.Exp(-tapQueue/meanwhile))
-		}
-		w.backlog = max(w.backlog, t.last.wait*min(meanwhile, tapQueue)*w.size)
+	meanwhile := w.rx * w.delay
+	if meanwhile > tapQueue/negligible {
+		w.late = w.wait * math.Exp(-tapQueue/meanwhile)
 	}
+	w.backlog = w.wait * min(meanwhile, tapQueue) * w.size
 }
 
 // count books a thread's step. A thread that another one of its VM holds up
 // does not use all that it was given.
 func (t *thread) count(c *classes, part float64, w *work, dt float64) {
-	t.last.run, t.last.heat, t.last.wakes, t.last.wait, t.last.delay, t.last.computed = 0, 0, 0, 0, 0, 0
+	t.last.run, t.last.heat, t.last.wakes, t.last.computed = 0, 0, 0, 0
 	if t.demand <= 0 {
 		return
 	}
 	k := c.of(t.class)
 	run := min(t.granted, t.full-t.net*(1-part))
-	wait, slice := 0.0, t.sliceSeconds()
-	prompt := k.promptness(slice)
+	wait := 0.0
 	if short := t.full - t.granted; short > 1e-6 && run > 0.999*t.granted {
 		wait = 1 - run // never without work
 	} else if busy := k.crowd(run); busy > 0 {
-		wait = min(run*busy/(1-busy)*prompt, 1-run)
-		t.last.delay = busy * min(slice, k.slice*prompt)
+		wait = run * busy / (1 - busy)
+		delay := busy * t.slice
+		if t.slice != k.slice {
+			prompt := k.promptness(t.slice)
+			wait *= prompt
+			delay = busy * min(t.slice, k.slice*prompt)
+		}
+		wait = min(wait, 1-run)
+		if t.net > 0 && delay > w.delay {
+			w.wait, w.delay = wait, delay
+		}
 	}
 	wakes := t.wakes * part
 	t.run += run * dt
 	t.wait += wait * dt
 	// Whoever waits is preempted as well: a switch per slice of what runs meanwhile.
-	t.switches += (wakes + wait/k.slice) * dt
+	t.switches += (wakes + wait*k.turns) * dt
 	k.use += run
 	k.wakes += wakes
 	if w.window > 0 {
@@ -224,7 +230,7 @@ func (t *thread) count(c *classes, part float64, w *work, dt float64) {
 	}
 	heat := run + computed*(w.heat-1)
 	k.heat += heat
-	t.last.run, t.last.heat, t.last.wakes, t.last.wait, t.last.computed = run, heat, wakes, wait, computed*k.speed
+	t.last.run, t.last.heat, t.last.wakes, t.last.computed = run, heat, wakes, computed*k.speed
 }
 
 // crowd is the chance that a thread which wakes finds all CPUs of its class

@@ -59,16 +59,13 @@ type core struct {
 // slower tells whether a CPU is an efficiency core's.
 func (h *Host) slower(cpu int) bool {
 	s := &h.cfg.Shape
-	if s.EfficiencyCores == 0 {
-		return false
-	}
 	core := cpu % (s.Packages * s.CoresPerPackage)
 	return s.class(core%s.CoresPerPackage) == model.CoreEfficiency
 }
 
 func (h *Host) coreOf(first int, a *activity) core {
 	c := core{busy: a.busy[first], wakes: a.wakes[first], grid: a.grid[first], heat: 1, draws: 1}
-	if h.slower(first) {
+	if h.cfg.Shape.EfficiencyCores > 0 && h.slower(first) {
 		c.draws = h.phys.Power.EfficientBusy
 	}
 	sum := a.heat[first]

@@ -23,7 +23,7 @@ func (h *Host) Slice(id host.TaskID) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return t.slice, nil
+	return duration(t.asks), nil
 }
 
 // SetSlice implements host.Host.
@@ -35,9 +35,10 @@ func (h *Host) SetSlice(id host.TaskID, slice time.Duration) error {
 		return err
 	}
 	if slice > 0 {
-		t.slice = min(max(slice, shortestSlice), longestSlice)
+		t.asks = min(max(slice, shortestSlice), longestSlice).Seconds()
+		t.slice = t.asks
 	} else {
-		t.slice = 0
+		t.asks, t.slice = 0, defaultSlice
 	}
 	return nil
 }
@@ -54,19 +55,12 @@ func (h *Host) sliced(id host.TaskID) (*thread, error) {
 	return t, nil
 }
 
-func (t *thread) sliceSeconds() float64 {
-	if t.slice == 0 {
-		return defaultSlice
-	}
-	return t.slice.Seconds()
-}
-
 // meanSlices computes the mean slice of what runs on each class's CPUs.
 func (h *Host) meanSlices() {
 	plain := true
 	for i := range h.classes.list {
 		k := &h.classes.list[i]
-		k.slice = defaultSlice
+		k.slice, k.turns = defaultSlice, 1/defaultSlice
 		if math.Abs(k.sliced-k.demand*defaultSlice) > 1e-9*k.demand {
 			plain = false
 		}
@@ -90,7 +84,7 @@ func (h *Host) meanSlices() {
 			sum += sums[cpu]
 		}
 		if k.demand > 0 && sum > 0 {
-			k.slice = sum / k.crowding
+			k.slice, k.turns = sum/k.crowding, k.crowding/sum
 		}
 	}
 }

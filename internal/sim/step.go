@@ -101,7 +101,7 @@ func (h *Host) want(dt float64) (soft float64) {
 			t.net, t.full = t.net/k.speed, t.demand/k.speed
 			t.demand = min(1, t.full)
 			k.demand += t.demand
-			k.sliced += t.demand * t.sliceSeconds()
+			k.sliced += t.demand * t.slice
 		}
 	}
 	for i := range h.others {
@@ -122,7 +122,7 @@ func (h *Host) refreshSpeed() {
 	hidden := 1 - h.cpus.stolen*(1-reported)
 	for cpu, sibling := range h.sibling {
 		speed := hidden
-		if h.slower(cpu) {
+		if h.cfg.Shape.EfficiencyCores > 0 && h.slower(cpu) {
 			speed *= h.phys.Power.EfficientSpeed
 		}
 		if sibling >= 0 {

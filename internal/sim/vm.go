@@ -79,8 +79,8 @@ type thread struct {
 	class int32
 	// asked is the affinity that was set. Empty: none ever.
 	asked units.CPUSet
-	// slice that was set. 0: none.
-	slice time.Duration
+	// slice in seconds, and the same when it was set. asks is 0 when it was not.
+	slice, asks float64
 
 	run, wait, switches float64 // totals; seconds and counts
 
@@ -88,10 +88,9 @@ type thread struct {
 	// may be more than there is; the same, at most all of a CPU; how much of full
 	// is for the network; how much it gets; and wake-ups per second.
 	full, demand, net, granted, wakes float64
-	// last is what came of it. wait is the part of time that it waited for a CPU,
-	// delay how many seconds it does so at a wake-up, and computed what it did
-	// besides the network, in CPU time of a core alone.
-	last struct{ run, heat, wakes, wait, delay, computed float64 }
+	// last is what came of it. computed is what it did besides the network, in CPU
+	// time of a core alone.
+	last struct{ run, heat, wakes, computed float64 }
 }
 
 // flow is one direction of a VM's tap.
@@ -162,7 +161,7 @@ func (h *Host) startThreads(v *vm) {
 			id.PID = tid
 			h.byPID[tid] = v
 		}
-		v.threads = append(v.threads, thread{id: id, name: name, role: r, class: class})
+		v.threads = append(v.threads, thread{id: id, name: name, role: r, class: class, slice: defaultSlice})
 	}
 	v.threads = make([]thread, 0, 2+v.VCPUs+v.IOThreads)
 	add(emulator, "qemu-kvm")
