@@ -188,8 +188,17 @@ type Plan struct {
 	// Pools are the cores that VMs of each pool are kept on. The pins say the same of
 	// each VM: only the next plan, which keeps cores where it can, asks for these.
 	Pools PoolCores
+	// Predicted is what affinity makes of the node's dynamic power. It is new in each
+	// round, and no part of what is written: zero in a plan that was read back, and
+	// while nothing new is planned.
+	Predicted Prediction
 	// VMs in the order of their PodUID.
 	VMs []VMPlan
+}
+
+// Prediction is a dynamic power as it is and as it is to become.
+type Prediction struct {
+	Before, After units.Watts
 }
 
 // HasActions tells whether the plan does anything for any VM.

@@ -18,6 +18,22 @@ func vmMessage(lever model.Lever, reason model.Reason) string {
 		return "the policy's namespaceSelector does not pick the VM's namespace"
 	case model.ReasonDedicatedCPUs:
 		return "KubeVirt gave the VM dedicated CPUs: it is left alone"
+	case model.ReasonSeparated:
+		return "the VM's threads run on a part of the node's physical cores"
+	case model.ReasonNothingToSeparate:
+		return "the node has no parts that the VM could be kept on, and no cores for VMs of its pool alone"
+	case model.ReasonNoSaving:
+		return "no binding is predicted to save enough"
+	case model.ReasonSiblingsTaken:
+		return "the physical cores that are left have vCPUs that the policy's siblingSharing keeps the VM's apart from"
+	case model.ReasonShortSlice:
+		return "the VM counts to pool Network: its threads take over soon after they wake up"
+	case model.ReasonLongSlice:
+		return "the VM counts to pool Compute: its threads run long when they run"
+	case model.ReasonNoOtherPool:
+		return "no VM of the other pool, that the lever may act on, runs on the node"
+	case model.ReasonSlicesUnsupported:
+		return "the node's kernel is older than Linux 6.12 and has no slices of threads: affinity alone keeps pools apart"
 	case model.ReasonSharedPreferred:
 		return "the profile's affinity is Shared"
 	case model.ReasonCoreWouldBeHot:
@@ -54,7 +70,7 @@ func planMessage(reason model.Reason) string {
 	case model.ReasonObserveOnly:
 		return "the policy's mode is Observe: nothing is changed"
 	case model.ReasonLeverNotAllowed:
-		return "the policy's levers name neither Affinity nor Shaping, all that is planned for a node"
+		return "the policy's levers name none of Affinity, Slice and Shaping, all that is planned for a node"
 	case model.ReasonNoMeter:
 		return "mode Enforce needs measured power: give the node a meter, or set spec.energy.allowModelled of the policy"
 	case model.ReasonAwaitingMeter:

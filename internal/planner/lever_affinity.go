@@ -5,6 +5,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/affinity"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // deniesAffinity says why the lever must leave a VM alone, or is empty.
@@ -39,22 +40,43 @@ func findRates(rates *model.NodeRates, podUID string) *model.VMRates {
 	return nil
 }
 
-// pinsAllowed tells whether a VM's pins are inside what the policy, the kernel
-// and the container leave to it, as far as these are known now.
-func pinsAllowed(node model.Node, vm model.VMPlan) bool {
-	excluded := node.Policy.Reserved.Union(node.Topology.Isolated)
-	rates := findRates(node.Rates, vm.PodUID)
-	return !slices.ContainsFunc(vm.Pins, func(pin model.Pin) bool {
-		outside := rates != nil && !pin.CPUs.IsSubsetOf(rates.AllowedCPUs)
-		return outside || !pin.CPUs.Intersection(excluded).IsEmpty()
-	})
+// excluded returns the CPUs that no VM is bound to.
+func excluded(node model.Node) units.CPUSet {
+	return node.Policy.Reserved.Union(node.Topology.Taken())
+}
+
+// allowedBindings leaves of the CPUs that a VM's threads are bound to those that are
+// inside what the policy, the node and the container leave to it, as far as these are
+// known now: pins all or none, and nothing beside no pins.
+func allowedBindings(node model.Node, vm model.VMPlan) ([]model.Pin, model.ThreadCPUs) {
+	taken, rates := excluded(node), findRates(node.Rates, vm.PodUID)
+	allowed := func(cpus units.CPUSet) bool {
+		inside := rates == nil || cpus.IsSubsetOf(rates.AllowedCPUs)
+		return inside && cpus.Intersection(taken).IsEmpty()
+	}
+	if slices.ContainsFunc(vm.Pins, func(pin model.Pin) bool { return !allowed(pin.CPUs) }) || len(vm.Pins) == 0 {
+		return nil, model.ThreadCPUs{}
+	}
+	threads := vm.Threads
+	for _, cpus := range []*units.CPUSet{&threads.Emulator, &threads.IOThreads, &threads.Vhost} {
+		if !allowed(*cpus) {
+			*cpus = units.CPUSet{}
+		}
+	}
+	return vm.Pins, threads
+}
+
+// bindsLess tells whether threads are bound to nothing that they were not bound to.
+func bindsLess(is, was model.ThreadCPUs) bool {
+	less := func(is, was units.CPUSet) bool { return is.IsEmpty() || is.Equal(was) }
+	return less(is.Emulator, was.Emulator) && less(is.IOThreads, was.IOThreads) && less(is.Vhost, was.Vhost)
 }
 
 // keepPins carries a VM's pins over, or says why there are none.
 func (w *work) keepPins(i int, otherwise model.Reason) {
 	vm := &w.VMs[i]
 	if vm.Pins = w.kept[i].pins; len(vm.Pins) > 0 {
-		otherwise = model.ReasonPinned
+		vm.Threads, otherwise = w.kept[i].threads, w.kept[i].binding
 	}
 	vm.Explain(because(model.LeverAffinity, otherwise))
 }
@@ -65,22 +87,27 @@ func (w *work) place() {
 	var placed []int
 	for _, i := range w.affinity {
 		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
-		if rates != nil && len(rates.VCPUs) > 0 {
-			vms, placed = append(vms, affinity.VM{Rates: rates, Current: w.kept[i].pins}), append(placed, i)
+		if rates == nil || len(rates.VCPUs) == 0 {
+			// The agent saw no threads in its last round, which a restart of the
+			// agent can cause: pins in force stay until the pod goes.
+			w.keepPins(i, model.ReasonNotRunning)
 			continue
 		}
-		// The agent saw no threads in its last round, which a restart of the
-		// agent can cause: pins in force stay until the pod goes.
-		w.keepPins(i, model.ReasonNotRunning)
+		placed = append(placed, i)
+		vms = append(vms, affinity.VM{
+			Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
+			Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
+			Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
+		})
 	}
-	decisions := affinity.Place(affinity.Node{
-		Topology:           w.node.Topology,
-		Excluded:           w.node.Policy.Reserved.Union(w.node.Topology.Isolated),
-		CPUs:               w.node.Rates.CPUs,
-		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization,
-	}, vms).Decisions
+	placement := affinity.Place(affinity.Node{
+		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
+		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Sharing: w.node.Policy.Sharing, Costs: w.node.Costs,
+	}, vms)
+	w.Predicted = model.Prediction{Before: placement.Before, After: placement.After}
 	for at, i := range placed {
-		w.VMs[i].Pins = decisions[at].Pins
-		w.VMs[i].Explain(because(model.LeverAffinity, decisions[at].Reason))
+		decision := placement.Decisions[at]
+		w.VMs[i].Pins, w.VMs[i].Threads = decision.Pins, decision.Threads
+		w.VMs[i].Explain(because(model.LeverAffinity, decision.Reason))
 	}
 }

@@ -38,7 +38,10 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	case w.recommendationStands(now):
 		w.keep(model.ReasonAwaitingApproval)
 	default:
+		w.sort()
+		w.divide()
 		w.place()
+		w.slice()
 		w.shape()
 	}
 	summarise(&plan, held)
@@ -55,15 +58,23 @@ type work struct {
 	node model.Node
 	// vms of the node in the order of the plan's.
 	vms []model.VM
-	// affinity and shaping are the positions of the VMs that the lever may act on.
-	affinity, shaping []int
+	// affinity, slicing and shaping are the positions of the VMs that the lever may act
+	// on.
+	affinity, slicing, shaping []int
 	// kept is what is in force and still allowed, in the order of the plan's VMs.
 	kept []inForce
+	// keptPools are the cores of the pools in force.
+	keptPools model.PoolCores
 }
 
 // inForce is what the current plan does for a VM, as far as it is still allowed.
 type inForce struct {
 	pins    []model.Pin
+	threads model.ThreadCPUs
+	// binding is the reason of the pins.
+	binding model.Reason
+	pool    model.Pool
+	slice   time.Duration
 	shaping model.Shaping
 }
 
@@ -75,15 +86,19 @@ func newWork(plan *model.Plan, node model.Node) *work {
 	if node.Current == nil || (!node.Current.Apply && node.Policy.Mode != model.ModeRecommend) {
 		return w
 	}
+	w.keptPools = node.Current.Pools
 	for i, vm := range w.vms {
 		was, known := node.Current.VM(vm.PodUID)
 		if !known {
 			continue
 		}
-		if pinsAllowed(node, was) {
-			w.kept[i].pins = was.Pins
+		kept := &w.kept[i]
+		kept.pins, kept.threads = allowedBindings(node, was)
+		kept.binding = model.ReasonPinned
+		if was.Reason(model.LeverAffinity).Reason == model.ReasonSeparated {
+			kept.binding = model.ReasonSeparated
 		}
-		w.kept[i].shaping = allowedShaping(vm, was.Shaping)
+		kept.pool, kept.slice, kept.shaping = was.Pool, was.Slice, allowedShaping(vm, was.Shaping)
 	}
 	return w
 }
@@ -94,7 +109,7 @@ func forbidden(node model.Node) model.Reason {
 	switch {
 	case policy.Mode != model.ModeRecommend && policy.Mode != model.ModeEnforce:
 		return model.ReasonObserveOnly
-	case !policy.Allows(model.LeverAffinity) && !policy.Allows(model.LeverShaping):
+	case !policy.Allows(model.LeverAffinity) && !policy.Allows(model.LeverSlice) && !policy.Allows(model.LeverShaping):
 		return model.ReasonLeverNotAllowed
 	case needsMeter(node) && !node.MeterUnknown:
 		return model.ReasonNoMeter
@@ -118,6 +133,9 @@ func (w *work) finish(reason model.Reason) {
 	}
 	for i, vm := range w.vms {
 		w.VMs[i].Explain(why(model.LeverAffinity, w.deniesAffinity(vm)))
+		if w.tellsSlice() {
+			w.VMs[i].Explain(why(model.LeverSlice, w.deniesSlice(vm)))
+		}
 		if w.tellsShaping(vm) {
 			w.VMs[i].Explain(why(model.LeverShaping, w.deniesShaping(vm)))
 		}
@@ -129,18 +147,19 @@ func (w *work) finish(reason model.Reason) {
 // permit explains the VMs that a lever must leave alone, and notes the others.
 func (w *work) permit() {
 	for i, vm := range w.vms {
-		if reason := w.deniesAffinity(vm); reason != "" {
-			w.VMs[i].Explain(because(model.LeverAffinity, reason))
-		} else {
-			w.affinity = append(w.affinity, i)
+		permit := func(lever model.Lever, denied model.Reason, permitted *[]int) {
+			if denied != "" {
+				w.VMs[i].Explain(because(lever, denied))
+				return
+			}
+			*permitted = append(*permitted, i)
 		}
-		if !w.tellsShaping(vm) {
-			continue
+		permit(model.LeverAffinity, w.deniesAffinity(vm), &w.affinity)
+		if w.tellsSlice() {
+			permit(model.LeverSlice, w.deniesSlice(vm), &w.slicing)
 		}
-		if reason := w.deniesShaping(vm); reason != "" {
-			w.VMs[i].Explain(because(model.LeverShaping, reason))
-		} else {
-			w.shaping = append(w.shaping, i)
+		if w.tellsShaping(vm) {
+			permit(model.LeverShaping, w.deniesShaping(vm), &w.shaping)
 		}
 	}
 }
@@ -164,8 +183,16 @@ func holding(node model.Node) model.Reason {
 
 // keep carries over what is in force and leaves all else as it is.
 func (w *work) keep(otherwise model.Reason) {
+	if w.binds() {
+		w.Pools = w.keptPools
+	}
 	for _, i := range w.affinity {
+		w.VMs[i].Pool = w.kept[i].pool
 		w.keepPins(i, otherwise)
+	}
+	for _, i := range w.slicing {
+		w.VMs[i].Pool = w.kept[i].pool
+		w.keepSlice(i, otherwise)
 	}
 	for _, i := range w.shaping {
 		w.keepShaping(i, otherwise)
@@ -183,8 +210,14 @@ func (w *work) recommendationStands(now time.Time) bool {
 	if current.Policy != policy.Name || !now.Before(current.RecommendedAt.Add(policy.RecommendationValidity)) {
 		return false
 	}
-	return slices.ContainsFunc(w.affinity, func(i int) bool { return len(w.kept[i].pins) > 0 }) ||
+	return w.binds() ||
+		slices.ContainsFunc(w.slicing, func(i int) bool { return w.kept[i].slice > 0 }) ||
 		slices.ContainsFunc(w.shaping, func(i int) bool { return !w.kept[i].shaping.IsZero() })
+}
+
+// binds tells whether a VM is bound to CPUs, and may be.
+func (w *work) binds() bool {
+	return slices.ContainsFunc(w.affinity, func(i int) bool { return len(w.kept[i].pins) > 0 })
 }
 
 func summarise(plan *model.Plan, held model.Reason) {
@@ -237,7 +270,8 @@ func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
 func subset(vms []model.VMPlan, current *model.Plan) bool {
 	return !slices.ContainsFunc(vms, func(vm model.VMPlan) bool {
 		was, _ := current.VM(vm.PodUID)
-		return len(vm.Pins) > 0 && !samePins(vm.Pins, was.Pins) || !shapesLess(vm.Shaping, was.Shaping)
+		return len(vm.Pins) > 0 && !samePins(vm.Pins, was.Pins) || !bindsLess(vm.Threads, was.Threads) ||
+			vm.Slice > 0 && vm.Slice != was.Slice || !shapesLess(vm.Shaping, was.Shaping)
 	})
 }
 
@@ -261,6 +295,9 @@ func repeatReasons(plan, current *model.Plan, held model.Reason) {
 		}
 		if len(was.Pins) == 0 && vm.Reason(model.LeverAffinity).Reason == held {
 			vm.Explain(was.Reason(model.LeverAffinity))
+		}
+		if slice := was.Reason(model.LeverSlice); was.Slice == 0 && slice.Reason != "" && vm.Reason(model.LeverSlice).Reason == held {
+			vm.Explain(slice)
 		}
 		// A ceiling in force also says why there are no turns.
 		waits := vm.Reason(model.LeverShaping).Reason == held || !vm.Shaping.IsZero()

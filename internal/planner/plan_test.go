@@ -21,7 +21,7 @@ func newNode(names ...string) model.Node {
 		Name: "n", Reported: true, Metered: true,
 		Policy: model.Policy{
 			Name: "p", Mode: model.ModeEnforce, Levers: []model.Lever{model.LeverAffinity},
-			MaxCoreUtilization: 0.85, RecommendationValidity: time.Hour,
+			MaxCoreUtilization: 0.85, Sharing: model.ShareAny, RecommendationValidity: time.Hour,
 		},
 		Rates: &model.NodeRates{Node: "n", Time: now(), IntervalSeconds: 1},
 	}
@@ -29,7 +29,7 @@ func newNode(names ...string) model.Node {
 		node.Topology.Cores = append(node.Topology.Cores, model.Core{CPUs: units.NewCPUSet(i, i+4)})
 	}
 	for _, name := range names {
-		node.VMs = append(node.VMs, model.VM{PodUID: name, Namespace: "ns", Name: name, Profile: "pr", Affinity: model.AffinityAuto, NamespaceSelected: true})
+		node.VMs = append(node.VMs, model.VM{PodUID: name, Namespace: "ns", Name: name, Profile: "pr", Affinity: model.AffinityPinned, NamespaceSelected: true})
 		vm := model.VMRates{PodUID: name, Namespace: "ns", Name: name, AllowedCPUs: node.Topology.Online()}
 		for i := range 2 {
 			vm.VCPUs = append(vm.VCPUs, model.VCPURates{Index: i, CPUs: vm.AllowedCPUs, ThreadRates: model.ThreadRates{RunCores: 0.3}})
@@ -227,7 +227,7 @@ func TestPlanOfUnknownMeterOnlyTakes(t *testing.T) {
 		for i, vm := range Plan(node, now()).VMs {
 			was, _ := inForce.VM(vm.PodUID)
 			of := node.VMs[i]
-			allowed := of.Affinity == model.AffinityAuto && of.NamespaceSelected && !of.Dedicated
+			allowed := of.Affinity == model.AffinityPinned && of.NamespaceSelected && !of.Dedicated
 			if wanted := allowed && len(was.Pins) > 0; (len(vm.Pins) > 0) != wanted || wanted && !cmp.Equal(vm.Pins, was.Pins) {
 				t.Fatalf("seed %d: VM %+v had pins %v, has %v", seed, of, was.Pins, vm.Pins)
 			}
@@ -320,8 +320,15 @@ func TestRevision(t *testing.T) {
 		t.Errorf("revision %q", plan.Revision)
 	}
 	// Approvals in policies name these revisions: what they hash must never change.
-	if want := "7fc6c779501da300"; plan.Revision != want {
-		t.Errorf("revision %q of pins alone, want %q as ever", plan.Revision, want)
+	pinned := func(name string, cores ...int) model.VMPlan {
+		vm := model.VMPlan{PodUID: name, Pool: model.PoolCompute}
+		for i, core := range cores {
+			vm.Pins = append(vm.Pins, model.Pin{VCPU: i, CPUs: units.NewCPUSet(core, core+4)})
+		}
+		return vm
+	}
+	if got, want := model.Revision([]model.VMPlan{pinned("a", 0, 1), pinned("b", 2, 3)}), "7fc6c779501da300"; got != want {
+		t.Errorf("revision %q of pins alone, want %q as ever", got, want)
 	}
 }
 

@@ -1,0 +1,68 @@
+package planner
+
+import (
+	"slices"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner/pools"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// sort counts each VM that may be bound, or whose slice may be set, to a pool. A VM of
+// which the agent saw no threads stays in its own.
+func (w *work) sort() {
+	for i, vm := range w.vms {
+		if !slices.Contains(w.affinity, i) && !slices.Contains(w.slicing, i) {
+			continue
+		}
+		w.VMs[i].Pool = w.kept[i].pool
+		rates := findRates(w.node.Rates, vm.PodUID)
+		if rates == nil || len(rates.VCPUs) == 0 {
+			continue
+		}
+		w.VMs[i].Pool = pools.Classify(pools.VM{
+			Rates: rates, Class: vm.TrafficClass, Current: w.kept[i].pool, Disturbance: vm.Disturbance.Verdict,
+		})
+	}
+}
+
+// divide decides which cores each pool has. A VM that is bound and of which the agent
+// saw no threads runs all the same: cores in force then stay as they are.
+func (w *work) divide() {
+	var members []pools.Member
+	for i, vm := range w.vms {
+		rates := findRates(w.node.Rates, vm.PodUID)
+		if rates == nil || len(rates.VCPUs) == 0 {
+			if slices.Contains(w.affinity, i) && len(w.kept[i].pins) > 0 && w.poolsAllowed() {
+				w.Pools = w.keptPools
+				return
+			}
+			continue
+		}
+		members = append(members, pools.Member{
+			VM: pools.VM{
+				Rates: rates, Class: vm.TrafficClass, Current: w.kept[i].pool, Disturbance: vm.Disturbance.Verdict,
+				Confinable: slices.Contains(w.affinity, i),
+			},
+			Pool: w.VMs[i].Pool,
+		})
+	}
+	w.Pools, _ = pools.Divide(pools.Node{
+		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
+		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Current: w.keptPools,
+	}, members)
+}
+
+// poolsAllowed tells whether the cores of the pools in force may still be used.
+func (w *work) poolsAllowed() bool {
+	cpus := w.keptPools.Network.Union(w.keptPools.Compute)
+	return !w.keptPools.Shared() && cpus.IsSubsetOf(w.node.Topology.Online().Difference(excluded(w.node)))
+}
+
+// within returns the CPUs that a pool's VMs are kept on. Empty: any.
+func (w *work) within(pool model.Pool) units.CPUSet {
+	if pool == model.PoolNetwork {
+		return w.Pools.Network
+	}
+	return w.Pools.Compute
+}
