@@ -14,32 +14,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
-
-func TestTopology(t *testing.T) {
-	got, err := Topology(v1alpha1.Topology{
-		IsolatedCPUs: "3", Nested: true, CPUModel: "m",
-		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"1,3"}, LLC: 1}, {Cores: []string{"0,2"}, Package: 2, NUMANode: 3}},
-	})
-	want := model.Topology{
-		Isolated: units.NewCPUSet(3), Nested: true, CPUModel: "m",
-		Cores: []model.Core{{CPUs: units.NewCPUSet(0, 2), Package: 2, NUMANode: 3}, {CPUs: units.NewCPUSet(1, 3), LLC: 1}},
-	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	for name, bad := range map[string]v1alpha1.Topology{
-		"shared CPU":  {CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,2", "2,3"}}}},
-		"empty core":  {CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{""}}}},
-		"no CPU list": {CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"x"}}}},
-		"isolated":    {IsolatedCPUs: "9999999"},
-	} {
-		if _, err := Topology(bad); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
 
 // The model repeats the API's words, because it must not import the API.
 func TestReasonsAreTheAPIs(t *testing.T) {

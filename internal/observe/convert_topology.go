@@ -1,0 +1,109 @@
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Topology reads a report's topology. It is an error when two cores share a
+// CPU, a core has none, or a CPU list cannot be read: pins computed from it
+// would be wrong. The error names the field.
+func Topology(t v1alpha1.Topology) (model.Topology, error) {
+	out := model.Topology{Nested: t.Nested, CPUModel: t.CPUModel}
+	for _, list := range []struct {
+		field, text string
+		into        *units.CPUSet
+	}{
+		{"isolatedCPUs", t.IsolatedCPUs, &out.Isolated},
+		{"exclusiveCPUs", t.ExclusiveCPUs, &out.Exclusive},
+		{"reservedCPUs", t.ReservedCPUs, &out.Reserved},
+	} {
+		cpus, err := units.ParseCPUSet(list.text)
+		if err != nil {
+			return model.Topology{}, fmt.Errorf("status.topology.%s: %w", list.field, err)
+		}
+		*list.into = cpus
+	}
+	var err error
+	if out.Cores, err = cores(t.CoreGroups); err != nil {
+		return model.Topology{}, err
+	}
+	if out.NICs, err = nics(t.NICs); err != nil {
+		return model.Topology{}, err
+	}
+	if out.IdleStates, err = idleStates(t.IdleStates); err != nil {
+		return model.Topology{}, err
+	}
+	return out, nil
+}
+
+func cores(groups []v1alpha1.CoreGroup) ([]model.Core, error) {
+	var out []model.Core
+	var seen units.CPUSet
+	for i, group := range groups {
+		for j, list := range group.Cores {
+			cpus, err := units.ParseCPUSet(list)
+			if err != nil {
+				return nil, fmt.Errorf("status.topology.coreGroups[%d].cores[%d]: %w", i, j, err)
+			}
+			if cpus.IsEmpty() || !seen.Intersection(cpus).IsEmpty() {
+				return nil, fmt.Errorf("status.topology.coreGroups[%d].cores[%d]: core %.64q is empty or shares a CPU with another", i, j, list)
+			}
+			seen = seen.Union(cpus)
+			out = append(out, model.Core{
+				CPUs: cpus, Package: int(group.Package), NUMANode: int(group.NUMANode), LLC: int(group.LLC),
+				Class: class(group.Class),
+			})
+		}
+	}
+	slices.SortFunc(out, func(x, y model.Core) int { return cmp.Compare(x.CPUs.CPUs()[0], y.CPUs.CPUs()[0]) })
+	return out, nil
+}
+
+// class leaves out the words of newer agents.
+func class(word v1alpha1.CoreClass) model.CoreClass {
+	switch word {
+	case v1alpha1.CorePerformance:
+		return model.CorePerformance
+	case v1alpha1.CoreEfficiency:
+		return model.CoreEfficiency
+	default:
+		return ""
+	}
+}
+
+func nics(reported []v1alpha1.NIC) ([]model.NIC, error) {
+	var out []model.NIC
+	for i, nic := range reported {
+		cpus, err := units.ParseCPUSet(nic.InterruptCPUs)
+		if err != nil {
+			return nil, fmt.Errorf("status.topology.nics[%d].interruptCPUs: %w", i, err)
+		}
+		out = append(out, model.NIC{Name: nic.Name, NUMANode: int(nic.NUMANode), CPUs: cpus})
+	}
+	return out, nil
+}
+
+func idleStates(reported []v1alpha1.IdleState) ([]model.IdleState, error) {
+	var out []model.IdleState
+	for i, state := range reported {
+		if state.ExitLatencyMicroseconds < 0 {
+			return nil, fmt.Errorf("status.topology.idleStates[%d].exitLatencyMicroseconds: %d is below 0", i, state.ExitLatencyMicroseconds)
+		}
+		if state.TargetResidencyMicroseconds < 0 {
+			return nil, fmt.Errorf("status.topology.idleStates[%d].targetResidencyMicroseconds: %d is below 0", i, state.TargetResidencyMicroseconds)
+		}
+		out = append(out, model.IdleState{
+			Name:            state.Name,
+			ExitLatency:     time.Duration(state.ExitLatencyMicroseconds) * time.Microsecond,
+			TargetResidency: time.Duration(state.TargetResidencyMicroseconds) * time.Microsecond,
+		})
+	}
+	return out, nil
+}
