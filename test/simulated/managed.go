@@ -1,0 +1,250 @@
+package simulated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/publish"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/learned"
+	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/power/prior"
+	"github.com/joulevirt/joulevirt/internal/sim"
+)
+
+// Managed is a simulated node with its whole agent, and the part of the manager that
+// learns the node and plans it. Plans go to the agent as the API holds them.
+type Managed struct {
+	Host *sim.Host
+	// Plan that the node has, as it reads from the API. Nil: none.
+	Plan *model.Plan
+	// Changes counts plans that did something else than the one before.
+	Changes int
+
+	policy   model.Policy
+	vms      []model.VM
+	models   *learned.Models
+	verdicts verdicts
+	clock    *clocktesting.FakeClock
+	cluster  *loopback
+	board    *publish.Board
+	stop     func() error
+}
+
+// EnforcePolicy lets both levers of affinity act, with the guardrails' defaults. No
+// meter is asked for.
+func EnforcePolicy() model.Policy {
+	const maxUse = 0.85
+	return model.Policy{
+		Name: "simulated", Mode: model.ModeEnforce, Levers: []model.Lever{model.LeverAffinity, model.LeverSlice},
+		AllowModelled: true, MaxCoreUtilization: maxUse, Sharing: model.ShareWithinNamespace,
+	}
+}
+
+// Manage starts the agent of a host on which all VMs run. dir is for its journal. The
+// caller calls Close.
+func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Managed, error) {
+	priors, err := prior.Default()
+	if err != nil {
+		return nil, err
+	}
+	m := &Managed{
+		Host: h, policy: policy, models: learned.New(priors), verdicts: newVerdicts(h),
+		clock: clocktesting.NewFakeClock(h.Now()), board: &publish.Board{},
+	}
+	inventory := &discover.Inventory{Pods: map[string]discover.Pod{}, VMIs: map[string]discover.VMI{}}
+	for _, vm := range vms {
+		uid := "vmi-" + vm.PodUID
+		inventory.Pods[vm.PodUID] = discover.Pod{UID: vm.PodUID, Namespace: vm.Namespace, CreatedBy: uid}
+		inventory.VMIs[uid] = discover.VMI{UID: uid, Namespace: vm.Namespace, Name: vm.Name}
+		m.vms = append(m.vms, model.VM{
+			PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Profile: "all",
+			Affinity: model.AffinityAuto, NamespaceSelected: true,
+		})
+	}
+	m.cluster = &loopback{clock: m.clock, inventory: inventory, idle: make(chan struct{}, 1)}
+	j, err := journal.Open(dir, "simulated")
+	if err != nil {
+		return nil, err
+	}
+	a, err := agent.New(agent.Options{
+		Node: h.Name(), Interval: time.Second, StaleAfter: time.Hour,
+		Host: h, Cluster: m.cluster, Libvirt: noLibvirt{}, Statuses: m.cluster, Board: m.board,
+		Prior: priors.Node, Clock: m.clock, Log: logr.Discard(),
+	}, j)
+	if err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	<-m.cluster.idle
+	m.stop = func() error {
+		cancel()
+		return errors.Join(<-ended, j.Close())
+	}
+	return m, nil
+}
+
+// Close ends the agent, which puts everything back.
+func (m *Managed) Close() error { return m.stop() }
+
+// Second lets one pass, in which the agent makes a round.
+func (m *Managed) Second() {
+	m.Host.Advance(time.Second)
+	m.clock.Step(time.Second)
+	<-m.cluster.idle
+	m.verdicts.add(m.Rates())
+}
+
+// Rates of the agent's last round.
+func (m *Managed) Rates() *model.NodeRates { return m.board.Latest().Rates }
+
+// Watch lets time pass in which the manager learns the node, and plans nothing.
+func (m *Managed) Watch(d time.Duration) error {
+	for range int(d / pull) {
+		for range int(pull / time.Second) {
+			m.Second()
+		}
+		if err := m.look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Steer lets time pass in which the manager learns the node and plans it after each
+// pull. each, if any, is called after each plan.
+func (m *Managed) Steer(d time.Duration, each func() error) error {
+	for range int(d / pull) {
+		if err := m.Watch(pull); err != nil {
+			return err
+		}
+		m.plan()
+		if each == nil {
+			continue
+		}
+		if err := each(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look lets the manager learn from a pull. That a round of the agent failed is an
+// error: nothing fails on a simulated node.
+func (m *Managed) look() error {
+	state := m.board.Latest()
+	if state.RoundError != nil {
+		return fmt.Errorf("simulated node %s: %w", m.Host.Name(), state.RoundError)
+	}
+	m.models.Look(m.Host.Name(), learned.Sight{
+		Processor: learned.Processor{Name: state.Topology.CPUModel, Cores: len(state.Topology.Cores)},
+		Topology:  func() (model.Topology, error) { return state.Topology, nil },
+		Power:     state.Rates.Power, Rates: state.Rates, Received: state.Rates.Time,
+	})
+	return nil
+}
+
+// plan makes the node's plan.
+func (m *Managed) plan() {
+	state := m.board.Latest()
+	node := model.Node{
+		Name: m.Host.Name(), Policy: m.policy, Reported: true, Topology: state.Topology, Slices: m.slices(),
+		Costs: m.models.Costs(m.Host.Name(), state.Topology),
+		Power: state.Rates.Power, Metered: state.Rates.Power != nil && state.Rates.Power.Source == model.SourceRAPL,
+		Rates: state.Rates, Current: m.Plan,
+	}
+	for _, vm := range m.vms {
+		vm.Disturbance = m.verdicts.of(vm.PodUID)
+		node.VMs = append(node.VMs, vm)
+	}
+	plan := planner.Plan(node, m.clock.Now())
+	if m.Plan == nil && plan.HasActions() || m.Plan != nil && plan.Revision != m.Plan.Revision {
+		m.Changes++
+	}
+	m.cluster.follow(observe.NodePlanSpec(plan))
+	m.Plan = observe.Plan(m.cluster.plan)
+}
+
+func (m *Managed) slices() bool {
+	facts, err := m.Host.Facts()
+	if err != nil {
+		return false
+	}
+	for _, c := range facts.Capabilities {
+		if c.Name == "SchedSlice" {
+			return c.Available
+		}
+	}
+	return false
+}
+
+// loopback is the API server as far as one agent knows it.
+type loopback struct {
+	clock     *clocktesting.FakeClock
+	inventory *discover.Inventory
+	// plan is changed only while the agent is idle.
+	plan   *v1alpha1.NodePlan
+	status v1alpha1.NodePlanStatus
+	// idle has an element when the agent has made a round and waits for the next.
+	idle chan struct{}
+}
+
+// follow replaces the plan's spec.
+func (c *loopback) follow(spec v1alpha1.NodePlanSpec) {
+	next := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: "simulated", UID: "plan", Generation: 1}, Spec: spec}
+	if c.plan != nil {
+		next.Generation = c.plan.Generation + 1
+	}
+	c.plan = next
+}
+
+// Synced implements agent.Cluster.
+func (*loopback) Synced() bool { return true }
+
+// Changes implements agent.Cluster. The agent asks for it when it begins to wait.
+func (c *loopback) Changes() <-chan struct{} {
+	c.idle <- struct{}{}
+	return nil
+}
+
+// Inventory implements agent.Cluster.
+func (c *loopback) Inventory(context.Context) (*discover.Inventory, error) { return c.inventory, nil }
+
+// Plan implements agent.Cluster.
+func (c *loopback) Plan(context.Context) (*v1alpha1.NodePlan, error) { return c.plan, nil }
+
+// LeaseRenewed implements agent.Cluster.
+func (c *loopback) LeaseRenewed(context.Context) (time.Time, error) { return c.clock.Now(), nil }
+
+// Offer implements agent.Statuses.
+func (c *loopback) Offer(_ *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus) { c.status = status }
+
+// noLibvirt is a libvirt that answers nothing.
+type noLibvirt struct{}
+
+func (noLibvirt) Offer([]discover.VM)                  {}
+func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
+func (noLibvirt) Health() (int, int)                   { return 0, 0 }
+
+// verdicts follow what disturbs a node's VMs.
+type verdicts struct{}
+
+func newVerdicts(*sim.Host) verdicts { return verdicts{} }
+
+func (verdicts) add(*model.NodeRates) {}
+
+func (verdicts) of(string) model.Disturbance { return model.Disturbance{} }
