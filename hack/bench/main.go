@@ -59,6 +59,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"traffic_plan_10k_ms"}, run: measureTrafficPlan},
 		{figures: []string{"traffic_gap_to_optimum_pct"}, run: measureTrafficGap},
 		{figures: []string{"traffic_sim_saving_pct"}, simulated: true, run: measureTrafficSaving},
+		{figures: []string{"affinity_sim_saving_pct"}, simulated: true, run: measureAffinitySaving},
 	}
 }
 
