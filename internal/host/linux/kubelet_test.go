@@ -2,7 +2,11 @@ package linux
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -165,4 +169,38 @@ func FuzzInterrupts(f *testing.F) {
 			t.Errorf("CPUs %s, want %s", got, other)
 		}
 	})
+}
+
+// The file system of a process is what the kernel says it is, not a folder of this test:
+// here that of a thread with a root of its own.
+func TestRealRootOfAProcess(t *testing.T) {
+	tr := newTree(t)
+	tr.write("node/data/cpu_manager_state", staticState)
+	tr.link("/data", "node/var/lib/kubelet")
+	tr.executable("node/opt/nri/plugins/10-balloons")
+	tid, end := make(chan int), make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	failed := make(chan error, 1)
+	go func() {
+		defer close(tid)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Chroot(filepath.Join(tr.dir, "node"))); err != nil {
+			failed <- err
+			return
+		}
+		tid <- unix.Gettid()
+		<-end
+	}()
+	thread, ok := <-tid
+	if !ok {
+		t.Fatal(<-failed)
+	}
+	tr.link(fmt.Sprintf("/proc/%d/task/%d", os.Getpid(), thread), "proc/1")
+	h := tr.host()
+	if k := h.kubelet(); !k.static || k.exclusive.String() != "2-3" {
+		t.Errorf("the kubelet's files say %+v", k)
+	}
+	if !h.nriPlugins() {
+		t.Error("no plug-in found")
+	}
 }
