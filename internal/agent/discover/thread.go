@@ -29,15 +29,15 @@ type Role struct {
 
 // RoleOf tells what a thread does by the name that QEMU or the kernel gave it.
 // QEMU names its threads when started with debug-threads=on, as libvirt does.
+// A kernel's worker for it is a process of its own.
 func RoleOf(thread host.Thread) Role {
-	if thread.ID.TID == thread.ID.PID {
-		return Role{Kind: Emulator}
-	}
 	switch {
-	case strings.HasPrefix(thread.Name, "IO "):
-		return Role{Kind: IOThread}
 	case strings.HasPrefix(thread.Name, "vhost-"):
 		return Role{Kind: Vhost}
+	case thread.ID.TID == thread.ID.PID:
+		return Role{Kind: Emulator}
+	case strings.HasPrefix(thread.Name, "IO "):
+		return Role{Kind: IOThread}
 	}
 	if index, ok := vcpuIndex(thread.Name); ok {
 		return Role{Kind: VCPU, VCPU: index}

@@ -116,6 +116,13 @@ func (v *VM) BoundThread(name, cpus string) host.TaskID {
 	return v.id(v.answer())
 }
 
+// Vhost has the kernel make a vhost worker for the process. It takes module vhost_net.
+func (v *VM) Vhost() {
+	v.t.Helper()
+	v.order("vhost")
+	v.answer()
+}
+
 // EndThread ends a thread of this name. It does not wait.
 func (v *VM) EndThread(name string) { v.order("end", name) }
 

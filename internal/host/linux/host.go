@@ -47,6 +47,7 @@ type Host struct {
 	others    map[int]sighting
 	processes map[host.TaskID]*process
 	byPID     map[int]*process
+	workers   map[int]*process
 	masks     maskCache
 	// scratch takes the content of one file after the other.
 	scratch []byte
@@ -78,6 +79,7 @@ func New(opts Options) (*Host, error) {
 		others:    map[int]sighting{},
 		processes: map[host.TaskID]*process{},
 		byPID:     map[int]*process{},
+		workers:   map[int]*process{},
 		masks:     newMaskCache(),
 		shaper:    shaper{withoutFq: opts.WithoutFq},
 		scratch:   make([]byte, maxFile),
@@ -90,6 +92,9 @@ func (h *Host) Close() error {
 	defer h.mu.Unlock()
 	for _, p := range h.processes {
 		h.drop(p)
+	}
+	for _, w := range h.workers {
+		h.dropWorker(w)
 	}
 	return errors.Join(h.shaper.close(), h.cgroups.close())
 }

@@ -29,16 +29,21 @@ type sighting struct {
 	round uint64 // round of the last one
 }
 
-// process is a VM's process that is kept in view. Its folders are kept open:
-// they stay bound to the process when its number goes to another one.
+// process is a VM's process, or a kernel's worker for one, that is kept in view. Its
+// folders are kept open: they stay bound to the process when its number goes to
+// another one.
 type process struct {
 	host.Process
 	dir     int // /proc/PID
-	task    int // /proc/PID/task
+	task    int // /proc/PID/task; -1 of a worker
 	round   uint64
 	links   uint64 // of task, when its threads were listed
 	stale   bool   // a thread vanished since
 	threads []thread
+	// workers of a VM's process, as of this round.
+	workers []*process
+	// owner is the number of the process that a worker works for; 0 of a VM's.
+	owner int
 }
 
 // Processes implements host.Host.
@@ -56,8 +61,12 @@ func (h *Host) Processes() ([]host.Process, error) {
 			p.round = h.round
 			continue
 		}
+		if h.keepsWorker(pid, refresh) {
+			continue
+		}
 		h.look(pid, refresh)
 	}
+	h.assignWorkers()
 	found := make([]host.Process, 0, len(h.processes))
 	for _, p := range h.processes {
 		if p.round != h.round {
@@ -97,7 +106,7 @@ func (h *Host) listPIDs() ([]int, error) {
 	return pids, nil
 }
 
-// look decides whether a process that is not in view is a VM's. One that
+// look decides whether a process that is not in view is a VM's, or works for one. One that
 // cannot be read has ended or is not ours to see: it is no VM now.
 func (h *Host) look(pid int, refresh bool) {
 	seen, known := h.others[pid]
@@ -116,10 +125,14 @@ func (h *Host) look(pid int, refresh bool) {
 	}
 	delete(h.others, pid)
 	p.round = h.round
+	if p.owner != 0 {
+		h.workers[pid] = p
+		return
+	}
 	h.processes[p.ID], h.byPID[pid] = p, p
 }
 
-// open returns nil without an error for a process that is not a VM's.
+// open returns nil without an error for a process that is neither a VM's nor a worker.
 func (h *Host) open(pid int) (*process, error) {
 	path := filepath.Join(h.procRoot, strconv.Itoa(pid))
 	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -128,6 +141,9 @@ func (h *Host) open(pid int) (*process, error) {
 	}
 	p := &process{dir: dir, task: -1}
 	isVM, err := h.read(p, pid)
+	if p.owner != 0 {
+		return p, nil
+	}
 	if err == nil && isVM {
 		p.task, err = unix.Openat(dir, "task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err == nil {
@@ -141,13 +157,18 @@ func (h *Host) open(pid int) (*process, error) {
 	return nil, nil
 }
 
-// read fills in what is known of a process, and tells whether it is a VM's.
+// read fills in what is known of a process, and tells whether it is a VM's. A kernel's
+// worker has an owner afterwards.
 func (h *Host) read(p *process, pid int) (isVM bool, err error) {
 	content, err := readAt(p.dir, "stat", h.scratch)
 	if err != nil {
 		return false, err
 	}
 	comm, start, err := parseStat(content)
+	if err == nil && strings.HasPrefix(comm, workerComm) {
+		p.becomeWorker(pid, comm, start, content)
+		return false, nil
+	}
 	if err != nil || !strings.HasPrefix(comm, vmComm) {
 		return false, err
 	}

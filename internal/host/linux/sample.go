@@ -45,6 +45,7 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		h.drop(p)
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
 	}
+	sample.Workers = h.sampleWorkers(p)
 	// Opened anew each time: an open net/dev keeps the pod's network namespace
 	// alive after the pod has ended. A process loses its own before it ends.
 	content, err := readAt(p.dir, "net/dev", h.scratch)

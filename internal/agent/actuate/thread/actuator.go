@@ -103,6 +103,7 @@ func (a *Actuator[V]) Apply(vms []VM[V], plan func(podUID string) Wanted[V]) ([]
 	a.forgetMemories(vms)
 	results := make([]Result[V], 0, planned)
 	for _, t := range tasks[:planned] {
+		a.memory(t.vm.Process).failed = len(t.failures) > 0
 		results = append(results, a.result(t))
 	}
 	for _, t := range tasks[planned:] {

@@ -20,6 +20,9 @@ type memory struct {
 	changedBack map[host.TaskID]int
 	// contested is true when the VM was yielded.
 	contested bool
+	// failed is true when some change of the last round did not come about: what is
+	// found now may be what was to be changed.
+	failed bool
 }
 
 // decision is what to do for one VM, and what can be said about it before it
@@ -73,7 +76,7 @@ func (r rules[V]) decide(vm *VM[V], want Wanted[V], known entries[V], m *memory,
 // round, and tells whether the VM is to be yielded. A change of the cpuset is
 // the kubelet's, whose kernel may reset affinities with it: not counted.
 func (r rules[V]) noteForeign(m *memory, vm *VM[V], want Wanted[V], known entries[V]) bool {
-	if !m.cpuset.Equal(vm.Cpuset) {
+	if m.failed || !m.cpuset.Equal(vm.Cpuset) {
 		return false
 	}
 	for _, thread := range vm.Threads {
@@ -112,24 +115,44 @@ func (r rules[V]) decideThread(vm *VM[V], thread Thread[V], want Wanted[V], know
 			return change[V]{}, false
 		}
 		if !entry.Ours.Equal(target) {
-			entry.Previous, entry.Ours = entry.Ours, target
+			// Unless it was never written: then the thread still has the one before.
+			if thread.Value.Equal(r.shown(vm, entry.Ours)) {
+				entry.Previous = entry.Ours
+			}
+			entry.Ours = target
 		}
 		return change[V]{action: give, thread: thread.ID, entry: entry}, true
 	case !isZero(target) && inherited && r.Uniform() && thread.Value.Equal(target):
 		return change[V]{}, false
 	case !isZero(target):
-		entry = journal.Record[V]{PodUID: vm.PodUID, Process: vm.Process, Thread: thread.ID, Ours: target, Since: now}
-		if !inherited && !r.hasDefault(vm, thread) {
-			entry.Original.Value = thread.Value
-		}
-		return change[V]{action: give, thread: thread.ID, entry: entry}, true
+		return change[V]{action: give, thread: thread.ID, entry: r.newEntry(vm, thread, target, inherited, entry, now)}, true
 	case ours:
 		return change[V]{action: r.undo(vm, thread, entry), thread: thread.ID, entry: entry}, true
 	case inherited:
-		return change[V]{action: release, thread: thread.ID}, true
+		entry = journal.Record[V]{PodUID: vm.PodUID, Process: vm.Process, Thread: thread.ID, Ours: thread.Value, Since: now}
+		return change[V]{action: release, thread: thread.ID, entry: entry}, true
 	default:
 		return change[V]{}, false
 	}
+}
+
+// newEntry is that of a thread that gets a value of the agent's for the first time, or
+// again: undone is its entry of before, if any. What the thread has from the agent
+// already, and what others may have inherited from it, stays known.
+func (r rules[V]) newEntry(
+	vm *VM[V], thread Thread[V], target V, inherited bool, undone journal.Record[V], now uint64,
+) journal.Record[V] {
+	entry := journal.Record[V]{PodUID: vm.PodUID, Process: vm.Process, Thread: thread.ID, Ours: target, Since: now}
+	switch {
+	case inherited:
+		entry.Previous = thread.Value
+	case !r.hasDefault(vm, thread):
+		entry.Original.Value = thread.Value
+	}
+	if undone.Undone {
+		entry.Previous, entry.Since = undone.Ours, undone.Since
+	}
+	return entry
 }
 
 // undo tells how an entry's thread gets back to what it was.

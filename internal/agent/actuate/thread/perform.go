@@ -22,31 +22,45 @@ type task[V journal.Value[V]] struct {
 }
 
 // perform journals what will be given, makes the changes, and journals what
-// became of them.
+// became of them. What was inherited is lifted first: until the entries change, all
+// who look at the journal know it for the agent's.
 func (a *Actuator[V]) perform(tasks []*task[V]) error {
-	intended := maps.Clone(a.entries)
-	for _, t := range tasks {
-		for _, c := range t.decision.changes {
-			if c.action == give {
-				intended[c.thread] = c.entry
-			}
-		}
-	}
-	saveErr := a.write(intended)
-	for _, t := range tasks {
-		for _, c := range t.decision.changes {
-			if c.action == give && saveErr != nil {
-				t.failures = append(t.failures, saveErr)
-				continue
-			}
+	a.each(tasks, func(t *task[V], c change[V]) {
+		if c.action == release {
 			a.do(t, c)
 		}
+	})
+	intended := maps.Clone(a.entries)
+	a.each(tasks, func(_ *task[V], c change[V]) {
+		if c.action == give {
+			intended[c.thread] = c.entry
+		}
+	})
+	saveErr := a.write(intended)
+	a.each(tasks, func(t *task[V], c change[V]) {
+		switch {
+		case c.action == release:
+		case c.action == give && saveErr != nil:
+			t.failures = append(t.failures, saveErr)
+		default:
+			a.do(t, c)
+		}
+	})
+	for _, t := range tasks {
 		if t.gone {
 			_, err := a.rules.Get(t.vm.Process)
 			t.gone = errors.Is(err, host.ErrGone)
 		}
 	}
 	return errors.Join(saveErr, a.write(a.entries))
+}
+
+func (a *Actuator[V]) each(tasks []*task[V], do func(*task[V], change[V])) {
+	for _, t := range tasks {
+		for _, c := range t.decision.changes {
+			do(t, c)
+		}
+	}
 }
 
 // write saves the entries unless that was done.
@@ -80,7 +94,9 @@ func (a *Actuator[V]) do(t *task[V], c change[V]) {
 			a.entries[c.thread] = c.entry
 		}
 	case release:
-		err = a.putBack(t.vm, c.thread, journal.Original[V]{})
+		if err = a.putBack(t.vm, c.thread, journal.Original[V]{}); err != nil {
+			a.entries[c.thread] = c.entry
+		}
 	}
 	switch {
 	case errors.Is(err, host.ErrGone):
@@ -97,6 +113,11 @@ func (a *Actuator[V]) do(t *task[V], c change[V]) {
 // another value is read back, so that it is undone.
 func (a *Actuator[V]) give(c change[V]) error {
 	if err := a.rules.Set(c.thread, c.entry.Ours); err != nil {
+		if _, known := a.entries[c.thread]; !known && !isZero(c.entry.Previous) {
+			// It still has what it inherited.
+			c.entry.Ours = c.entry.Previous
+			a.entries[c.thread] = c.entry
+		}
 		return err
 	}
 	a.entries[c.thread] = c.entry

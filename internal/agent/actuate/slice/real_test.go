@@ -1,0 +1,276 @@
+package slice
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/host/linux"
+)
+
+func TestMain(m *testing.M) { hosttest.Main(m) }
+
+// realBench is an actuator on real threads.
+type realBench struct {
+	t        *testing.T
+	dir      string
+	process  *hosttest.VM
+	vcpu     host.TaskID
+	host     *linux.Host
+	journal  *journal.Journal
+	actuator *Actuator
+}
+
+// newRealBench returns nil on a kernel without slices, after it has looked that the
+// lever says so and does nothing.
+func newRealBench(t *testing.T) *realBench {
+	b := &realBench{t: t, dir: t.TempDir()}
+	b.process = hosttest.StartVM(t, "shop", "web")
+	b.vcpu = b.process.Thread("CPU 0/TCG")
+	b.start()
+	t.Cleanup(func() { b.kill() })
+	if _, err := b.host.Slice(b.vcpu); errors.Is(err, host.ErrUnsupported) {
+		r := b.apply(time.Millisecond)
+		if r.Outcome != thread.Unsupported || r.Changed != 0 || len(b.journal.Slices()) != 0 {
+			t.Errorf("outcome %s with %d writes, journal %v", r.Outcome, r.Changed, b.journal.Slices())
+		}
+		b.wantOutcome(0, thread.Undone)
+		return nil
+	}
+	return b
+}
+
+// start is the start of an agent, from what is on disk.
+func (b *realBench) start() {
+	b.t.Helper()
+	h, err := linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	facts, err := h.Facts()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	j, err := journal.Open(b.dir, facts.BootID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := j.Load(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.host, b.journal, b.actuator = h, j, New(h, j, j.Slices())
+}
+
+// kill ends an agent without its putting anything back.
+func (b *realBench) kill() {
+	b.t.Helper()
+	if err := errors.Join(b.journal.Close(), b.host.Close()); err != nil {
+		b.t.Error(err)
+	}
+}
+
+func (b *realBench) sample() host.ProcessSample {
+	b.t.Helper()
+	if _, err := b.host.Processes(); err != nil {
+		b.t.Fatal(err)
+	}
+	sample, err := b.host.Sample(b.process.ID())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return sample
+}
+
+// apply follows a plan that gives the VM a slice, or none.
+func (b *realBench) apply(slice time.Duration) Result {
+	b.t.Helper()
+	sample := b.sample()
+	vm := VM{VM: discover.VM{Process: b.process.ID(), PodUID: "pod", Namespace: "shop", Name: "web"}, Sample: &sample}
+	plan := map[string]time.Duration{}
+	if slice > 0 {
+		plan["pod"] = slice
+	}
+	results, err := b.actuator.Apply([]VM{vm}, plan)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return results[0]
+}
+
+func (b *realBench) wantOutcome(slice time.Duration, want thread.Outcome) {
+	b.t.Helper()
+	if got := b.apply(slice); got.Outcome != want {
+		b.t.Errorf("outcome %s (%s), want %s", got.Outcome, got.Message, want)
+	}
+}
+
+// wantAll looks that all threads have a slice.
+func (b *realBench) wantAll(slice time.Duration) {
+	b.t.Helper()
+	for _, s := range b.sample().Threads {
+		b.want(s.ID, slice)
+	}
+}
+
+func (b *realBench) want(id host.TaskID, slice time.Duration) {
+	b.t.Helper()
+	got, err := b.host.Slice(id)
+	if errors.Is(err, host.ErrGone) {
+		return
+	}
+	if err != nil || got != slice {
+		b.t.Errorf("thread %d has slice %v (%v), want %v", id.TID, got, err, slice)
+	}
+}
+
+func TestRealSlicesAreSetAndUndone(t *testing.T) {
+	b := newRealBench(t)
+	if b == nil {
+		return
+	}
+	b.wantOutcome(500*time.Microsecond, thread.Applied)
+	b.wantAll(500 * time.Microsecond)
+	if r := b.apply(500 * time.Microsecond); r.Outcome != thread.Applied || r.Changed != 0 || len(r.Held) == 0 {
+		t.Errorf("applying again: %+v", r)
+	}
+	b.wantOutcome(20*time.Millisecond, thread.Applied)
+	b.wantAll(20 * time.Millisecond)
+	b.wantOutcome(0, thread.Undone)
+	b.wantAll(0)
+	b.wantOutcome(0, thread.Undone)
+	if held := b.journal.Slices(); len(held) != 0 {
+		t.Errorf("the journal still holds %v", held)
+	}
+}
+
+func TestRealNewThreadsInheritAndLoseTheSlice(t *testing.T) {
+	b := newRealBench(t)
+	if b == nil {
+		return
+	}
+	b.wantOutcome(2*time.Millisecond, thread.Applied)
+	young := b.process.Thread("worker")
+	b.want(young, 2*time.Millisecond)
+	b.wantOutcome(2*time.Millisecond, thread.Applied)
+	if _, journaled := b.actuator.Entry(young); journaled {
+		t.Error("a thread that inherited the slice cost a write of the journal")
+	}
+	b.wantOutcome(3*time.Millisecond, thread.Applied)
+	b.want(young, 3*time.Millisecond)
+	younger := b.process.Thread("worker2")
+	b.wantOutcome(0, thread.Undone)
+	b.want(younger, 0)
+	b.wantAll(0)
+}
+
+func TestRealSliceOfSomebodyElseComesBack(t *testing.T) {
+	b := newRealBench(t)
+	if b == nil {
+		return
+	}
+	if err := b.host.SetSlice(b.vcpu, 7*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	b.wantOutcome(time.Millisecond, thread.Applied)
+	b.wantAll(time.Millisecond)
+	b.wantOutcome(0, thread.Undone)
+	b.want(b.vcpu, 7*time.Millisecond)
+	b.want(b.process.ID(), 0)
+}
+
+func TestRealKilledAgentIsSucceeded(t *testing.T) {
+	b := newRealBench(t)
+	if b == nil {
+		return
+	}
+	b.wantOutcome(time.Millisecond, thread.Applied)
+	b.kill()
+	orphan := b.process.Thread("worker") // created while no agent runs
+	b.start()
+	if r := b.apply(time.Millisecond); r.Outcome != thread.Applied || r.Changed != 0 {
+		t.Errorf("outcome %s with %d writes, want Applied without any", r.Outcome, r.Changed)
+	}
+	b.kill()
+	b.start()
+	if err := b.actuator.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	b.want(orphan, 0)
+	b.wantAll(0)
+	if err := b.actuator.Restore(); err != nil || len(b.journal.Slices()) != 0 {
+		t.Errorf("restoring again: %v, journal %v", err, b.journal.Slices())
+	}
+}
+
+func TestRealContestedSlices(t *testing.T) {
+	b := newRealBench(t)
+	if b == nil {
+		return
+	}
+	b.wantOutcome(time.Millisecond, thread.Applied)
+	for range 2 {
+		if err := b.host.SetSlice(b.vcpu, 9*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		for range lookEvery {
+			b.apply(time.Millisecond)
+		}
+	}
+	b.wantOutcome(time.Millisecond, thread.Contested)
+	b.want(b.vcpu, 9*time.Millisecond)
+	b.want(b.process.ID(), 0)
+	b.wantOutcome(0, thread.Undone)
+	b.wantOutcome(time.Millisecond, thread.Applied) // a new plan is a new chance
+}
+
+func TestRealRealTimeThreadKeepsTheVMAsItIs(t *testing.T) {
+	b := newRealBench(t)
+	if b == nil {
+		return
+	}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if err := unix.SchedSetAttr(b.vcpu.TID, &attr, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.wantOutcome(time.Millisecond, thread.Unsupported)
+	b.want(b.process.ID(), 0)
+	b.wantOutcome(0, thread.Undone)
+
+	t.Run("also when it becomes one later", func(t *testing.T) {
+		b.vcpu = b.process.Thread("CPU 1/TCG")
+		b.process.EndThread("CPU 0/TCG")
+		hosttest.Eventually(t, "the slices to be set", func() bool { return b.apply(time.Millisecond).Outcome == thread.Applied })
+		if err := unix.SchedSetAttr(b.vcpu.TID, &attr, 0); err != nil {
+			t.Fatal(err)
+		}
+		b.wantOutcome(0, thread.Undone)
+		b.want(b.process.ID(), 0)
+		b.wantOutcome(0, thread.Undone)
+		if held := b.journal.Slices(); len(held) != 0 {
+			t.Errorf("the journal still holds %v", held)
+		}
+	})
+}
+
+func TestRealLostJournal(t *testing.T) {
+	b := newRealBench(t)
+	if b == nil {
+		return
+	}
+	b.wantOutcome(time.Millisecond, thread.Applied)
+	b.actuator = New(b.host, b.journal, nil)
+	sample := b.sample()
+	vm := VM{VM: discover.VM{Process: b.process.ID(), PodUID: "pod"}, Sample: &sample}
+	if assumed := b.actuator.Assume([]VM{vm}); len(assumed) == 0 {
+		t.Error("nothing assumed")
+	}
+	b.wantOutcome(0, thread.Undone)
+	b.wantAll(0)
+}
