@@ -18,10 +18,13 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/planner/interference"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/sim"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // Managed is a simulated node with its whole agent, and the part of the manager that
@@ -36,7 +39,7 @@ type Managed struct {
 	policy   model.Policy
 	vms      []model.VM
 	models   *learned.Models
-	verdicts verdicts
+	verdicts *disturbance.Store
 	clock    *clocktesting.FakeClock
 	cluster  *loopback
 	board    *publish.Board
@@ -61,9 +64,10 @@ func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Manage
 		return nil, err
 	}
 	m := &Managed{
-		Host: h, policy: policy, models: learned.New(priors), verdicts: newVerdicts(h),
+		Host: h, policy: policy, models: learned.New(priors),
 		clock: clocktesting.NewFakeClock(h.Now()), board: &publish.Board{},
 	}
+	m.verdicts = disturbance.NewStore(m.clock, time.Hour, func() disturbance.Detector { return &interference.History{} })
 	inventory := &discover.Inventory{Pods: map[string]discover.Pod{}, VMIs: map[string]discover.VMI{}}
 	for _, vm := range vms {
 		uid := "vmi-" + vm.PodUID
@@ -106,7 +110,6 @@ func (m *Managed) Second() {
 	m.Host.Advance(time.Second)
 	m.clock.Step(time.Second)
 	<-m.cluster.idle
-	m.verdicts.add(m.Rates())
 }
 
 // Rates of the agent's last round.
@@ -150,6 +153,9 @@ func (m *Managed) look() error {
 	if state.RoundError != nil {
 		return fmt.Errorf("simulated node %s: %w", m.Host.Name(), state.RoundError)
 	}
+	m.verdicts.Add(state.Rates, disturbance.Circumstances{
+		Nested: state.Topology.Nested, MaxSteal: func(string) units.Cores { return 0 },
+	})
 	m.models.Look(m.Host.Name(), learned.Sight{
 		Processor: learned.Processor{Name: state.Topology.CPUModel, Cores: len(state.Topology.Cores)},
 		Topology:  func() (model.Topology, error) { return state.Topology, nil },
@@ -168,7 +174,7 @@ func (m *Managed) plan() {
 		Rates: state.Rates, Current: m.Plan,
 	}
 	for _, vm := range m.vms {
-		vm.Disturbance = m.verdicts.of(vm.PodUID)
+		vm.Disturbance = m.verdicts.Of(vm.PodUID)
 		node.VMs = append(node.VMs, vm)
 	}
 	plan := planner.Plan(node, m.clock.Now())
@@ -239,12 +245,3 @@ type noLibvirt struct{}
 func (noLibvirt) Offer([]discover.VM)                  {}
 func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
 func (noLibvirt) Health() (int, int)                   { return 0, 0 }
-
-// verdicts follow what disturbs a node's VMs.
-type verdicts struct{}
-
-func newVerdicts(*sim.Host) verdicts { return verdicts{} }
-
-func (verdicts) add(*model.NodeRates) {}
-
-func (verdicts) of(string) model.Disturbance { return model.Disturbance{} }
