@@ -1,0 +1,202 @@
+package affinity
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// bindCurrent puts all VMs where they are now. Those without pins that may stay run
+// anywhere.
+func (s *state) bindCurrent() {
+	for _, v := range s.vms {
+		if v.start.mode == pinned && !s.mayShareAll(v) {
+			v.free = true
+		}
+		if v.free {
+			s.bind(v, binding{mode: floating})
+			continue
+		}
+		s.bind(v, v.start)
+	}
+}
+
+// mayShareAll tells whether siblings may be shared on all cores that a VM is pinned to.
+func (s *state) mayShareAll(v *vm) bool {
+	for _, core := range v.start.cores {
+		if !s.mayShare(v, core) {
+			return false
+		}
+	}
+	return true
+}
+
+// mend moves single vCPUs away from cores on which a limit is broken, and takes the
+// pins of those VMs that this does not help: they are placed anew.
+func (s *state) mend() {
+	for core := range s.cores {
+		for s.cores[core].hot {
+			if !s.relieve(core) {
+				s.free(s.heaviestOn(core))
+			}
+		}
+	}
+	for _, v := range s.vms {
+		if v.now.mode == separated && v.scope.within.IsEmpty() && s.isPartHot(v) {
+			s.free(v)
+		}
+	}
+}
+
+// free takes a VM's pins.
+func (s *state) free(v *vm) {
+	s.unbind(v)
+	v.free = true
+	s.bind(v, binding{mode: floating})
+}
+
+// relieve moves one vCPU from a core, the busiest that can, and reports whether less
+// is broken then.
+func (s *state) relieve(core int) bool {
+	on := slices.Clone(s.cores[core].on)
+	slices.SortStableFunc(on, func(i, j int) int { return cmp.Compare(s.vcpus[j].demand, s.vcpus[i].demand) })
+	hot := s.hot
+	for _, i := range on {
+		to, ok := s.target(i)
+		if !ok {
+			continue
+		}
+		s.move(i, to)
+		if s.hot < hot {
+			return true
+		}
+		s.move(i, core)
+	}
+	return false
+}
+
+// target returns the core on which a pinned vCPU would cost least, other than the one
+// that it is on, of the class of its VM's cores.
+func (s *state) target(i int) (int, bool) {
+	from, v := s.vcpus[i].at, s.vms[s.vcpus[i].vm]
+	best, least := -1, math.Inf(1)
+	s.take(i)
+	for class, cores := range v.scope.byClass {
+		if class != s.node.cores[from].class && v.count > 1 {
+			continue
+		}
+		for _, core := range cores {
+			if core == from {
+				continue
+			}
+			if price, ok := s.probe(i, core); ok && price < least-eps {
+				best, least = core, price
+			}
+		}
+	}
+	s.put(i, from)
+	return best, best >= 0
+}
+
+// heaviestOn returns the VM that uses most of a core by its vCPUs.
+func (s *state) heaviestOn(core int) *vm {
+	use := map[int]float64{}
+	for _, i := range s.cores[core].on {
+		use[s.vcpus[i].vm] += s.vcpus[i].demand
+	}
+	heaviest := s.vms[s.vcpus[s.cores[core].on[0]].vm]
+	for _, i := range s.cores[core].on {
+		if vm := s.vcpus[i].vm; use[vm] > use[heaviest.number] {
+			heaviest = s.vms[vm]
+		}
+	}
+	return heaviest
+}
+
+// movesARound is how many VMs lose their pins in a round for others that cost less:
+// what a prediction is wrong about does no more harm, and shows.
+const movesARound = 4
+
+// improve changes the pins of VMs that have some, where that saves enough.
+func (s *state) improve() {
+	left := movesARound
+	q := &search{state: s, random: rand.New(rand.NewPCG(2, 2))}
+	for _, v := range s.vms {
+		if v.free || left == 0 {
+			continue
+		}
+		if s.improveCores(v) || q.improveMode(v) {
+			left--
+		}
+	}
+}
+
+// improveCores moves single vCPUs of a VM to cheaper cores.
+func (s *state) improveCores(v *vm) bool {
+	if v.now.mode != pinned {
+		return false
+	}
+	moved := false
+	for i := v.first; i < v.first+v.count; i++ {
+		from := s.vcpus[i].at
+		to, ok := s.target(i)
+		if !ok {
+			continue
+		}
+		before, hot := s.total, s.hot
+		if added := s.move(i, to); s.hot > hot || s.total > before-margin(v, added) {
+			s.move(i, from)
+			continue
+		}
+		moved = true
+	}
+	return moved
+}
+
+// unsure is the part of what a change adds on other cores that counts again: with noise
+// of 20 % there and as much where it saves, the change pays all the same.
+const unsure = 0.5
+
+// margin is what a change of a VM's pins must save that adds so much to the price of
+// cores.
+func margin(v *vm, added float64) float64 { return v.threshold + unsure*max(0, added) }
+
+// improveMode binds a VM otherwise, if that saves enough.
+func (q *search) improveMode(v *vm) bool {
+	before, hot, saved := q.total, q.hot, q.binding(v)
+	q.unbind(v)
+	without := q.total
+	q.insert(v)
+	added := q.total - v.price - without
+	if q.hot > hot || q.total > before-margin(v, added) {
+		q.unbind(v)
+		q.bind(v, saved)
+		return false
+	}
+	return true
+}
+
+// cool lets go of a VM on a core, or in a part, where a limit is broken all the same,
+// and reports whether there was one.
+func (s *state) cool() bool {
+	for core := range s.cores {
+		if s.cores[core].hot {
+			s.release(s.heaviestOn(core))
+			return true
+		}
+	}
+	for _, v := range s.vms {
+		if v.now.mode == separated && v.scope.within.IsEmpty() && s.isPartHot(v) {
+			s.release(v)
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) release(v *vm) {
+	v.denied = true
+	s.unbind(v)
+	s.bind(v, s.last(v))
+}
