@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +22,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
@@ -206,8 +210,29 @@ func (s *scene) wantApplied(status metav1.ConditionStatus, reason string) *v1alp
 	return plan
 }
 
+// wantNodeAsItIs compares what the confined agent reports with what this test sees.
+func (s *scene) wantNodeAsItIs(report *v1alpha1.NodeReport) {
+	s.Helper()
+	want, err := s.host.Topology()
+	s.must(err)
+	got, err := observe.Topology(report.Status.Topology)
+	s.must(err)
+	for _, topology := range []model.Topology{want, got} {
+		for i := range topology.NICs {
+			topology.NICs[i].CPUs = units.CPUSet{} // interrupts move
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.Errorf("topology (-seen +reported):\n%s", diff)
+	}
+	if !slices.ContainsFunc(report.Status.Actors, func(a v1alpha1.Actor) bool { return a.Name == string(host.ActorIRQBalance) }) {
+		s.Errorf("actors %v, want irqbalance among them", report.Status.Actors)
+	}
+}
+
 func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	s := newScene(t)
+	hosttest.StartDaemon(t, "irqbalance")
 	agent := startAgent(t, s.args...)
 
 	t.Log("the report comes, owned by its Node")
@@ -224,6 +249,7 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	if owners := report.OwnerReferences; len(owners) != 1 || owners[0].Kind != "Node" || owners[0].Name != nodeName {
 		t.Errorf("the report is owned by %v", owners)
 	}
+	s.wantNodeAsItIs(report)
 
 	t.Log("a plan is followed and read back")
 	s.createPlan()

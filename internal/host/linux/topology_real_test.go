@@ -211,23 +211,7 @@ func TestRealActors(t *testing.T) {
 	if has(host.ActorTuned) {
 		t.Error("a thread counts as the daemon")
 	}
-	path := filepath.Join(t.TempDir(), "tuned")
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(sleep, path); err != nil {
-		t.Fatal(err)
-	}
-	daemon := exec.Command(path, "600")
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	end := func() {
-		_ = daemon.Process.Kill() // it may have ended
-		_ = daemon.Wait()
-	}
-	t.Cleanup(end)
+	end := hosttest.StartDaemon(t, "tuned")
 	hosttest.Eventually(t, "the daemon to be seen", func() bool { return has(host.ActorTuned) })
 	end()
 	if has(host.ActorTuned) {
