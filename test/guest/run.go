@@ -26,8 +26,8 @@ type Job struct {
 	Modules []string
 	// Script is run by the guest's shell.
 	Script string
-	// MemoryMiB of the guest, which has one CPU.
-	MemoryMiB int
+	// MemoryMiB of the guest, and its CPUs: one when that is 0.
+	MemoryMiB, CPUs int
 }
 
 // Run boots a guest on an emulated CPU, has it run a job, and returns what its
@@ -87,17 +87,21 @@ func (j Job) files(host, release string) ([]file, error) {
 	return append(files, modules...), err
 }
 
-// boot runs the guest until it powers off. Its clock counts its instructions, one
-// a nanosecond, and does not wait while it idles: how busy this machine is
-// changes nothing that the guest measures.
+// boot runs the guest until it powers off. The clock of a guest with one CPU counts its
+// instructions, one a nanosecond, and does not wait while it idles: how busy this
+// machine is changes nothing that the guest measures. With several CPUs, which do not
+// start under such a clock, it is this machine's.
 func (j Job) boot(ctx context.Context, kernel, initramfs string) (string, error) {
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
-		"-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "max",
-		"-icount", "shift=0,sleep=off", "-rtc", "clock=vm",
-		"-m", strconv.Itoa(j.MemoryMiB),
+	args := []string{"-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-rtc", "clock=vm"}
+	if j.CPUs > 1 {
+		args = []string{"-accel", "tcg,thread=multi"}
+	}
+	args = append(args, "-machine", "q35", "-cpu", "max",
+		"-m", strconv.Itoa(j.MemoryMiB), "-smp", strconv.Itoa(max(1, j.CPUs)),
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", kernel, "-initrd", initramfs,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check")
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	cmd.WaitDelay = 5 * time.Second
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
