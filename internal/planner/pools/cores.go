@@ -76,33 +76,61 @@ func unmanagedByCPU(node Node, managed []*model.VMRates) map[int]units.Cores {
 		use := min(1, plausible(cpu.BusyCores))
 		busy[cpu.CPU], left[cpu.CPU] = use, use
 	}
-	take := func(run units.Cores, mask units.CPUSet) {
+	for _, mask := range runByMask(managed) {
 		var total units.Cores
-		cpus := mask.CPUs()
+		cpus := mask.cpus.CPUs()
 		for _, cpu := range cpus {
 			total += busy[cpu]
 		}
-		if total <= 0 {
-			return
-		}
 		for _, cpu := range cpus {
-			left[cpu] -= plausible(run) * busy[cpu] / total
-		}
-	}
-	for _, vm := range managed {
-		var all units.CPUSet
-		for _, vcpu := range vm.VCPUs {
-			all = all.Union(vcpu.CPUs)
-			take(vcpu.RunCores, vcpu.CPUs)
-		}
-		for _, threads := range []model.ThreadRates{vm.Emulator, vm.IOThreads, vm.Vhost, vm.Other} {
-			take(threads.RunCores, all)
+			if total > 0 {
+				left[cpu] -= mask.of * busy[cpu] / total
+			}
 		}
 	}
 	for cpu := range left {
 		left[cpu] = max(0, left[cpu])
 	}
 	return left
+}
+
+// runByMask sums what threads ran by the CPUs that they may run on.
+func runByMask(vms []*model.VMRates) perSet[units.Cores] {
+	var out perSet[units.Cores]
+	for _, vm := range vms {
+		var all units.CPUSet
+		for i, vcpu := range vm.VCPUs {
+			if i == 0 || !vcpu.CPUs.IsSubsetOf(all) {
+				all = all.Union(vcpu.CPUs)
+			}
+			*out.at(vcpu.CPUs) += plausible(vcpu.RunCores)
+		}
+		for _, threads := range []model.ThreadRates{vm.Emulator, vm.IOThreads, vm.Vhost, vm.Other} {
+			*out.at(all) += plausible(threads.RunCores)
+		}
+	}
+	return out
+}
+
+// perSet holds something for each of some sets of CPUs. There are few on a node, however
+// many VMs it has.
+type perSet[T any] []struct {
+	cpus units.CPUSet
+	of   T
+}
+
+// at is what is held for a set.
+func (p *perSet[T]) at(cpus units.CPUSet) *T {
+	for i := range *p {
+		if (*p)[i].cpus.Equal(cpus) {
+			return &(*p)[i].of
+		}
+	}
+	*p = append(*p, struct {
+		cpus units.CPUSet
+		of   T
+	}{cpus: cpus})
+	return &(*p)[len(*p)-1].of
 }
 
 // unmanaged is the use of some CPUs by all but the VMs that may be bound.

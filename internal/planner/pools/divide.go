@@ -96,15 +96,13 @@ type division struct {
 	current   Cores
 	// eachVCPUs is the most vCPUs of a network VM.
 	eachVCPUs int
-	at        map[int]rivals
-	// pressure of a CPU is how many threads are runnable there at a time, network VMs'
-	// too.
-	pressure map[int]float64
+	// there is what runs on the CPUs that a network VM may run on, were all cores shared.
+	there perSet[[]onCPUs]
 }
 
 func newDivision(node Node, vms []Member) *division {
 	online := node.Topology.Online()
-	d := &division{maxUse: node.MaxCoreUtilization, at: map[int]rivals{}, pressure: map[int]float64{}}
+	d := &division{maxUse: node.MaxCoreUtilization}
 	var managed []*model.VMRates
 	common, anywhere := online, units.CPUSet{}
 	for _, vm := range vms {
@@ -132,19 +130,17 @@ func newDivision(node Node, vms []Member) *division {
 	return d
 }
 
-// spread puts all load where it may run, as if nothing of ours bound it.
+// spread puts all load where it may run, as if nothing of ours bound it, and tells what
+// there is on the CPUs of each network VM.
 func (d *division) spread() {
+	var reaches perSet[onCPUs]
 	load := func(reach units.CPUSet, threads []thread, rival bool) {
-		cpus := reach.CPUs()
-		for _, cpu := range cpus {
-			r := d.at[cpu]
-			for _, t := range threads {
-				if rival {
-					r.add(t, len(cpus))
-				}
-				d.pressure[cpu] += float64(t.demand) / float64(len(cpus))
+		on, cpus := reaches.at(reach), reach.Len()
+		for _, t := range threads {
+			if rival {
+				on.add(t, cpus)
 			}
-			d.at[cpu] = r
+			on.pressure += float64(t.demand) / float64(cpus)
 		}
 	}
 	var others []thread
@@ -158,16 +154,31 @@ func (d *division) spread() {
 	for _, m := range d.network {
 		load(m.reach, m.threads, false)
 	}
+	each := map[int]onCPUs{}
+	for _, reach := range reaches {
+		for _, cpu := range reach.cpus.CPUs() {
+			each[cpu] = onCPUs{rivals: each[cpu].plus(reach.of.rivals), pressure: each[cpu].pressure + reach.of.pressure}
+		}
+	}
+	for _, m := range d.network {
+		if there := d.there.at(m.reach); *there == nil {
+			*there = alike(m.reach, each)
+		}
+	}
 }
 
-// crowding is how many threads are runnable at a time on each of the VM's CPUs.
-func (d *division) crowding(m *member) float64 {
-	cpus := m.reach.CPUs()
-	var sum float64
-	for _, cpu := range cpus {
-		sum += d.pressure[cpu]
+// alike sums up what is the same on several CPUs.
+func alike(reach units.CPUSet, each map[int]onCPUs) []onCPUs {
+	var out []onCPUs
+	for _, cpu := range reach.CPUs() {
+		on := each[cpu]
+		at := slices.IndexFunc(out, func(o onCPUs) bool { return o.rivals == on.rivals && o.pressure == on.pressure })
+		if at < 0 {
+			out, at = append(out, on), len(out)
+		}
+		out[at].cpus++
 	}
-	return sum / max(1, float64(len(cpus)))
+	return out
 }
 
 // needed tells whether some network VM would starve by weight, and whether one was seen
@@ -178,9 +189,9 @@ func (d *division) needed() (starves, disturbed bool) {
 		if m.demand < leastDemand {
 			continue
 		}
-		crowding := d.crowding(m)
-		disturbed = disturbed || m.disturbed && crowding >= disturbedFrom
-		starves = starves || crowding >= crowded && m.starves(d.at)
+		there := *d.there.at(m.reach)
+		disturbed = disturbed || m.disturbed && crowding(there) >= disturbedFrom
+		starves = starves || crowding(there) >= crowded && m.starves(there)
 	}
 	return starves, disturbed
 }
@@ -188,7 +199,7 @@ func (d *division) needed() (starves, disturbed bool) {
 // keep goes on with a division in force, on cores as like as possible. Whether it is
 // still needed cannot be seen, because it works: it ends when the cores are quiet.
 func (d *division) keep() (Cores, Why) {
-	calm := !slices.ContainsFunc(d.network, func(m member) bool { return d.crowding(&m) >= quiet })
+	calm := !slices.ContainsFunc(d.network, func(m member) bool { return crowding(*d.there.at(m.reach)) >= quiet })
 	if calm || d.demand < idleDemand {
 		return Cores{}, WhyEnough
 	}

@@ -1,8 +1,6 @@
 package pools
 
 import (
-	"math"
-
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -91,6 +89,7 @@ type rivals struct {
 	heaviest float64
 }
 
+// add counts a thread that runs on one of some CPUs.
 func (r *rivals) add(t thread, cpus int) {
 	load := float64(t.demand) / float64(cpus)
 	r.load += load
@@ -98,6 +97,10 @@ func (r *rivals) add(t thread, cpus int) {
 	if t.demand >= busyThread {
 		r.heaviest = max(r.heaviest, t.weight)
 	}
+}
+
+func (r rivals) plus(o rivals) rivals {
+	return rivals{load: r.load + o.load, weight: r.weight + o.weight, heaviest: max(r.heaviest, o.heaviest)}
 }
 
 // share returns the part of a CPU that a thread can count on there: all of it while no
@@ -117,20 +120,39 @@ func (r rivals) share(t thread) float64 {
 // enoughOfDemand is the part of its demand that a VM must be able to count on.
 const enoughOfDemand = 0.95
 
+// onCPUs is what is the same on a number of CPUs.
+type onCPUs struct {
+	rivals
+	// pressure is how many threads are runnable at a time, those of network VMs too.
+	pressure float64
+	cpus     float64
+}
+
 // starves tells whether a network VM's weighted share of the CPUs that it may run on is
 // below its demand there.
-func (m *member) starves(at map[int]rivals) bool {
-	cpus := m.reach.CPUs()
-	if len(cpus) == 0 {
+func (m *member) starves(there []onCPUs) bool {
+	var granted, cpus float64
+	for _, on := range there {
+		cpus += on.cpus
+	}
+	if cpus == 0 {
 		return false
 	}
-	var granted float64
 	for _, t := range m.threads {
 		var share float64
-		for _, cpu := range cpus {
-			share += at[cpu].share(t)
+		for _, on := range there {
+			share += on.share(t) * on.cpus / cpus
 		}
-		granted += math.Min(float64(t.demand), share/float64(len(cpus)))
+		granted += min(float64(t.demand), share)
 	}
 	return granted < enoughOfDemand*float64(m.demand)
+}
+
+// crowding is how many threads are runnable at a time on each of some CPUs.
+func crowding(there []onCPUs) float64 {
+	var sum, cpus float64
+	for _, on := range there {
+		sum, cpus = sum+on.pressure*on.cpus, cpus+on.cpus
+	}
+	return sum / max(1, cpus)
 }
