@@ -8,7 +8,7 @@ import (
 
 const (
 	// searchSteps bound the time that a plan takes, in cores looked at.
-	searchSteps = 250_000
+	searchSteps = 200_000
 	// starts of the search: nodes with few VMs are searched from several, large ones
 	// as far as the steps go.
 	starts = 6
@@ -41,14 +41,33 @@ func (s *state) admit() {
 		q.placeAgain(free)
 		q.startAgain(free)
 		if !s.cool() {
-			return
+			break
+		}
+	}
+	q.tryDenied(free)
+}
+
+// tryDenied tries once more to bind VMs that were let go of, as it may have been for
+// others that are elsewhere now.
+func (q *search) tryDenied(free []*vm) {
+	for _, v := range free {
+		if !v.denied {
+			continue
+		}
+		all := slices.Clone(free)
+		before, saved := q.total, q.save(all)
+		v.denied = false
+		q.reinsert([]*vm{v})
+		q.placeAgain(free)
+		if q.isBroken() || q.total > before-eps {
+			v.denied = true
+			q.restore(all, saved)
 		}
 	}
 }
 
 func (q *search) sort(free []*vm) {
 	rank := make([]int, len(q.vms))
-	busiest := make([]float64, len(q.vms))
 	for _, v := range free {
 		switch {
 		case len(q.state.candidates(v, q.candidates)) < 2:
@@ -58,12 +77,9 @@ func (q *search) sort(free []*vm) {
 		default:
 			rank[v.number] = 2
 		}
-		for i := range v.count {
-			busiest[v.number] = max(busiest[v.number], q.vcpus[v.first+i].demand)
-		}
 	}
 	slices.SortStableFunc(free, func(x, y *vm) int {
-		return cmp.Or(cmp.Compare(rank[x.number], rank[y.number]), cmp.Compare(busiest[y.number], busiest[x.number]))
+		return cmp.Or(cmp.Compare(rank[x.number], rank[y.number]), cmp.Compare(y.busiest, x.busiest))
 	})
 }
 

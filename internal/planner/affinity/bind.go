@@ -191,6 +191,9 @@ const stillBusy, notYetBusy = 0.2, 0.4
 
 // isBusyOn tells whether the VM has a busy vCPU on a core.
 func (s *state) isBusyOn(v *vm, core int) bool {
+	if v.busiest < stillBusy {
+		return false
+	}
 	for i := range v.count {
 		c := &s.vcpus[v.first+i]
 		if c.at != core || c.demand < stillBusy {
@@ -199,7 +202,8 @@ func (s *state) isBusyOn(v *vm, core int) bool {
 		from := busyDemand
 		if c.start == core && !v.currentIO.IsEmpty() {
 			from = stillBusy
-			if v.currentIO.Contains(s.node.cores[core].first) {
+			// Where IO threads keep off no core, all were busy, or none.
+			if v.currentIO.Contains(s.node.cores[core].first) && (!v.ioEverywhere || v.busiest < notYetBusy) {
 				from = notYetBusy
 			}
 		}

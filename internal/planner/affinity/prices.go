@@ -14,8 +14,10 @@ const (
 	// cache count for, in awake cores. A package that sleeps switches off about as
 	// much as a core; the cache decides among equals.
 	awakePackage, awakeCache = 1, 0.1
-	// knee is the use of a core, per CPU, above which the cost of work rises.
-	knee = 0.6
+	// knee is the use of a core, per CPU, above which the cost of work rises, and company
+	// the use per CPU beside its busiest vCPU up to which it does not: that one would be
+	// as busy on any core.
+	knee, company = 0.6, 0.1
 	// quietDemand is the demand up to which a vCPU does not mind company, and
 	// busyDemand the one from which it wants a core of its own.
 	quietDemand, busyDemand = 0.15, 0.3
@@ -78,7 +80,7 @@ func newPrices(c model.PowerCosts) prices {
 	}
 	// More than a core, its cache and its package cost awake, and than memory far
 	// away: half of it has to be, which is what settled pins count for.
-	p.crowd = 8*p.awake + 3*p.busy + 8*leastSaving
+	p.crowd = 10*p.awake + 3*p.busy + 8*leastSaving
 	p.knee = 2 * p.crowd
 	p.wish = 1e3 * p.crowd
 	return p
@@ -105,9 +107,10 @@ func busyness(demand float64) float64 {
 	return min(1, max(0, (demand-quietDemand)/(busyDemand-quietDemand)))
 }
 
-// price of a core that is used so much.
-func (p *prices) core(use, busy, cpus float64, settled bool) float64 {
-	kneeAt, busyAt := knee*cpus, 1.0
+// core returns the price of a core that is crowded so much. most is the demand of the
+// busiest vCPU that is pinned to it.
+func (p *prices) core(use, busy, most, cpus float64, settled bool) float64 {
+	kneeAt, busyAt := max(knee*cpus, most+company*cpus), 1.0
 	if settled {
 		kneeAt, busyAt = kneeAt*settledKnee, settledBusy
 	}

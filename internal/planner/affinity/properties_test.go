@@ -144,11 +144,12 @@ func classOf(s *affinitytest.Scenario, cpus units.CPUSet) model.CoreClass {
 	return ""
 }
 
-// With noise of 20 % on constant loads the pins of a settled node hardly ever change.
+// With noise of 20 % on constant loads the pins of a settled node hardly ever change,
+// but where what is measured makes a core hot.
 func TestNoiseMovesNothing(t *testing.T) {
-	const rounds, most = 40, 0.02
-	changes, vmRounds, changed := 0, 0, 0
-	for seed := range uint64(30) {
+	const nodes, rounds, most = 30, 40, 0.02
+	changed, forced := 0, 0
+	for seed := range uint64(nodes) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		s := affinitytest.Random(r, shapes()[seed%5], 2+r.IntN(8), 3)
 		for range 4 {
@@ -158,26 +159,20 @@ func TestNoiseMovesNothing(t *testing.T) {
 		for range rounds {
 			noisy := s.AdoptWith(settled, func(c units.Cores) units.Cores { return c * units.Cores(0.8+0.4*r.Float64()) })
 			next := affinity.Place(noisy.Node, noisy.VMs).Decisions
-			moved := false
-			for i := range next {
-				vmRounds++
-				if !cmp.Equal(settled[i], next[i]) {
-					changes++
-					moved = true
-					if testing.Verbose() {
-						t.Logf("seed %d VM %d %v: %v -> %v", seed, i, s.VMs[i].Preference, settled[i], next[i])
-					}
-				}
+			if cmp.Equal(settled, next) {
+				continue
 			}
-			if moved {
+			if _, err := noisy.Predict(settled); err != nil {
+				forced++
+			} else {
 				changed++
 			}
 			settled, s = next, s.Adopt(next)
 		}
 	}
-	t.Logf("%d of %d VMs' bindings changed, in %d of %d rounds", changes, vmRounds, changed, 30*rounds)
-	if float64(changes) > most*float64(vmRounds) {
-		t.Errorf("%d of %d VMs' bindings changed by noise alone", changes, vmRounds)
+	t.Logf("of %d rounds, pins changed in %d by choice and in %d because a limit was broken", nodes*rounds, changed, forced)
+	if float64(changed) > most*nodes*rounds {
+		t.Errorf("pins changed by noise alone in %d of %d rounds", changed, nodes*rounds)
 	}
 }
 

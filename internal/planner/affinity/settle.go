@@ -42,10 +42,8 @@ func (s *state) mend() {
 			}
 		}
 	}
-	for _, v := range s.vms {
-		if v.now.mode == separated && v.scope.within.IsEmpty() && s.isPartHot(v) {
-			s.free(v)
-		}
+	for v := s.hotPart(); v != nil; v = s.hotPart() {
+		s.free(v)
 	}
 }
 
@@ -154,9 +152,10 @@ func (s *state) improveCores(v *vm) bool {
 	return moved
 }
 
-// unsure is the part of what a change adds on other cores that counts again: with noise
-// of 20 % there and as much where it saves, the change pays all the same.
-const unsure = 0.5
+// unsure is the part of what a change adds on other cores that counts again. A little
+// use of a core by others decides how awake it is, and is known least of all: noise of
+// 20 % there, and where it saves, is not to move anything.
+const unsure = 1
 
 // margin is what a change of a VM's pins must save that adds so much to the price of
 // cores.
@@ -177,6 +176,19 @@ func (q *search) improveMode(v *vm) bool {
 	return true
 }
 
+// isBroken tells whether a limit is broken.
+func (s *state) isBroken() bool { return s.hot > 0 || s.hotPart() != nil }
+
+// hotPart returns a VM that is separated to a part with too much to do, or nil.
+func (s *state) hotPart() *vm {
+	for _, v := range s.vms {
+		if v.now.mode == separated && v.scope.within.IsEmpty() && s.isPartHot(v) {
+			return v
+		}
+	}
+	return nil
+}
+
 // cool lets go of a VM on a core, or in a part, where a limit is broken all the same,
 // and reports whether there was one.
 func (s *state) cool() bool {
@@ -186,13 +198,11 @@ func (s *state) cool() bool {
 			return true
 		}
 	}
-	for _, v := range s.vms {
-		if v.now.mode == separated && v.scope.within.IsEmpty() && s.isPartHot(v) {
-			s.release(v)
-			return true
-		}
+	v := s.hotPart()
+	if v != nil {
+		s.release(v)
 	}
-	return false
+	return v != nil
 }
 
 func (s *state) release(v *vm) {

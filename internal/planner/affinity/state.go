@@ -3,6 +3,7 @@ package affinity
 import (
 	"slices"
 
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -36,10 +37,11 @@ type coreState struct {
 	// all on it, by weights.
 	use, busy, press float64
 	// on are the vCPUs that are pinned to the core, fresh how many of them were not
-	// before, and bears the least of what presses they bear.
-	on    []int
-	fresh int
-	bears float64
+	// before, bears the least of what presses they bear, and most the demand of the
+	// busiest.
+	on          []int
+	fresh       int
+	bears, most float64
 	// price and awake as they count now.
 	price, awake float64
 	hot          bool
@@ -92,7 +94,7 @@ func (s *state) add(core int, use, busy, press float64) {
 func (s *state) refresh(core int) {
 	s.work++
 	c, n := &s.cores[core], &s.node.cores[core]
-	price := s.node.prices.core(c.use, c.busy, n.cpus, len(c.on) > 0 && c.fresh == 0)
+	price := s.node.prices.core(c.use, c.busy, c.most, n.cpus, len(c.on) > 0 && c.fresh == 0)
 	awake := awakeness(c.use)
 	s.total += price - c.price
 	c.price = price
@@ -170,7 +172,7 @@ func (s *state) probe(i, core int) (float64, bool) {
 	if s.breaks(core, l) {
 		return 0, false
 	}
-	price := s.node.prices.core(l.use, c.busy+v.busy, n.cpus, !l.fresh) - c.price
+	price := s.node.prices.core(l.use, c.busy+v.busy, max(c.most, v.demand), n.cpus, !l.fresh) - c.price
 	if by := awakeness(l.use) - c.awake; by > 0 {
 		price += s.wake(n, by)
 	}
@@ -190,15 +192,11 @@ func (s *state) away(i, core int) float64 {
 // mayShare tells whether siblings of a core may have vCPUs of a VM beside those there.
 func (s *state) mayShare(v *vm, core int) bool {
 	c := &s.cores[core]
-	if len(c.on) == 0 || s.anySiblings || s.node.cores[core].cpus < 2 {
+	if len(c.on) == 0 || s.node.sharing == model.ShareAny || s.anySiblings || s.node.cores[core].cpus < 2 {
 		return true
 	}
-	for _, i := range c.on {
-		if !s.node.shareable(v, s.vms[s.vcpus[i].vm]) {
-			return false
-		}
-	}
-	return true
+	// Those there may share with each other: what is so of one is so of all.
+	return s.node.shareable(v, s.vms[s.vcpus[c.on[0]].vm])
 }
 
 // put pins a vCPU to a core. Its VM's other threads stay where they are.
@@ -209,7 +207,7 @@ func (s *state) put(i, core int) {
 	if len(c.on) == 0 || bears < c.bears {
 		c.bears = bears
 	}
-	c.on = append(c.on, i)
+	c.on, c.most = append(c.on, i), max(c.most, v.demand)
 	if core != v.start {
 		c.fresh++
 	}
@@ -225,9 +223,10 @@ func (s *state) take(i int) {
 	c, owner := &s.cores[core], s.vms[v.vm]
 	at := slices.Index(c.on, i)
 	c.on = slices.Delete(c.on, at, at+1)
-	c.bears = 0
+	c.bears, c.most = 0, 0
 	for k, other := range c.on {
 		o := &s.vcpus[other]
+		c.most = max(c.most, o.demand)
 		if bears := o.bears(s.vms[o.vm].perDemand, s.node.cores[core].cpus); k == 0 || bears < c.bears {
 			c.bears = bears
 		}

@@ -66,8 +66,11 @@ type vm struct {
 	watts                           float64
 	threshold                       float64
 	currentIO                       units.CPUSet
+	ioEverywhere                    bool
 	memoryAway                      []float64
 	network                         bool
+	// busiest is the demand of the busiest vCPU.
+	busiest float64
 	// start is the binding in force. unplaced: none, or not one that may stay.
 	start binding
 	// free VMs are placed anew: they have no pins that may stay.
@@ -108,6 +111,7 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 		v.demand += c.demand
 		v.vcpuDemand += c.demand
 		v.busy += c.busy
+		v.busiest = max(v.busiest, c.demand)
 		s.vcpus = append(s.vcpus, c)
 	}
 	weight := bounded(r.Weight, mostLoad*vCPUWeight)
@@ -167,6 +171,10 @@ func (v *vm) findCurrent(s *state, current []model.Pin) {
 			}
 		}
 		same = same && len(current) == v.count
+	}
+	v.ioEverywhere = true
+	for _, core := range cores {
+		v.ioEverywhere = v.ioEverywhere && core >= 0 && v.currentIO.Contains(s.node.cores[core].first)
 	}
 	if v.mayBe(pinned) && s.oneClass(cores) {
 		v.start, v.free = binding{mode: pinned, cores: cores}, false

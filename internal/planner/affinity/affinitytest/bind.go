@@ -246,7 +246,7 @@ func (m *modelled) checkThreads(b *bound, vm *affinity.VM, threads model.ThreadC
 		return fmt.Errorf("vhost may use %s of %s", threads.Vhost, m.setOf(io))
 	}
 	for _, c := range m.within(threads.Vhost, true) {
-		if busiest[c] > notYetBusy && len(apart) > 0 {
+		if busiest[c] >= notYetBusy && len(apart) > 0 {
 			return fmt.Errorf("vhost shares core %d with a busy vCPU", c)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 const (
 	awakeUse                      = 0.1
 	awakePackage, awakeCache      = 1, 0.1
-	knee                          = 0.6
+	knee, company                 = 0.6, 0.1
 	quietDemand, busyDemand       = 0.15, 0.3
 	stillBusy, notYetBusy         = 0.2, 0.4
 	remoteMemory, splitCache      = 0.1, 0.03
@@ -23,7 +23,7 @@ const (
 	quietShare, newCoreReserve    = 0.15, 0.05
 	maxVCPUsPerCPU, cpuWeight     = 10, 1024
 	leastDemand, rounding         = 1e-4, 1e-6
-	crowdAwake, crowdBusy, kneeOf = 8, 3, 2
+	crowdAwake, crowdBusy, kneeOf = 10, 3, 2
 )
 
 // Scenario is a node with VMs.
@@ -169,6 +169,9 @@ func (m *modelled) predict(vms []*bound) (Prediction, error) {
 			broken = fmt.Errorf("core %d: %w", c, err)
 		}
 		kneeAt, busyAt := knee*m.cpus[c], 1.0
+		for _, at := range on {
+			kneeAt = max(kneeAt, demandOf(&m.VMs[at.vm], at.vcpu)+company*m.cpus[c])
+		}
 		if settled && len(on) > 0 {
 			kneeAt, busyAt = kneeAt*settledKnee, settledBusy
 		}
