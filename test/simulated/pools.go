@@ -35,14 +35,23 @@ type Together struct {
 	// the CPU time of cores alone that the others' work got.
 	Served   float64
 	Computed units.Cores
-	// Hottest is the greatest use of a core, per sibling.
-	Hottest units.Cores
+	// Use of each CPU.
+	Use     []units.Cores
 	seconds float64
+}
+
+// Busiest is the greatest use of a CPU of a set.
+func (t Together) Busiest(of units.CPUSet) units.Cores {
+	var most units.Cores
+	for _, cpu := range of.CPUs() {
+		most = max(most, t.Use[cpu])
+	}
+	return most
 }
 
 // String rounds.
 func (t Together) String() string {
-	return fmt.Sprintf("%.3f of the traffic handled, %.2f cores' computing, hottest core %.2f", t.Served, t.Computed, t.Hottest)
+	return fmt.Sprintf("%.3f of the traffic handled, %.2f cores' computing", t.Served, t.Computed)
 }
 
 // host returns the host with its VMs, network VMs first. Without the others it has
@@ -105,20 +114,14 @@ func (n Neighbours) fare(h *sim.Host, vms []sim.VM, t *Together) error {
 	return nil
 }
 
-// Unmanaged is how the VMs fare when nobody binds anything, and how the network VMs
-// do alone.
-func (n Neighbours) Unmanaged(d time.Duration) (together, alone Together, err error) {
-	for others, t := range map[bool]*Together{true: &together, false: &alone} {
-		h, vms, err := n.host(others)
-		if err != nil {
-			return together, alone, err
-		}
-		err = n.measure(h, vms, d, t, func() { h.Advance(time.Second) })
-		if err != nil {
-			return together, alone, err
-		}
+// Alone is how the network VMs fare when there are no others.
+func (n Neighbours) Alone(d time.Duration) (t Together, err error) {
+	h, vms, err := n.host(false)
+	if err != nil {
+		return t, err
 	}
-	return together, alone, nil
+	err = n.measure(h, vms, d, &t, func() { h.Advance(time.Second) })
+	return t, err
 }
 
 // measure takes means over some time that passes by seconds.
@@ -137,16 +140,9 @@ func (n Neighbours) measure(h *sim.Host, vms []sim.VM, d time.Duration, t *Toget
 	if err != nil {
 		return err
 	}
-	topology, err := h.Topology()
-	if err != nil {
-		return err
-	}
-	for _, core := range topology.Cores {
-		busy := time.Duration(0)
-		for _, cpu := range core.CPUs.CPUs() {
-			busy += after[cpu].Busy - before[cpu].Busy
-		}
-		t.Hottest = max(t.Hottest, units.Cores(busy.Seconds()/d.Seconds()/float64(core.CPUs.Len())))
+	t.Use = make([]units.Cores, len(after))
+	for cpu := range after {
+		t.Use[cpu] = units.Cores((after[cpu].Busy - before[cpu].Busy).Seconds() / d.Seconds())
 	}
 	return nil
 }
@@ -156,14 +152,14 @@ type Pooled struct {
 	// Before are the first minutes, in which nothing is planned, and After the last
 	// hour.
 	Before, After Together
-	// Changes of the plan in all, and in the last hours.
+	// Changes of the plan in all, and after its first hour.
 	Changes, Late int
 	// Managed is the node at the end. Its agent has ended.
 	Managed *Managed
 }
 
 // Pool lets the manager watch the host for ten minutes and then steer it for some
-// hours by its agent.
+// hours, two at least, by its agent.
 func (n Neighbours) Pool(hours int) (p Pooled, err error) {
 	h, vms, err := n.host(true)
 	if err != nil {
