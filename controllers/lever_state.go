@@ -66,6 +66,8 @@ func leverStateOf(lever v1alpha1.Lever) func(*indexedPlan, types.UID) leverState
 	switch lever {
 	case v1alpha1.LeverAffinity:
 		return affinityState
+	case v1alpha1.LeverSlice:
+		return sliceState
 	case v1alpha1.LeverShaping:
 		return shapingState
 	default:
@@ -77,6 +79,12 @@ func leverStateOf(lever v1alpha1.Lever) func(*indexedPlan, types.UID) leverState
 // pod, see nodeLever.state.
 func affinityState(plan *indexedPlan, podUID types.UID) leverState {
 	lever := nodeLever{v1alpha1.LeverAffinity, func(vm *v1alpha1.VMPlan) bool { return vm.Affinity != nil }}
+	return lever.state(plan, podUID)
+}
+
+// sliceState tells the same of lever Slice.
+func sliceState(plan *indexedPlan, podUID types.UID) leverState {
+	lever := nodeLever{v1alpha1.LeverSlice, func(vm *v1alpha1.VMPlan) bool { return vm.Slice != nil }}
 	return lever.state(plan, podUID)
 }
 
@@ -129,8 +137,8 @@ func (l nodeLever) withoutAction(vm *v1alpha1.VMPlan) leverState {
 		}
 	}
 	switch out.Reason {
-	case v1alpha1.ReasonNothingToDo, v1alpha1.ReasonCoreWouldBeHot, v1alpha1.ReasonNothingToShape,
-		v1alpha1.ReasonSendsLittle, v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom:
+	case v1alpha1.ReasonNothingToDo, v1alpha1.ReasonCoreWouldBeHot, v1alpha1.ReasonNoSaving, v1alpha1.ReasonNothingToSeparate,
+		v1alpha1.ReasonSiblingsTaken, v1alpha1.ReasonNoOtherPool, v1alpha1.ReasonNothingToShape, v1alpha1.ReasonSendsLittle, v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom:
 		out.State = v1alpha1.LeverIdle
 	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonTrafficUnknown:
 		out.State = v1alpha1.LeverPending

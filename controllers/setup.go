@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	virtv1 "kubevirt.io/api/core/v1"
@@ -20,8 +21,8 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
@@ -106,6 +107,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		store:   rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle),
 		metrics: metrics, news: newNews(),
 	}
+	if err := addDisturbances(mgr, o, parts); err != nil {
+		return err
+	}
 	parts.puller = newPuller(mgr, o, parts)
 	if err := mgr.Add(parts.puller); err != nil {
 		return fmt.Errorf("add the puller of rates: %w", err)
@@ -129,26 +133,37 @@ type reconcilerParts struct {
 	metrics *Metrics
 	news    news
 	puller  *rates.Puller
-	powers  *observe.Powers
-	meter   *energy.Meter
-	watch   *powerWatch
-	models  *learned.Models
-	sights  *trafficSights
+	// disturbances are the verdicts on VMs, disturbed looks at them.
+	disturbances *disturbance.Store
+	disturbed    *disturbanceWatch
+	powers       *observe.Powers
+	meter        *energy.Meter
+	watch        *powerWatch
+	models       *learned.Models
+	sights       *trafficSights
 }
 
 // news are causes for reconcilers that no object tells.
 type news struct {
 	// plans are nodes to be planned anew. policies are for statuses that say
 	// something else now, figures for those that say it with other figures.
-	plans, policies, figures chan event.GenericEvent
+	// profiles are those whose VMs are disturbed by others than before.
+	plans, policies, figures, profiles chan event.GenericEvent
 }
 
 func newNews() news {
-	return news{plans: make(chan event.GenericEvent), policies: make(chan event.GenericEvent), figures: make(chan event.GenericEvent)}
+	return news{
+		plans: make(chan event.GenericEvent), policies: make(chan event.GenericEvent),
+		figures: make(chan event.GenericEvent), profiles: make(chan event.GenericEvent),
+	}
 }
 
 func (n news) plan(ctx context.Context, node string) {
 	send(ctx, n.plans, &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}})
+}
+
+func (n news) profile(ctx context.Context, profile types.NamespacedName) {
+	send(ctx, n.profiles, &v1alpha1.VMNetworkProfile{ObjectMeta: metav1.ObjectMeta{Namespace: profile.Namespace, Name: profile.Name}})
 }
 
 func (n news) policyWords(ctx context.Context) { send(ctx, n.policies, &v1alpha1.EnergyPolicy{}) }
@@ -204,7 +219,9 @@ func addEnergy(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 
 func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	plans := &NodePlanReconciler{
-		Client: mgr.GetClient(), Observer: &observe.Observer{Reader: mgr.GetClient(), Powers: parts.powers},
+		Client: mgr.GetClient(), Observer: &observe.Observer{
+			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances,
+		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
 		Planned: parts.watch.Planned,
 	}
@@ -216,8 +233,10 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		return fmt.Errorf("add the controller of NodeReports: %w", err)
 	}
 	delay := statusDelay(o.StatusDelay)
-	profiles := &VMNetworkProfileReconciler{Client: mgr.GetClient(), Clock: o.Clock}
-	if err := profiles.setup(mgr, delay); err != nil {
+	profiles := &VMNetworkProfileReconciler{
+		Client: mgr.GetClient(), Clock: o.Clock, Disturbances: parts.disturbances, Recorder: mgr.GetEventRecorder("joulevirt-manager"),
+	}
+	if err := profiles.setup(mgr, delay, parts.news.profiles); err != nil {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)
 	}
 	policies := &EnergyPolicyReconciler{Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake, sights: parts.sights}
@@ -231,7 +250,7 @@ func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Pulle
 	return rates.NewPuller(rates.Options{
 		Store: parts.store, Clients: o.Clients,
 		Targets: func(ctx context.Context) ([]rates.Target, error) { return targets(ctx, mgr.GetClient()) },
-		Changed: parts.news.plan, Observe: parts.metrics.ObservePull, News: func(context.Context, *model.NodeRates) {},
+		Changed: parts.news.plan, Observe: parts.metrics.ObservePull, News: parts.disturbed.Hear,
 		Interval: o.Pull.Interval, Timeout: o.Pull.Timeout, Concurrency: o.Pull.Concurrency,
 		Clock: o.Clock, Log: mgr.GetLogger().WithName("rates"),
 	})

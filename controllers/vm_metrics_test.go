@@ -110,7 +110,10 @@ func TestSnapshotHasPowerOfVMs(t *testing.T) {
 		"too old": {energy.VMs{{UID: "pod-a"}: vmFigure(5, time.Hour)}, nil},
 		"unknown": {nil, nil},
 	} {
-		observer := &observe.Observer{Reader: s.client, Powers: &observe.Powers{Rates: s.heard(), Meters: vmsByNode{"n": tc.vms}, Clock: s.clock}}
+		observer := &observe.Observer{
+			Reader: s.client, Powers: &observe.Powers{Rates: s.heard(), Meters: vmsByNode{"n": tc.vms}, Clock: s.clock},
+			Costs: noCosts{}, Disturbances: disturbances{},
+		}
 		seen, err := observer.Node(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}})
 		if err != nil || len(seen.Node.VMs) != 1 {
 			t.Fatalf("%s: %+v, %v", name, seen.Node.VMs, err)

@@ -6,12 +6,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/observe"
@@ -22,12 +25,16 @@ import (
 type VMNetworkProfileReconciler struct {
 	Client client.Client
 	Clock  clock.PassiveClock
+	// Disturbances of VMs.
+	Disturbances observe.Disturbances
+	Recorder     events.EventRecorder
+	pace         eventPace
 }
 
 // +kubebuilder:rbac:groups=joulevirt.io,resources=vmnetworkprofiles,verbs=get;list;watch
 // +kubebuilder:rbac:groups=joulevirt.io,resources=vmnetworkprofiles/status,verbs=get;patch
 
-func (r *VMNetworkProfileReconciler) setup(mgr ctrl.Manager, delay statusDelay) error {
+func (r *VMNetworkProfileReconciler) setup(mgr ctrl.Manager, delay statusDelay, disturbed <-chan event.GenericEvent) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("vmnetworkprofile").
 		For(&v1alpha1.VMNetworkProfile{}, builder.WithPredicates(specOrGone())).
@@ -35,6 +42,7 @@ func (r *VMNetworkProfileReconciler) setup(mgr ctrl.Manager, delay statusDelay) 
 		Watches(&v1alpha1.VMNetworkProfile{}, delay.handler(itself), builder.WithPredicates(trafficChanged())).
 		Watches(&virtv1.VirtualMachineInstance{}, delay.handler(r.ofNamespace), builder.WithPredicates(vmiChanged())).
 		Watches(&v1alpha1.NodePlan{}, delay.handler(profilesOfPlan)).
+		WatchesRawSource(source.Channel(disturbed, delay.handler(itself))).
 		Complete(r)
 }
 
@@ -56,13 +64,14 @@ func (r *VMNetworkProfileReconciler) Reconcile(ctx context.Context, req ctrl.Req
 	if err := r.Client.Status().Patch(ctx, &profile, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("write status of VMNetworkProfile %s: %w", req, err)
 	}
+	r.tellDisturbed(&profile, base.Status.Interference)
 	return ctrl.Result{}, nil
 }
 
 // view reads the cache's own objects: a status is made of thousands, and
 // changes none.
 func (r *VMNetworkProfileReconciler) view(ctx context.Context, namespace string) (profileView, error) {
-	view := profileView{now: r.Clock.Now()}
+	view := profileView{now: r.Clock.Now(), disturbances: r.Disturbances}
 	var profiles v1alpha1.VMNetworkProfileList
 	if err := r.Client.List(ctx, &profiles, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list VMNetworkProfiles: %w", err)

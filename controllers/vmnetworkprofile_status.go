@@ -27,7 +27,9 @@ type profileView struct {
 	vmis []virtv1.VirtualMachineInstance
 	// plans by node.
 	plans map[string]*indexedPlan
-	now   time.Time
+	// disturbances of the VMs.
+	disturbances observe.Disturbances
+	now          time.Time
 }
 
 // profileStatus returns the status of one profile. Conditions that say the same
@@ -39,6 +41,7 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 		Traffic:            profile.Status.Traffic, // TrafficGroupReconciler's
 	}
 	var lost overlap
+	var disturbed disturbedTally
 	var examples []v1alpha1.VMExample
 	self := view.find(profile)
 	for i := range view.vmis {
@@ -52,6 +55,8 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 			continue
 		}
 		status.GovernedVMs++
+		pod, node := launcherOf(vmi)
+		disturbed.add(vmi.Name, node, view.disturbances.Of(string(pod)))
 		of := examplesOf(vmi, leversOf(&profile.Spec), view.plans)
 		if profile.Spec.Group != nil {
 			of = append(of, groupExample(vmi, profile))
@@ -63,7 +68,8 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 	}
 	status.Levers = countLevers(examples)
 	status.Examples = troubleFirst(examples)
-	conditions := []metav1.Condition{profileReady(profile, self.Err, &status, lost), overlapping(lost)}
+	status.Interference = disturbed.status(profile.Status.Interference)
+	conditions := []metav1.Condition{profileReady(profile, self.Err, &status, lost), overlapping(lost), disturbed.condition()}
 	setConditions(&status.Conditions, conditions, profile.Generation, view.now)
 	return status
 }
@@ -94,9 +100,10 @@ func (o *overlap) add(winner, vm string) {
 }
 
 // leversOf returns the levers that are told about: those that may act on any VM,
-// and those that the profile asks for. What nobody asked for is no news.
+// and those that the profile asks for. What nobody asked for is no news: lever Slice
+// is told about where a policy has it, see saysOfSlice.
 func leversOf(spec *v1alpha1.VMNetworkProfileSpec) []v1alpha1.Lever {
-	levers := []v1alpha1.Lever{v1alpha1.LeverAffinity}
+	levers := []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice}
 	if spec.TrafficClass == v1alpha1.TrafficDeferrable || spec.Bandwidth != nil && spec.Bandwidth.Ceiling != nil {
 		levers = append(levers, v1alpha1.LeverShaping)
 	}
@@ -109,12 +116,28 @@ func examplesOf(vmi *virtv1.VirtualMachineInstance, levers []v1alpha1.Lever, pla
 	var examples []v1alpha1.VMExample
 	for _, lever := range levers {
 		state := leverStateOf(lever)(plans[node], pod)
+		if lever == v1alpha1.LeverSlice && !saysOfSlice(plans[node], pod) {
+			continue
+		}
 		examples = append(examples, v1alpha1.VMExample{
 			Name: vmi.Name, Node: node, Lever: lever,
 			State: state.State, Reason: state.Reason, Message: state.Message,
 		})
 	}
 	return examples
+}
+
+// saysOfSlice tells whether the plan of a VM's node says of lever Slice more than that
+// it is not allowed.
+func saysOfSlice(plan *indexedPlan, podUID types.UID) bool {
+	if plan == nil {
+		return false
+	}
+	plan.index()
+	vm := plan.planned[podUID]
+	return vm != nil && (vm.Slice != nil || slices.ContainsFunc(vm.Reasons, func(why v1alpha1.PlanReason) bool {
+		return why.Lever == v1alpha1.LeverSlice && why.Reason != v1alpha1.ReasonLeverNotAllowed
+	}))
 }
 
 // launcherOf returns the pod that runs the VM now: during a migration that is
@@ -189,7 +212,7 @@ func profileReady(profile *v1alpha1.VMNetworkProfile, invalid error, status *v1a
 // wishedInVain lists what the profile says without effect, so that no owner
 // relies on a level that is not kept.
 func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
-	out := []string{"spec.serviceLevels"}
+	out := []string{"spec.serviceLevels (but maxStealPercent says from when on a VM counts as disturbed)"}
 	for _, field := range []struct {
 		name string
 		set  bool
@@ -197,7 +220,6 @@ func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
 		{"spec.trafficClass " + string(v1alpha1.TrafficThroughput), spec.TrafficClass == v1alpha1.TrafficThroughput},
 		{"spec.bandwidth.floor without spec.group", spec.Bandwidth != nil && spec.Bandwidth.Floor != nil && spec.Group == nil},
 		{"spec.latencyBudget", spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0},
-		{"spec.affinity Separated (planned like Auto)", spec.Affinity == v1alpha1.AffinitySeparated},
 	} {
 		if field.set {
 			out = append(out, field.name)

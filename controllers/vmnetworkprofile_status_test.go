@@ -67,19 +67,22 @@ func TestAffinityState(t *testing.T) {
 		plan *v1alpha1.NodePlan
 		want string
 	}{
-		"no plan":           {nil, "Blocked NoPolicy"},
-		"not in the plan":   {planOf("n", true), "Pending AwaitingPlan"},
-		"planned":           {planOf("n", true, "a"), "Pending AwaitingAgent"},
-		"recommended":       {planOf("n", false, "a"), "Recommended AwaitingApproval"},
-		"in force":          {applied(planOf("n", true, "a"), 2, "a", v1alpha1.LeverInForce, "Applied"), "InForce Applied"},
-		"failed":            {applied(planOf("n", true, "a"), 2, "a", v1alpha1.LeverFailed, "ApplyFailed"), "Failed ApplyFailed"},
-		"in force for long": {applied(planOf("n", true, "a"), 1, "a", v1alpha1.LeverInForce, "Applied"), "InForce Applied"},
-		"failed before":     {applied(planOf("n", true, "a"), 1, "a", v1alpha1.LeverFailed, "ApplyFailed"), "Pending AwaitingAgent"},
-		"another VM's":      {applied(planOf("n", true, "a"), 2, "b", v1alpha1.LeverInForce, "Applied"), "Pending AwaitingAgent"},
-		"hot":               {planOf("n", true, "a:CoreWouldBeHot"), "Idle CoreWouldBeHot"},
-		"shared":            {planOf("n", true, "a:SharedPreferred"), "Blocked SharedPreferred"},
-		"not running":       {planOf("n", true, "a:NotRunning"), "Pending NotRunning"},
-		"in the next":       {planOf("n", false, "a:AwaitingApproval"), "Pending AwaitingApproval"},
+		"no plan":            {nil, "Blocked NoPolicy"},
+		"not in the plan":    {planOf("n", true), "Pending AwaitingPlan"},
+		"planned":            {planOf("n", true, "a"), "Pending AwaitingAgent"},
+		"recommended":        {planOf("n", false, "a"), "Recommended AwaitingApproval"},
+		"in force":           {applied(planOf("n", true, "a"), 2, "a", v1alpha1.LeverInForce, "Applied"), "InForce Applied"},
+		"failed":             {applied(planOf("n", true, "a"), 2, "a", v1alpha1.LeverFailed, "ApplyFailed"), "Failed ApplyFailed"},
+		"in force for long":  {applied(planOf("n", true, "a"), 1, "a", v1alpha1.LeverInForce, "Applied"), "InForce Applied"},
+		"failed before":      {applied(planOf("n", true, "a"), 1, "a", v1alpha1.LeverFailed, "ApplyFailed"), "Pending AwaitingAgent"},
+		"another VM's":       {applied(planOf("n", true, "a"), 2, "b", v1alpha1.LeverInForce, "Applied"), "Pending AwaitingAgent"},
+		"hot":                {planOf("n", true, "a:CoreWouldBeHot"), "Idle CoreWouldBeHot"},
+		"shared":             {planOf("n", true, "a:SharedPreferred"), "Blocked SharedPreferred"},
+		"not running":        {planOf("n", true, "a:NotRunning"), "Pending NotRunning"},
+		"in the next":        {planOf("n", false, "a:AwaitingApproval"), "Pending AwaitingApproval"},
+		"separated already":  {planOf("n", true, "a:NothingToSeparate"), "Idle NothingToSeparate"},
+		"saves nothing":      {planOf("n", true, "a:NoSaving"), "Idle NoSaving"},
+		"siblings of others": {planOf("n", true, "a:SiblingsTaken"), "Idle SiblingsTaken"},
 	} {
 		var plan *indexedPlan
 		if tc.plan != nil {
@@ -89,6 +92,68 @@ func TestAffinityState(t *testing.T) {
 		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
 			t.Errorf("%s: %s, want %s", name, text, tc.want)
 		}
+	}
+}
+
+// sliced adds what a plan says of lever Slice.
+func sliced(plan *v1alpha1.NodePlan, vm, reason string) *v1alpha1.NodePlan {
+	for i := range plan.Spec.VMs {
+		if planned := &plan.Spec.VMs[i]; planned.Name == vm {
+			planned.Reasons = append(planned.Reasons, v1alpha1.PlanReason{Lever: v1alpha1.LeverSlice, Reason: reason})
+			if reason == v1alpha1.ReasonShortSlice || reason == v1alpha1.ReasonLongSlice {
+				planned.Slice = &v1alpha1.SliceAction{Microseconds: 1000}
+			}
+		}
+	}
+	return plan
+}
+
+func TestSliceState(t *testing.T) {
+	inForce := sliced(planOf("n", true, "a"), "a", "ShortSlice")
+	inForce.Status = v1alpha1.NodePlanStatus{ObservedGeneration: 2, VMs: []v1alpha1.VMApplied{{
+		PodUID: "pod-a", Lever: v1alpha1.LeverSlice, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied,
+	}}}
+	for name, tc := range map[string]struct {
+		plan *v1alpha1.NodePlan
+		want string
+	}{
+		"no plan":                   {nil, "Blocked NoPolicy"},
+		"planned":                   {sliced(planOf("n", true, "a"), "a", "LongSlice"), "Pending AwaitingAgent"},
+		"only affinity is in force": {applied(sliced(planOf("n", true, "a"), "a", "ShortSlice"), 2, "a", v1alpha1.LeverInForce, "Applied"), "Pending AwaitingAgent"},
+		"in force":                  {inForce, "InForce Applied"},
+		"no other pool":             {sliced(planOf("n", true, "a"), "a", "NoOtherPool"), "Idle NoOtherPool"},
+		"an old kernel":             {sliced(planOf("n", true, "a"), "a", "SlicesUnsupported"), "Blocked SlicesUnsupported"},
+		"not allowed":               {sliced(planOf("n", true, "a"), "a", "LeverNotAllowed"), "Blocked LeverNotAllowed"},
+		"recommended":               {sliced(planOf("n", false, "a"), "a", "ShortSlice"), "Recommended AwaitingApproval"},
+	} {
+		var plan *indexedPlan
+		if tc.plan != nil {
+			plan = &indexedPlan{NodePlan: tc.plan}
+		}
+		got := sliceState(plan, "pod-a")
+		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
+			t.Errorf("%s: %s, want %s", name, text, tc.want)
+		}
+	}
+}
+
+// Lever Slice is told about where a policy has it, and where not it is no news.
+func TestProfileStatusOfSlices(t *testing.T) {
+	web := profileOf("web", "web", time.Hour)
+	plan := sliced(sliced(planOf("n", true, "a", "b", "c"), "a", "ShortSlice"), "b", "LeverNotAllowed")
+	got := profileStatus(&web, profileView{
+		disturbances: disturbances{},
+		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
+		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "web", "n"), vmiOn("d", "web", "m")},
+		plans:        map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
+	})
+	want := []v1alpha1.LeverCount{
+		{Lever: "Affinity", State: "Blocked", Reason: "NoPolicy", Count: 1},
+		{Lever: "Affinity", State: "Pending", Reason: "AwaitingAgent", Count: 3},
+		{Lever: "Slice", State: "Pending", Reason: "AwaitingAgent", Count: 1},
+	}
+	if diff := cmp.Diff(want, got.Levers); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -146,9 +211,10 @@ func TestProfileStatusOfTwoLevers(t *testing.T) {
 	plan := applied(shaped(shaped(planOf("n", true, "a", "b"), "a", "TakesTurns"), "b", "NoRoom"), 2, "a", v1alpha1.LeverInForce, "Applied")
 	plan.Status.VMs = append(plan.Status.VMs, v1alpha1.VMApplied{PodUID: "pod-a", Lever: v1alpha1.LeverShaping, State: v1alpha1.LeverInForce, Reason: "Applied"})
 	got := profileStatus(&backup, profileView{
-		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{backup}),
-		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n")},
-		plans:    map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
+		disturbances: disturbances{},
+		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{backup}),
+		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n")},
+		plans:        map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
 	})
 	got.Conditions = nil
 	want := v1alpha1.VMNetworkProfileStatus{
@@ -177,10 +243,11 @@ func TestProfileStatus(t *testing.T) {
 	stopped.Status.Phase = virtv1.Succeeded
 	plan := applied(planOf("n", true, "a", "b:SharedPreferred"), 2, "a", v1alpha1.LeverInForce, "Applied")
 	view := profileView{
-		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
-		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "db", "n"), stopped},
-		plans:    map[string]*indexedPlan{"n": {NodePlan: plan}},
-		now:      statusTime(),
+		disturbances: disturbances{},
+		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
+		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "db", "n"), stopped},
+		plans:        map[string]*indexedPlan{"n": {NodePlan: plan}},
+		now:          statusTime(),
 	}
 	got := profileStatus(&web, view)
 	got.Conditions = nil
@@ -209,7 +276,6 @@ func TestProfileConditions(t *testing.T) {
 	wishful := profileOf("wishful", "web", time.Hour)
 	wishful.Spec.Bandwidth = &v1alpha1.BandwidthLimits{Floor: resource.NewQuantity(1, resource.DecimalSI)}
 	wishful.Spec.LatencyBudget = &metav1.Duration{Duration: time.Millisecond}
-	wishful.Spec.Affinity = v1alpha1.AffinitySeparated
 	for name, tc := range map[string]struct {
 		profile            v1alpha1.VMNetworkProfile
 		others             []v1alpha1.VMNetworkProfile
@@ -220,14 +286,15 @@ func TestProfileConditions(t *testing.T) {
 		"selects nothing": {profileOf("none", "misspelt", 0), nil, "False NoVMsMatched", "False NoOverlap", []string{"app=misspelt", "spec.template.metadata.labels", "namespace ns"}},
 		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "spec.selector"}},
 		"wishes in vain": {wishful, nil, "True Governing", "False NoOverlap",
-			[]string{"does not act on", "spec.bandwidth.floor without spec.group", "spec.latencyBudget", "spec.affinity Separated"}},
+			[]string{"does not act on", "spec.bandwidth.floor without spec.group", "spec.latencyBudget", "spec.serviceLevels (but maxStealPercent"}},
 		"loses some": {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
 		"invalid":    {invalid, nil, "False InvalidSelector", "False NoOverlap", []string{"spec.selector", "Near"}},
 	} {
 		view := profileView{
-			profiles: observe.NewProfiles(append([]v1alpha1.VMNetworkProfile{tc.profile}, tc.others...)),
-			vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "db", "n")},
-			now:      statusTime(),
+			disturbances: disturbances{},
+			profiles:     observe.NewProfiles(append([]v1alpha1.VMNetworkProfile{tc.profile}, tc.others...)),
+			vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "db", "n")},
+			now:          statusTime(),
 		}
 		status := profileStatus(&tc.profile, view)
 		checkConditions(t, name, status.Conditions, map[string]string{"Ready": tc.ready, "Overlapping": tc.overlapping}, tc.words)
@@ -257,8 +324,9 @@ func checkConditions(t *testing.T, name string, conditions []metav1.Condition, w
 func TestStatusIsStable(t *testing.T) {
 	profile := profileOf("web", "web", time.Hour)
 	view := profileView{
-		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}),
-		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n")}, now: statusTime(),
+		disturbances: disturbances{},
+		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}),
+		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n")}, now: statusTime(),
 	}
 	profile.Status = profileStatus(&profile, view)
 	view.now = statusTime().Add(time.Hour)
@@ -269,7 +337,7 @@ func TestStatusIsStable(t *testing.T) {
 
 func TestExamplesAreBounded(t *testing.T) {
 	profile := profileOf("web", "web", time.Hour)
-	view := profileView{profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}), now: statusTime()}
+	view := profileView{disturbances: disturbances{}, profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}), now: statusTime()}
 	for i := range 60 {
 		view.vmis = append(view.vmis, vmiOn(fmt.Sprintf("vm-%02d", i), "web", "n"))
 	}

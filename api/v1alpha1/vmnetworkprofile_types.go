@@ -261,6 +261,8 @@ const (
 	ReasonOwnComputing = "OwnComputing"
 	// ReasonAllStable: no VM that is known is kept from it.
 	ReasonAllStable = "AllStable"
+	// ReasonAwaitingRates: no VM was seen for long enough.
+	ReasonAwaitingRates = "AwaitingRates"
 
 	// ReasonGoverning: the profile has VMs.
 	ReasonGoverning = "Governing"

@@ -35,8 +35,21 @@ var ErrUnreadable = errors.New("unreadable")
 // node of each, which is all that a plan needs. Pods of a large cluster would
 // cost the manager more memory than everything else.
 type Observer struct {
-	Reader client.Reader
-	Powers *Powers
+	Reader       client.Reader
+	Powers       *Powers
+	Costs        Costs
+	Disturbances Disturbances
+}
+
+// Costs tell what a node's dynamic power is made of. Package learned has them.
+type Costs interface {
+	Costs(node string, topology model.Topology) model.PowerCosts
+}
+
+// Disturbances tell what keeps the VM of a launcher pod from its network work. Package
+// disturbance has them.
+type Disturbances interface {
+	Of(podUID string) model.Disturbance
 }
 
 // Observation is what was read about one node.
@@ -93,6 +106,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 	for i := range seen.Node.VMs {
 		vm := &seen.Node.VMs[i]
 		vm.Power = o.Powers.OfVM(node.Name, settings, vm.PodUID, vm.Namespace, vm.Name)
+		vm.Disturbance = o.Disturbances.Of(vm.PodUID)
 	}
 	return seen, err
 }
@@ -105,9 +119,21 @@ func (o *Observer) report(into *model.Node, report *v1alpha1.NodeReport) error {
 		return fmt.Errorf("read NodeReport %s: %w", report.Name, err)
 	}
 	into.Topology, into.Reported = topology, true
+	into.Slices = HasSlices(report)
+	into.Costs = o.Costs.Costs(into.Name, topology)
 	into.Rates = o.Powers.Rates.Fresh(into.Name)
 	into.RatesAwaited = into.Rates == nil && report.Status.RatesAddress != "" && o.Powers.Rates.Awaited(into.Name)
 	return nil
+}
+
+// capabilitySlices is the name that agents give to slices of single threads.
+const capabilitySlices = "SchedSlice"
+
+// HasSlices tells whether a node's kernel has slices of single threads, by its report.
+func HasSlices(report *v1alpha1.NodeReport) bool {
+	return slices.ContainsFunc(report.Status.Capabilities, func(c v1alpha1.Capability) bool {
+		return c.Name == capabilitySlices && c.Available
+	})
 }
 
 func (o *Observer) vms(ctx context.Context, node string, policy PolicyEntry) ([]model.VM, error) {
