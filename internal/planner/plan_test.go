@@ -120,7 +120,7 @@ func TestPlanKeepsAndDrops(t *testing.T) {
 		"frozen":                       {func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:Pinned/2 b:Pinned/2"},
 		"frozen, a VM went":            {func(n *model.Node) { n.Frozen = true; n.VMs = n.VMs[1:] }, "NodeFrozen apply=true b:Pinned/2"},
 		"frozen, a VM is to be shared": {func(n *model.Node) { n.Frozen = true; n.VMs[0].Affinity = model.AffinityShared }, "NodeFrozen apply=true a:SharedPreferred/0 b:Pinned/2"},
-		"frozen, reserved":             {func(n *model.Node) { n.Frozen = true; n.Policy.Reserved = units.NewCPUSet(0, 1) }, "NodeFrozen apply=true a:NodeFrozen/0 b:Pinned/2"},
+		"frozen, reserved":             {func(n *model.Node) { n.Frozen = true; n.Policy.Reserved = inForce.VMs[0].Pins[0].CPUs }, "NodeFrozen apply=true a:NodeFrozen/0 b:Pinned/2"},
 		"frozen, cpuset shrank":        {func(n *model.Node) { n.Frozen = true; n.Rates.VMs[1].AllowedCPUs = units.NewCPUSet(0, 4) }, "NodeFrozen apply=true a:Pinned/2 b:NodeFrozen/0"},
 		"frozen, observe":              {func(n *model.Node) { n.Frozen = true; n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false a:ObserveOnly/0 b:ObserveOnly/0"},
 		"threads not seen this time":   {func(n *model.Node) { n.Rates.VMs = n.Rates.VMs[1:] }, "Planned apply=true a:Pinned/2 b:Pinned/2"},

@@ -284,9 +284,9 @@ func TestEvidenceIsSteady(t *testing.T) {
 	}
 }
 
-// Steal of a VM, and of a VM in a VM, while a kernel was compiled beside other load, in
-// [N]: ticks in the run, whose length is only known in relation to a run without load.
-// That one is taken for 1 % of steal, the level that the study calls normal.
+// Steal of a VM, and of a VM in a VM, while a kernel was compiled beside other load, as
+// published: ticks in the run, whose length is only known in relation to a run without
+// load. That one is taken for 1 % of steal, the level that is called normal.
 func TestPublishedSteal(t *testing.T) {
 	const ticksOfIdleRun = 35 / 0.01
 	type row struct{ load, vmTime, vmSteal, nestedTime, nestedSteal float64 }
