@@ -68,23 +68,41 @@ func vmRates(old, vm *VM) model.VMRates {
 		PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
 		Dedicated:   vm.Dedicated,
 		AllowedCPUs: vm.Cpuset,
+		Weight:      vm.Cgroup.Weight,
+		MemoryMiB:   mebibytes(vm.Cgroup.MemoryBytes),
 		VCPUs:       []model.VCPURates{},
-		Taps:        tapRates(old.Sample.Taps, vm.Sample.Taps, elapsed),
+		Taps:        tapRates(old.Sample.Taps, vm, elapsed),
 	}
-	before := make(map[host.TaskID]*host.ThreadSample, len(old.Sample.Threads))
-	for i := range old.Sample.Threads {
-		before[old.Sample.Threads[i].ID] = &old.Sample.Threads[i]
+	addThreads(&rates, old.Sample.Threads, vm.Sample.Threads, elapsed)
+	addThreads(&rates, old.Sample.Workers, vm.Sample.Workers, elapsed)
+	slices.SortFunc(rates.VCPUs, func(a, b model.VCPURates) int { return a.Index - b.Index })
+	return rates
+}
+
+func mebibytes(bytes []uint64) []uint64 {
+	if len(bytes) == 0 {
+		return nil
 	}
-	for i := range vm.Sample.Threads {
-		thread := &vm.Sample.Threads[i]
+	mib := make([]uint64, len(bytes))
+	for i := range bytes {
+		mib[i] = bytes[i] >> 20
+	}
+	return mib
+}
+
+func addThreads(rates *model.VMRates, previous, current []host.ThreadSample, elapsed time.Duration) {
+	before := make(map[host.TaskID]*host.ThreadSample, len(previous))
+	for i := range previous {
+		before[previous[i].ID] = &previous[i]
+	}
+	for i := range current {
+		thread := &current[i]
 		var one model.ThreadRates
 		if was, found := before[thread.ID]; found {
 			one = threadRates(was, thread, elapsed)
 		}
-		add(&rates, thread, one)
+		add(rates, thread, one)
 	}
-	slices.SortFunc(rates.VCPUs, func(a, b model.VCPURates) int { return a.Index - b.Index })
-	return rates
 }
 
 // add puts the rates of one thread where its role has them.
@@ -119,10 +137,13 @@ func threadRates(old, now *host.ThreadSample, elapsed time.Duration) model.Threa
 	}
 }
 
-func tapRates(previous, current []host.TapSample, elapsed time.Duration) []model.TapRates {
-	rates := make([]model.TapRates, 0, len(current))
-	for _, now := range current {
+func tapRates(previous []host.TapSample, vm *VM, elapsed time.Duration) []model.TapRates {
+	rates := make([]model.TapRates, 0, len(vm.Sample.Taps))
+	for _, now := range vm.Sample.Taps {
 		one := model.TapRates{Name: now.Name}
+		if waiting, known := vm.Backlogs[now.Name]; known {
+			one.BacklogBytes = &waiting
+		}
 		for _, old := range previous {
 			if old.Name == now.Name {
 				one.ToVM = trafficRates(old.ToVM, now.ToVM, elapsed)

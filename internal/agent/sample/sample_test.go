@@ -45,22 +45,30 @@ func TestRates(t *testing.T) {
 		thread(100, "qemu-kvm", 200*time.Millisecond, 0, 2), thread(101, "CPU 1/KVM", 2*time.Second, 500*time.Millisecond, 110),
 		thread(102, "CPU 0/KVM", 1500*time.Millisecond, 0, 4), thread(103, "IO iothread1", 100*time.Millisecond, 0, 0),
 		thread(104, "vhost-100", 300*time.Millisecond, 0, 0), thread(105, "worker", 400*time.Millisecond, 0, 0))
+	worker := thread(900, "vhost-100", 0, 0, 0)
+	worker.ID.PID = 900
+	before.VMs[0].Sample.Workers = []host.ThreadSample{worker}
+	worker.Run = 500 * time.Millisecond
+	after.VMs[0].Sample.Workers = []host.ThreadSample{worker}
+	after.VMs[0].Cgroup = host.CgroupFacts{Weight: 2048, MemoryBytes: []uint64{5<<20 + 1, 0}}
+	after.VMs[0].Backlogs = map[string]uint64{"tap0": 700, "tap9": 1}
+	waiting := uint64(700)
 	got := Rates("node1", before, after)
 	both := units.NewCPUSet(0, 1)
 	want := &model.NodeRates{
 		Node: "node1", Time: start().Add(2 * time.Second), IntervalSeconds: 2, CPUs: []model.CPURates{},
 		VMs: []model.VMRates{{
-			PodUID: "p", Namespace: "shop", Name: "web", AllowedCPUs: both,
+			PodUID: "p", Namespace: "shop", Name: "web", AllowedCPUs: both, Weight: 2048, MemoryMiB: []uint64{5, 0},
 			VCPUs: []model.VCPURates{
 				{Index: 0, CPUs: both, ThreadRates: model.ThreadRates{RunCores: 0.75, SwitchesPerSecond: 2}},
 				{Index: 1, CPUs: both, ThreadRates: model.ThreadRates{RunCores: 0.5, WaitCores: 0.25, SwitchesPerSecond: 50}},
 			},
 			Emulator:  model.ThreadRates{RunCores: 0.1, SwitchesPerSecond: 1},
 			IOThreads: model.ThreadRates{RunCores: 0.05},
-			Vhost:     model.ThreadRates{RunCores: 0.15},
+			Vhost:     model.ThreadRates{RunCores: 0.15 + 0.25},
 			Other:     model.ThreadRates{RunCores: 0.2},
 			Taps: []model.TapRates{{
-				Name:   "tap0",
+				Name: "tap0", BacklogBytes: &waiting,
 				ToVM:   model.TrafficRates{BitsPerSecond: 8000, PacketsPerSecond: 10, DropsPerSecond: 2},
 				FromVM: model.TrafficRates{BitsPerSecond: 16000, PacketsPerSecond: 20},
 			}},
@@ -154,6 +162,8 @@ func (n *node) Processes() ([]host.Process, error) {
 func (n *node) Sample(host.TaskID) (host.ProcessSample, error) {
 	return host.ProcessSample{TapsErr: n.tapsErr}, n.sampleErr
 }
+
+func (n *node) Cgroup(host.TaskID) (host.CgroupFacts, error) { return host.CgroupFacts{}, nil }
 
 func (n *node) Cpuset(host.TaskID) (units.CPUSet, error) { return units.CPUSet{}, n.cpusetErr }
 

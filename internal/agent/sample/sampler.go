@@ -23,6 +23,11 @@ type VM struct {
 	Cpuset    units.CPUSet
 	CpusetErr error
 	Sample    host.ProcessSample
+	// Cgroup is some seconds old at most.
+	Cgroup host.CgroupFacts
+	// Backlogs are the bytes that wait in front of taps, by tap, as they were when
+	// looked at last. One that was not looked at for long is missing.
+	Backlogs map[string]uint64
 }
 
 // UnreadVM is a VM that runs and whose process could not be read.
@@ -47,10 +52,13 @@ type Round struct {
 	Unknown map[discover.Verdict]int
 }
 
-// Sampler reads counters of a node.
+// Sampler reads counters of a node. It is used by one goroutine at a time.
 type Sampler struct {
 	host  host.Host
 	clock clock.PassiveClock
+	// slow is what is known of VMs from earlier rounds, and seen that of those that
+	// are in the present one.
+	slow, seen map[host.TaskID]*slow
 }
 
 // New returns a Sampler.
@@ -75,6 +83,8 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 	}
 	vms, unknown := discover.All(processes, inventory)
 	round.Unknown = unknown
+	s.seen = make(map[host.TaskID]*slow, len(vms))
+	defer func() { s.slow = s.seen }()
 	for _, vm := range vms {
 		one, err := s.readVM(vm)
 		if errors.Is(err, host.ErrGone) {
@@ -102,5 +112,6 @@ func (s *Sampler) readVM(vm discover.VM) (VM, error) {
 		return VM{}, err
 	}
 	one.Cpuset, one.CpusetErr = s.host.Cpuset(vm.Process)
+	s.addSlow(&one)
 	return one, nil
 }

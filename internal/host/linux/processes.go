@@ -42,6 +42,7 @@ type process struct {
 	threads []thread
 	// workers of a VM's process, as of this round.
 	workers []*process
+	look    look
 	// owner is the number of the process that a worker works for; 0 of a VM's.
 	owner int
 }

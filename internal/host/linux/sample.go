@@ -54,6 +54,7 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		return sample, nil
 	}
 	sample.Taps = parseNetDev(content)
+	h.addBacklogs(p, sample.Taps)
 	return sample, nil
 }
 
