@@ -279,6 +279,9 @@ func TestPlansOfPoolsAreSound(t *testing.T) {
 			if bound && len(vm.Pins) > 0 || (untouched || !node.Slices) && vm.Slice > 0 {
 				t.Fatalf("seed %d: VM %+v got %+v", seed, of, vm)
 			}
+			if !plan.Pools.Shared() && !bound && len(vm.Pins) == 0 {
+				t.Fatalf("seed %d: VM %s runs on cores of both pools: %+v", seed, vm.PodUID, vm.Reasons)
+			}
 			if vm.Slice > 0 {
 				kinds[vm.Pool] = true
 			}
