@@ -101,7 +101,13 @@ func (p *Pod) SetCPUs(cpus string) { p.write("cpuset.cpus", cpus) }
 // Add moves a VM's process into the container.
 func (p *Pod) Add(vm *VM) {
 	p.t.Helper()
-	p.write("cgroup.procs", strconv.Itoa(vm.PID()))
+	p.AddPID(vm.PID())
+}
+
+// AddPID moves any process into the container.
+func (p *Pod) AddPID(pid int) {
+	p.t.Helper()
+	p.write("cgroup.procs", strconv.Itoa(pid))
 }
 
 func (p *Pod) write(name, value string) {
