@@ -191,6 +191,31 @@ func TestADisturbedNetworkVMGetsCoresOfItsPool(t *testing.T) {
 	}
 }
 
+// On two cores, slices alone come first: cores of its own, which cost others half of
+// theirs, a network VM gets when it is kept waiting all the same.
+func TestPoolsOnTwoCores(t *testing.T) {
+	for verdict, want := range map[model.Interference]string{
+		model.InterferenceUnknown: "|", model.InterferenceStable: "|", model.InterferenceSelf: "|", model.InterferenceCoRunner: "0|1",
+	} {
+		node := poolNode("c1", "c2", "n")
+		node.Topology.Cores = []model.Core{{CPUs: units.NewCPUSet(0)}, {CPUs: units.NewCPUSet(1)}}
+		node.Rates.CPUs = []model.CPURates{{CPU: 0, BusyCores: 1}, {CPU: 1, BusyCores: 1}}
+		for i, use := range []model.ThreadRates{{RunCores: 0.88, WaitCores: 0.12}, {RunCores: 0.88, WaitCores: 0.12}, {RunCores: 0.2, WaitCores: 0.1}} {
+			vm := &node.Rates.VMs[i]
+			vm.AllowedCPUs, vm.VCPUs[0].ThreadRates, vm.VCPUs[0].CPUs = node.Topology.Online(), use, node.Topology.Online()
+		}
+		node.VMs[2].Disturbance.Verdict = verdict
+		plan := Plan(node, now())
+		if got := plan.Pools.Network.String() + "|" + plan.Pools.Compute.String(); got != want {
+			t.Errorf("%q: pools %s, want %s", verdict, got, want)
+		}
+		if got, want := sliced(plan), "Planned apply=true c1:Compute/LongSlice/30ms c2:Compute/LongSlice/30ms n:Network/ShortSlice/1ms"; got != want {
+			t.Errorf("%q: %s, want %s", verdict, got, want)
+		}
+		verifyPools(t, &plan)
+	}
+}
+
 // verifyPools checks that VMs keep to the cores of their pools, where these are divided,
 // and that slices come in both kinds.
 func verifyPools(t *testing.T, plan *model.Plan) {
