@@ -106,7 +106,10 @@ func TestRoleOf(t *testing.T) {
 		}
 	}
 	if got := RoleOf(host.Thread{ID: host.TaskID{PID: 2, TID: 2}, Name: "CPU 0/KVM"}); got.Kind != Emulator {
-		t.Errorf("the main thread is %v, want the emulator whatever its name", got)
+		t.Errorf("the main thread is %v, want the emulator", got)
+	}
+	if got := RoleOf(host.Thread{ID: host.TaskID{PID: 2, TID: 2}, Name: "vhost-1234"}); got.Kind != Vhost {
+		t.Errorf("the kernel's worker is %v", got)
 	}
 }
 

@@ -91,8 +91,8 @@ func Open(dir, bootID string) (*Journal, error) {
 // Close lets other processes open the journal.
 func (j *Journal) Close() error { return j.lock.Close() }
 
-// Load returns the threads that were bound, and makes Slices and Uplinks known. A journal of an
-// earlier boot is empty: its threads are gone. A journal that cannot be
+// Load returns the threads that were bound, and makes Slices and Uplinks known. A
+// journal of an earlier boot is empty: its threads are gone. A journal that cannot be
 // understood is set aside, with ErrCorrupt.
 func (j *Journal) Load() ([]Entry, error) {
 	path, aside := filepath.Join(j.dir, fileName), filepath.Join(j.dir, corruptName)

@@ -8,10 +8,12 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// A VM, its threads and what became of them, with their affinities.
 type (
-	VM     = thread.VM[units.CPUSet]
+	// VM is a VM's process as it is now.
+	VM = thread.VM[units.CPUSet]
+	// Thread is one of its threads, with the CPUs that it may run on.
 	Thread = thread.Thread[units.CPUSet]
+	// Result is what became of one VM.
 	Result = thread.Result[units.CPUSet]
 )
 

@@ -160,7 +160,7 @@ func (m *machine) start() *Actuator[units.CPUSet] {
 
 func (m *machine) vm() []VM[units.CPUSet] {
 	return []VM[units.CPUSet]{{
-		VM: discover.VM{Process: m.process, PodUID: "pod"}, Cpuset: m.cpuset, Threads: m.attribute.Threads(nil),
+		VM: discover.VM{Process: m.process, PodUID: "pod"}, Cpuset: m.cpuset, Threads: m.Threads(nil),
 	}}
 }
 

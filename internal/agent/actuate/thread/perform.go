@@ -25,6 +25,11 @@ type task[V journal.Value[V]] struct {
 // became of them. What was inherited is lifted first: until the entries change, all
 // who look at the journal know it for the agent's.
 func (a *Actuator[V]) perform(tasks []*task[V]) error {
+	needed := slices.ContainsFunc(tasks, func(t *task[V]) bool { return len(t.decision.changes) > 0 })
+	// Without a change entries only went, with their threads, or were assumed.
+	if !needed && a.saved != nil && len(a.saved) == len(a.entries) {
+		return nil
+	}
 	a.each(tasks, func(t *task[V], c change[V]) {
 		if c.action == release {
 			a.do(t, c)
