@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// mostEvents of one profile in eventMinute: the status has all, events are for
+	// mostEvents of one profile in eventPeriod: the status has all, events are for
 	// who watches.
 	mostEvents  = 3
-	eventMinute = time.Minute
+	eventPeriod = time.Minute
 	// newsOfDisturbance is the age at which a verdict is none any more: a VM that is
 	// told about because others recovered was disturbed long before.
 	newsOfDisturbance = 5 * time.Minute
@@ -57,7 +57,7 @@ type eventPace struct {
 func (p *eventPace) allow(profile types.NamespacedName, clk clock.PassiveClock) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sent == nil || clk.Since(p.since) >= eventMinute {
+	if p.sent == nil || clk.Since(p.since) >= eventPeriod {
 		p.since, p.sent = clk.Now(), map[types.NamespacedName]int{}
 	}
 	p.sent[profile]++

@@ -170,7 +170,7 @@ func TestDisturbanceEvents(t *testing.T) {
 	if got := sent(all, nil); len(got) != 1 {
 		t.Errorf("%d events more in the first minute, want 1: %v", len(got), got)
 	}
-	clock.SetTime(statusTime().Add(eventMinute))
+	clock.SetTime(statusTime().Add(eventPeriod))
 	if got := sent(all, nil); len(got) != mostEvents {
 		t.Errorf("%d events in the next minute, want %d", len(got), mostEvents)
 	}

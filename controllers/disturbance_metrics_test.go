@@ -1,0 +1,73 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+)
+
+func TestDisturbanceMetrics(t *testing.T) {
+	var facts *disturbanceFacts
+	collector := newDisturbanceCollector(func() *disturbanceFacts { return facts })
+	if got := testutil.CollectAndCount(collector); got != 0 {
+		t.Errorf("%d series of a manager that does not lead", got)
+	}
+	facts = &disturbanceFacts{profiles: map[types.NamespacedName]*profileSight{
+		{Namespace: "ns", Name: "web"}: {verdicts: map[model.Interference]int{model.InterferenceStable: 3, model.InterferenceCoRunner: 2, "": 1}, heavy: 1},
+	}}
+	want := `
+# HELP joulevirt_profile_heavy_steal_vms VMs of a profile whose vCPUs wait for CPUs so much that they had better run on another node.
+# TYPE joulevirt_profile_heavy_steal_vms gauge
+joulevirt_profile_heavy_steal_vms{namespace="ns",profile="web"} 1
+# HELP joulevirt_profile_vms VMs of a profile by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown.
+# TYPE joulevirt_profile_vms gauge
+joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="web"} 2
+joulevirt_profile_vms{interference="Self",namespace="ns",profile="web"} 0
+joulevirt_profile_vms{interference="Stable",namespace="ns",profile="web"} 3
+joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="web"} 1
+`
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.CollectAndLint(collector); err != nil || len(problems) != 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// fixedCosts are those of every node.
+type fixedCosts struct{ model.PowerCosts }
+
+func (c fixedCosts) Costs(string, model.Topology) model.PowerCosts { return c.PowerCosts }
+
+// A plan is made with the node's kernel, its costs, and what disturbs its VMs.
+func TestWhatPlansAreMadeWith(t *testing.T) {
+	s := newOneNode(t)
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"capabilities":[{"name":"Other","available":true},{"name":"SchedSlice","available":true}]}}`))
+	if err := s.client.Patch(t.Context(), &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, patch); err != nil {
+		t.Fatal(err)
+	}
+	costs := model.PowerCosts{PerBusyCore: 9, Pinned: 0.2, Separated: 0.1}
+	observer := &observe.Observer{
+		Reader: s.client, Powers: &observe.Powers{Rates: s.heard(), Meters: s.meters, Clock: s.clock},
+		Costs: fixedCosts{costs}, Disturbances: disturbances{"pod-a": steals(20, 1)},
+	}
+	seen, err := observer.Node(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}})
+	if err != nil || len(seen.Node.VMs) != 1 {
+		t.Fatalf("%+v, %v", seen.Node.VMs, err)
+	}
+	if !seen.Node.Slices || seen.Node.Costs != costs {
+		t.Errorf("slices %t, costs %+v", seen.Node.Slices, seen.Node.Costs)
+	}
+	if vm := seen.Node.VMs[0]; vm.Disturbance.Verdict != model.InterferenceCoRunner || vm.MaxSteal != 0.05 {
+		t.Errorf("VM %+v", vm)
+	}
+}
