@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/affinity"
 	"github.com/joulevirt/joulevirt/internal/planner/affinity/affinitytest"
 )
@@ -22,18 +21,18 @@ func measureAffinityPlan(_ context.Context, env environment) ([]figure, error) {
 		if _, err := s.Predict(placed.Decisions); err != nil {
 			return nil, err
 		}
-		pinned := 0
+		bound := 0
 		for _, d := range placed.Decisions {
-			if d.Reason == model.ReasonPinned {
-				pinned++
+			if len(d.Pins) > 0 {
+				bound++
 			}
 		}
-		if pinned < len(s.VMs)/2 {
-			return nil, fmt.Errorf("only %d of %d VMs are pinned: nothing was to be measured by it", pinned, len(s.VMs))
+		if bound < len(s.VMs)/2 {
+			return nil, fmt.Errorf("only %d of %d VMs are bound: nothing was to be measured by it", bound, len(s.VMs))
 		}
 		took := medianPlacement(s)
-		fmt.Fprintf(env.progress, "bench: the %s plan for %d CPUs and %d VMs takes %.1f ms: %d VMs pinned, %.1f W become %.1f W\n",
-			round, len(s.Node.CPUs), len(s.VMs), took, pinned, placed.Before, placed.After)
+		fmt.Fprintf(env.progress, "bench: the %s plan for %d CPUs and %d VMs takes %.1f ms: %d VMs bound, %.1f W become %.1f W\n",
+			round, len(s.Node.CPUs), len(s.VMs), took, bound, placed.Before, placed.After)
 		worst = max(worst, took)
 		s = s.Adopt(placed.Decisions)
 	}

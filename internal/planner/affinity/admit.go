@@ -8,17 +8,20 @@ import (
 
 const (
 	// searchSteps bound the time that a plan takes, in cores looked at.
-	searchSteps = 200_000
+	searchSteps = 100_000
 	// starts of the search: nodes with few VMs are searched from several, large ones
 	// as far as the steps go.
 	starts = 6
-	// fruitless is how many tries without success end a search from one start.
-	fruitless = 100
+	// fruitless is how many tries without success end a search from one start, and
+	// fruitlessFew how many more it takes for few VMs, divided by their number.
+	fruitless, fruitlessFew = 80, 1000
+	// deniedSteps and deniedTries bound what is spent on VMs that were let go of.
+	deniedSteps, deniedTries = 20_000, 4
 	// mostRemoved VMs are placed anew at once.
 	mostRemoved = 6
-	// blindAgain and blindStart are the shares of candidates left out when VMs are
-	// placed again, and at a new start.
-	blindAgain, blindStart = 0.1, 0.4
+	// blindAgain is the most, and blindStart the share, of candidates left out when
+	// VMs are placed again, and at a new start.
+	blindAgain, blindStart = 0.3, 0.4
 )
 
 // admit places all VMs that are free: those without a choice first, then those whose
@@ -35,8 +38,11 @@ func (s *state) admit() {
 	}
 	q := &search{state: s, random: rand.New(rand.NewPCG(1, uint64(len(free))))}
 	q.sort(free)
+	// As long as those that are still to come run anywhere, there is room for them.
+	for _, v := range free {
+		q.reinsert([]*vm{v})
+	}
 	q.end = q.work + searchSteps
-	q.reinsert(free)
 	for {
 		q.placeAgain(free)
 		q.startAgain(free)
@@ -50,10 +56,13 @@ func (s *state) admit() {
 // tryDenied tries once more to bind VMs that were let go of, as it may have been for
 // others that are elsewhere now.
 func (q *search) tryDenied(free []*vm) {
-	for _, v := range free {
-		if !v.denied {
+	tries := 0
+	for _, v := range slices.Clone(free) {
+		if !v.denied || tries == deniedTries {
 			continue
 		}
+		tries++
+		q.end = q.work + deniedSteps
 		all := slices.Clone(free)
 		before, saved := q.total, q.save(all)
 		v.denied = false
@@ -96,15 +105,17 @@ func (q *search) reinsert(vms []*vm) {
 // placeAgain takes some VMs out and places them again, in another order, as long as
 // that pays (ruin and recreate).
 func (q *search) placeAgain(free []*vm) {
-	q.blindness = blindAgain
-	for failed := 0; failed < fruitless && q.work < q.end; {
+	hadHotPart := q.hotPart() != nil
+	most := fruitless + fruitlessFew/len(free)
+	for failed := 0; failed < most && q.work < q.end; {
 		failed++
+		q.blindness = blindAgain * q.random.Float64()
 		removed := q.choose(free)
 		before, hot := q.total, q.hot
 		saved := q.save(removed)
 		q.reinsert(removed)
-		if q.isBetter(hot, before) {
-			failed = 0
+		if q.isBetter(hot, before) && (hadHotPart || q.hotPart() == nil) {
+			failed, hadHotPart = 0, hadHotPart && q.hotPart() != nil
 			continue
 		}
 		q.restore(removed, saved)
@@ -117,7 +128,7 @@ func (q *search) placeAgain(free []*vm) {
 func (q *search) startAgain(free []*vm) {
 	all := slices.Clone(free)
 	for start := 1; start < starts && q.work < q.end; start++ {
-		before, hot := q.total, q.hot
+		before, hot, wasSound := q.total, q.hot, q.hotPart() == nil
 		saved := q.save(all)
 		if start == 1 {
 			for _, v := range all {
@@ -130,7 +141,8 @@ func (q *search) startAgain(free []*vm) {
 			q.reinsert(free)
 		}
 		q.placeAgain(free)
-		if !q.isBetter(hot, before) {
+		// A start from which nothing sound was reached is no better.
+		if isSound := q.hotPart() == nil; !isSound || (wasSound && !q.isBetter(hot, before)) {
 			q.restore(all, saved)
 		}
 	}

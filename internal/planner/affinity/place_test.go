@@ -92,7 +92,7 @@ func TestPlace(t *testing.T) {
 			[]string{"CoreWouldBeHot", "CoreWouldBeHot", "CoreWouldBeHot"}},
 		"demand counts, not run time": {
 			plain(2), []affinity.VM{vm(plain(2), pinned, 0.4), but(vm(plain(2), pinned, 0.1), func(v *affinity.VM) { v.Rates.VCPUs[0].WaitCores = 0.7 })},
-			[]string{"Pinned 1", "Pinned 0"}},
+			[]string{"Pinned 0", "Pinned 1"}},
 		"strangers share no siblings": {
 			sharing(model.ShareWithinVM), []affinity.VM{vm(sharing(""), pinned, 0.3), vm(sharing(""), pinned, 0.2)}, []string{"Pinned 0-1", "SiblingsTaken"}},
 		"tenants share theirs": {

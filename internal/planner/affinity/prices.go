@@ -124,4 +124,14 @@ func (p *prices) core(use, busy, most, cpus float64, settled bool) float64 {
 	return price
 }
 
-func awakeness(use float64) float64 { return min(1, max(0, use/awakeUse)) }
+// awakeness is how far a core is kept from deep sleep, from 0 to 1.
+func awakeness(use float64) float64 {
+	switch {
+	case use >= awakeUse:
+		return 1
+	case use <= 0:
+		return 0
+	default:
+		return use / awakeUse
+	}
+}

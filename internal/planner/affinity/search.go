@@ -84,16 +84,24 @@ func (q *search) insert(v *vm) {
 	}
 	least, hot := math.Inf(1), math.MaxInt
 	var best binding
+	// The cache that vCPUs are in that could be in any: it need not be tried.
+	inside := anyLLC
 	for _, c := range q.candidates {
 		if q.skips() {
 			continue
 		}
 		b := binding{mode: c.mode, part: c.part}
 		if c.mode == pinned {
+			if c.llc != anyLLC && c.llc == inside {
+				continue
+			}
 			if !q.pin(v, c) {
 				continue
 			}
 			b.cores = q.pins
+			if c.llc == anyLLC {
+				inside = q.oneLLC(q.pins)
+			}
 		}
 		q.bind(v, b)
 		if q.isBetter(hot, least) && q.isAllowed(v) {
@@ -111,6 +119,17 @@ func (q *search) insert(v *vm) {
 		best = q.last(v)
 	}
 	q.bind(v, best)
+}
+
+// oneLLC returns the cache that all cores are in, or anyLLC.
+func (s *state) oneLLC(cores []int) int {
+	llc := s.node.cores[cores[0]].llc
+	for _, core := range cores {
+		if s.node.cores[core].llc != llc {
+			return anyLLC
+		}
+	}
+	return llc
 }
 
 // last is where a VM is put when nothing else is allowed.

@@ -104,7 +104,7 @@ func (s *state) refresh(core int) {
 		s.pkgAwake[n.pkg] += awake - c.awake
 		c.awake = awake
 	}
-	if hot := s.isHot(core); hot != c.hot {
+	if hot := len(c.on) > 0 && s.isHot(core); hot != c.hot {
 		c.hot = hot
 		if hot {
 			s.hot++
@@ -124,9 +124,6 @@ func (s *state) wake(n *core, by float64) float64 {
 // isHot tells whether a limit is broken on a core that has pins.
 func (s *state) isHot(core int) bool {
 	c := &s.cores[core]
-	if len(c.on) == 0 {
-		return false
-	}
 	lone := 0.0
 	if len(c.on) == 1 {
 		lone = s.vcpus[c.on[0]].demand
