@@ -111,6 +111,23 @@ func (b *realBench) wantOutcome(slice time.Duration, want thread.Outcome) {
 	}
 }
 
+// set gives the VM a slice, in two rounds: a thread that is created in the first one is
+// found in the second.
+func (b *realBench) set(slice time.Duration) {
+	b.t.Helper()
+	for range 2 {
+		b.wantOutcome(slice, thread.Applied)
+	}
+}
+
+// undo takes it back, likewise.
+func (b *realBench) undo() {
+	b.t.Helper()
+	for range 2 {
+		b.wantOutcome(0, thread.Undone)
+	}
+}
+
 // wantAll looks that all threads have a slice.
 func (b *realBench) wantAll(slice time.Duration) {
 	b.t.Helper()
@@ -135,16 +152,15 @@ func TestRealSlicesAreSetAndUndone(t *testing.T) {
 	if b == nil {
 		return
 	}
-	b.wantOutcome(500*time.Microsecond, thread.Applied)
+	b.set(500*time.Microsecond)
 	b.wantAll(500 * time.Microsecond)
 	if r := b.apply(500 * time.Microsecond); r.Outcome != thread.Applied || r.Changed != 0 || len(r.Held) == 0 {
 		t.Errorf("applying again: %+v", r)
 	}
-	b.wantOutcome(20*time.Millisecond, thread.Applied)
+	b.set(20*time.Millisecond)
 	b.wantAll(20 * time.Millisecond)
-	b.wantOutcome(0, thread.Undone)
+	b.undo()
 	b.wantAll(0)
-	b.wantOutcome(0, thread.Undone)
 	if held := b.journal.Slices(); len(held) != 0 {
 		t.Errorf("the journal still holds %v", held)
 	}
@@ -155,17 +171,17 @@ func TestRealNewThreadsInheritAndLoseTheSlice(t *testing.T) {
 	if b == nil {
 		return
 	}
-	b.wantOutcome(2*time.Millisecond, thread.Applied)
+	b.set(2*time.Millisecond)
 	young := b.process.Thread("worker")
 	b.want(young, 2*time.Millisecond)
-	b.wantOutcome(2*time.Millisecond, thread.Applied)
+	b.set(2*time.Millisecond)
 	if _, journaled := b.actuator.Entry(young); journaled {
 		t.Error("a thread that inherited the slice cost a write of the journal")
 	}
-	b.wantOutcome(3*time.Millisecond, thread.Applied)
+	b.set(3*time.Millisecond)
 	b.want(young, 3*time.Millisecond)
 	younger := b.process.Thread("worker2")
-	b.wantOutcome(0, thread.Undone)
+	b.undo()
 	b.want(younger, 0)
 	b.wantAll(0)
 }
@@ -178,7 +194,7 @@ func TestRealSliceOfSomebodyElseComesBack(t *testing.T) {
 	if err := b.host.SetSlice(b.vcpu, 7*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	b.wantOutcome(time.Millisecond, thread.Applied)
+	b.set(time.Millisecond)
 	b.wantAll(time.Millisecond)
 	b.wantOutcome(0, thread.Undone)
 	b.want(b.vcpu, 7*time.Millisecond)
@@ -190,7 +206,7 @@ func TestRealKilledAgentIsSucceeded(t *testing.T) {
 	if b == nil {
 		return
 	}
-	b.wantOutcome(time.Millisecond, thread.Applied)
+	b.set(time.Millisecond)
 	b.kill()
 	orphan := b.process.Thread("worker") // created while no agent runs
 	b.start()
@@ -214,7 +230,7 @@ func TestRealContestedSlices(t *testing.T) {
 	if b == nil {
 		return
 	}
-	b.wantOutcome(time.Millisecond, thread.Applied)
+	b.set(time.Millisecond)
 	for range 2 {
 		if err := b.host.SetSlice(b.vcpu, 9*time.Millisecond); err != nil {
 			t.Fatal(err)
@@ -227,7 +243,7 @@ func TestRealContestedSlices(t *testing.T) {
 	b.want(b.vcpu, 9*time.Millisecond)
 	b.want(b.process.ID(), 0)
 	b.wantOutcome(0, thread.Undone)
-	b.wantOutcome(time.Millisecond, thread.Applied) // a new plan is a new chance
+	b.set(time.Millisecond) // a new plan is a new chance
 }
 
 func TestRealRealTimeThreadKeepsTheVMAsItIs(t *testing.T) {
@@ -264,13 +280,13 @@ func TestRealLostJournal(t *testing.T) {
 	if b == nil {
 		return
 	}
-	b.wantOutcome(time.Millisecond, thread.Applied)
+	b.set(time.Millisecond)
 	b.actuator = New(b.host, b.journal, nil)
 	sample := b.sample()
 	vm := VM{VM: discover.VM{Process: b.process.ID(), PodUID: "pod"}, Sample: &sample}
 	if assumed := b.actuator.Assume([]VM{vm}); len(assumed) == 0 {
 		t.Error("nothing assumed")
 	}
-	b.wantOutcome(0, thread.Undone)
+	b.undo()
 	b.wantAll(0)
 }
