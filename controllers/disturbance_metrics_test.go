@@ -15,15 +15,19 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
+func someDisturbances() *disturbanceFacts {
+	return &disturbanceFacts{profiles: map[types.NamespacedName]*profileSight{
+		{Namespace: "ns", Name: "web"}: {verdicts: map[model.Interference]int{model.InterferenceStable: 3, model.InterferenceCoRunner: 2, "": 1}, heavy: 1},
+	}}
+}
+
 func TestDisturbanceMetrics(t *testing.T) {
 	var facts *disturbanceFacts
 	collector := newDisturbanceCollector(func() *disturbanceFacts { return facts })
 	if got := testutil.CollectAndCount(collector); got != 0 {
 		t.Errorf("%d series of a manager that does not lead", got)
 	}
-	facts = &disturbanceFacts{profiles: map[types.NamespacedName]*profileSight{
-		{Namespace: "ns", Name: "web"}: {verdicts: map[model.Interference]int{model.InterferenceStable: 3, model.InterferenceCoRunner: 2, "": 1}, heavy: 1},
-	}}
+	facts = someDisturbances()
 	want := `
 # HELP joulevirt_profile_heavy_steal_vms VMs of a profile whose vCPUs wait for CPUs so much that they had better run on another node.
 # TYPE joulevirt_profile_heavy_steal_vms gauge
