@@ -106,38 +106,52 @@ func (m *modelled) findUnmanaged() {
 		}
 	}
 	m.unmanaged = append([]float64(nil), busy...)
-	take := func(run units.Cores, set, otherwise units.CPUSet) {
-		if set.IsEmpty() {
-			set = otherwise
-		}
-		var on []int
-		total := 0.0
-		for i, core := range m.cores {
-			if !core.CPUs.Intersection(set).IsEmpty() {
-				on, total = append(on, i), total+busy[i]
+	for _, bound := range []bool{true, false} {
+		for _, vm := range m.VMs {
+			r := vm.Rates
+			for _, c := range r.VCPUs {
+				m.take(busy, c.RunCores, c.CPUs, bound)
+			}
+			for _, t := range []struct {
+				run units.Cores
+				set units.CPUSet
+			}{
+				{r.Emulator.RunCores, vm.CurrentThreads.Emulator}, {r.IOThreads.RunCores, vm.CurrentThreads.IOThreads},
+				{r.Vhost.RunCores, vm.CurrentThreads.Vhost}, {run: r.Other.RunCores},
+			} {
+				if t.set.IsEmpty() {
+					t.set = r.AllowedCPUs
+				}
+				m.take(busy, t.run, t.set, bound)
 			}
 		}
-		for _, i := range on {
-			switch {
-			case len(on) == 1:
-				m.unmanaged[i] -= float64(run)
-			case total > 0:
-				m.unmanaged[i] -= float64(run) * busy[i] / total
-			}
+		for i := range m.unmanaged {
+			m.unmanaged[i] = max(0, m.unmanaged[i])
+			busy[i] = m.unmanaged[i]
 		}
 	}
-	for _, vm := range m.VMs {
-		r := vm.Rates
-		for _, c := range r.VCPUs {
-			take(c.RunCores, c.CPUs, r.AllowedCPUs)
+}
+
+// take takes off the run time of threads that are bound to one core, or of others, by
+// how busy cores were.
+func (m *modelled) take(busy []float64, run units.Cores, set units.CPUSet, bound bool) {
+	var on []int
+	total := 0.0
+	for i, core := range m.cores {
+		if !core.CPUs.Intersection(set).IsEmpty() {
+			on, total = append(on, i), total+busy[i]
 		}
-		take(r.Emulator.RunCores, vm.CurrentThreads.Emulator, r.AllowedCPUs)
-		take(r.IOThreads.RunCores, vm.CurrentThreads.IOThreads, r.AllowedCPUs)
-		take(r.Vhost.RunCores, vm.CurrentThreads.Vhost, r.AllowedCPUs)
-		take(r.Other.RunCores, units.CPUSet{}, r.AllowedCPUs)
 	}
-	for i := range m.unmanaged {
-		m.unmanaged[i] = max(0, m.unmanaged[i])
+	if (len(on) == 1) != bound {
+		return
+	}
+	for _, i := range on {
+		switch {
+		case bound:
+			m.unmanaged[i] -= float64(run)
+		case total > 0:
+			m.unmanaged[i] -= float64(run) * busy[i] / total
+		}
 	}
 }
 
