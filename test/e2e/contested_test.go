@@ -28,7 +28,7 @@ func (m *machine) only(mask string) func(context.Context) error {
 func (f *fixture) pinnedTo(m *machine) (cpu, other string) {
 	f.Helper()
 	f.eventually("the plan is in force", f.applied(1))
-	f.eventually("the vCPU has a CPU of its own", m.pinned)
+	f.eventually("the vCPU is bound to one CPU", m.pinned)
 	masks, err := m.vcpuMasks(f.Context())
 	if err != nil {
 		f.Fatal(err)

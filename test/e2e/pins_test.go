@@ -78,9 +78,9 @@ func TestPinsComeWithProfileAndPolicyAndGoWithTheProfile(t *testing.T) {
 	}
 
 	f.enforce()
-	f.eventually("each vCPU has a CPU of its own", web.pinned)
+	f.eventually("each vCPU is bound to one CPU", web.pinned)
 	f.eventually("the plan is in force", f.applied(1))
-	if err := web.othersUnrestricted(t.Context(), every); err != nil {
+	if err := web.mainUnrestricted(t.Context(), every); err != nil {
 		t.Error(err)
 	}
 	f.eventually("the profile tells that its VM is pinned", func(ctx context.Context) error {
@@ -150,7 +150,7 @@ func TestKilledAgentAdoptsItsPinsAndStillUndoesThem(t *testing.T) {
 
 	// What is gone from the plan while no agent runs is undone at the start.
 	profile = f.profile("web")
-	f.eventually("each vCPU has a CPU of its own", web.pinned)
+	f.eventually("each vCPU is bound to one CPU", web.pinned)
 	f.eventually("the plan is in force", f.applied(1))
 	world.KillAgent()
 	f.delete(profile)
@@ -179,7 +179,7 @@ func TestTerminatedAgentUndoes(t *testing.T) {
 	web := f.startVM(f.newVM("web", 2))
 	f.profile("web")
 	f.enforce()
-	f.eventually("each vCPU has a CPU of its own", web.pinned)
+	f.eventually("each vCPU is bound to one CPU", web.pinned)
 	f.eventually("the plan is in force", f.applied(1))
 
 	code, err := world.TerminateAgent()
@@ -200,17 +200,28 @@ func TestTerminatedAgentUndoes(t *testing.T) {
 	if err := world.StartAgent(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("each vCPU has a CPU of its own again", web.pinned)
+	f.eventually("each vCPU is bound to one CPU again", web.pinned)
 }
 
 func TestPolicyGoneUndoes(t *testing.T) {
 	f := newFixture(t)
 	every := asTaskset(allCPUs(t))
-	web := f.startVM(f.newVM("web", 1))
+	web := f.startVM(pluggable(f.newVM("web", 1)))
 	f.profile("web")
 	policy := f.enforce()
 	f.eventually("the plan is in force", f.applied(1))
-	f.eventually("each vCPU has a CPU of its own", web.pinned)
+	f.eventually("each vCPU is bound to one CPU", web.pinned)
+
+	if err := web.setVCPUs(2); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("the vCPU that was plugged in is bound too", func(ctx context.Context) error {
+		masks, err := web.vcpuMasks(ctx)
+		if err != nil || len(masks) != 2 {
+			return fmt.Errorf("the vCPUs may run on %q: want two; error %w", masks, err)
+		}
+		return web.pinned(ctx)
+	})
 	f.delete(policy)
 	f.eventually("all threads are unrestricted", web.unrestricted(every))
 	f.eventually("there is no plan", func(ctx context.Context) error {

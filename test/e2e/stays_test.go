@@ -113,7 +113,7 @@ func TestPinsStayWithinACpusetThatChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.pinnedTo(web)
-	if err := web.othersUnrestricted(t.Context(), every); err != nil {
+	if err := web.mainUnrestricted(t.Context(), every); err != nil {
 		t.Errorf("after the cpuset has grown: %v", err)
 	}
 

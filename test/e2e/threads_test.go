@@ -12,7 +12,7 @@ import (
 
 	"github.com/digitalocean/go-libvirt"
 	"github.com/digitalocean/go-libvirt/socket/dialers"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	agentlibvirt "github.com/joulevirt/joulevirt/internal/agent/libvirt"
 	"github.com/joulevirt/joulevirt/test/cluster/stack"
@@ -45,9 +45,8 @@ func taskset(ctx context.Context, tid int, mask string) error {
 	return nil
 }
 
-// addIOThread has QEMU create a thread, as its monitor does: libvirt's own call
-// gives a new IO thread all CPUs afterwards.
-func (m *machine) addIOThread(name string) error {
+// domain gives a function the launcher's libvirt and the VM's domain in it.
+func (m *machine) domain(use func(*libvirt.Libvirt, libvirt.Domain) error) error {
 	socket := fmt.Sprintf("/proc/%d/root%s", m.sandbox.LauncherPID(), agentlibvirt.SocketPath)
 	conn := libvirt.NewWithDialer(dialers.NewLocal(dialers.WithSocket(socket)))
 	if err := conn.ConnectToURI(libvirt.QEMUSystem); err != nil {
@@ -58,15 +57,54 @@ func (m *machine) addIOThread(name string) error {
 	if err != nil {
 		return err
 	}
+	return use(conn, domain)
+}
+
+// addIOThread has QEMU create a thread, as its monitor does: libvirt's own call
+// gives a new IO thread all CPUs afterwards.
+func (m *machine) addIOThread(name string) error {
 	command := fmt.Sprintf(`{"execute":"object-add","arguments":{"qom-type":"iothread","id":%q}}`, name)
-	answer, err := conn.QEMUDomainMonitorCommand(domain, command, 0)
-	if err == nil && strings.Contains(answer, `"error"`) {
-		err = fmt.Errorf("QEMU answers %s", answer)
+	return m.domain(func(conn *libvirt.Libvirt, domain libvirt.Domain) error {
+		answer, err := conn.QEMUDomainMonitorCommand(domain, command, 0)
+		if err == nil && strings.Contains(answer, `"error"`) {
+			err = fmt.Errorf("QEMU answers %s", answer)
+		}
+		return err
+	})
+}
+
+// pluggable leaves a VM room for a second vCPU, as KubeVirt does for each VM that says
+// how many sockets it has.
+func pluggable(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
+	cpu := vm.Spec.Template.Spec.Domain.CPU
+	cpu.Sockets, cpu.MaxSockets = 1, 2
+	return vm
+}
+
+// setVCPUs plugs vCPUs in until the VM has so many, as virt-launcher does when
+// KubeVirt has moved a VM with more sockets to a pod with room for them.
+func (m *machine) setVCPUs(count int) error {
+	return m.domain(func(conn *libvirt.Libvirt, domain libvirt.Domain) error {
+		if err := conn.DomainSetVcpusFlags(domain, uint32(count), uint32(libvirt.DomainVCPULive)); err != nil {
+			return fmt.Errorf("plug in vCPUs up to %d: %w", count, err)
+		}
+		return nil
+	})
+}
+
+// mainUnrestricted fails when QEMU's main thread may not run on all of mask: it is
+// never bound to less than a last-level cache, and there is one.
+func (m *machine) mainUnrestricted(ctx context.Context, mask string) error {
+	main, err := m.mainThread(ctx)
+	if err == nil && main.CPUs != mask {
+		err = fmt.Errorf("QEMU's main thread may run on %s, want %s", main.CPUs, mask)
 	}
 	return err
 }
 
-func TestThreadThatInheritsAPinIsPutBack(t *testing.T) {
+// TestNewThreadIsBoundAsItsKind: a thread that inherits somebody else's binding gets
+// what the plan has for its kind, and so does the thread that it inherited it from.
+func TestNewThreadIsBoundAsItsKind(t *testing.T) {
 	f := newFixture(t)
 	every := asTaskset(allCPUs(t))
 	web := f.startVM(f.newVM("web", 1))
@@ -74,8 +112,7 @@ func TestThreadThatInheritsAPinIsPutBack(t *testing.T) {
 	f.enforce()
 	cpu, _ := f.pinnedTo(web)
 
-	// The planner does not pin QEMU's main thread, which creates the others:
-	// without the manager the plan says what the test wants.
+	// Without the manager nothing moves meanwhile.
 	if err := world.Manager().Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -87,50 +124,65 @@ func TestThreadThatInheritsAPinIsPutBack(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	plan, err := f.plan(t.Context())
+	f.eventually("the plan is in force", f.applied(1))
+	planned, err := f.vmPlan(t.Context(), web)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := plan.DeepCopy()
-	plan.Spec.VMs[0].Affinity.EmulatorCPUs = cpu
-	if err := f.client.Patch(t.Context(), plan, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
+	want := every
+	if cpus := planned.Affinity.IOThreadCPUs; cpus != "" {
+		want = asTaskset(cpus)
 	}
-	f.eventually("the main thread is pinned", func(ctx context.Context) error {
-		main, err := web.mainThread(ctx)
-		if err == nil && main.CPUs != cpu {
-			err = fmt.Errorf("it may run on %s, want %s", main.CPUs, cpu)
-		}
-		return err
-	})
-	f.eventually("the plan is in force", f.applied(1))
 
 	// An agent that stands still shows that the thread does inherit.
 	isYoung := func(name string) bool { return strings.HasPrefix(name, "IO young") }
 	if err := world.Agent().Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	err = web.addIOThread("young")
-	young, threadErr := web.thread(t.Context(), isYoung)
+	young, err := web.bindMainAndAdd(t.Context(), cpu, "young", isYoung)
 	if err := world.Agent().Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if err != nil || threadErr != nil {
-		t.Fatalf("a new IO thread: %v, %v", err, threadErr)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if young.CPUs != cpu {
-		t.Fatalf("the new thread %+v inherited no pin: nothing is tested", young)
+	if young.CPUs != cpu || want == cpu {
+		t.Fatalf("the new thread %+v is where it is to be: nothing is tested", young)
 	}
-	f.eventually("the new thread is unrestricted", func(ctx context.Context) error {
+	f.eventually("the new thread is where IO threads are to be", func(ctx context.Context) error {
 		young, err := web.thread(ctx, isYoung)
-		if err == nil && young.CPUs != every {
-			err = fmt.Errorf("it may run on %s", young.CPUs)
+		if err == nil && young.CPUs != want {
+			err = fmt.Errorf("it may run on %s, want %s", young.CPUs, want)
 		}
 		return err
 	})
+	f.eventually("the main thread is let loose", func(ctx context.Context) error { return web.mainUnrestricted(ctx, every) })
 	if err := web.only(cpu)(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// bindMainAndAdd binds QEMU's main thread and has it create an IO thread.
+func (m *machine) bindMainAndAdd(ctx context.Context, cpu, name string, is func(string) bool) (stack.Thread, error) {
+	main, err := m.mainThread(ctx)
+	if err == nil {
+		err = taskset(ctx, main.ID, cpu)
+	}
+	if err == nil {
+		err = m.addIOThread(name)
+	}
+	if err != nil {
+		return stack.Thread{}, err
+	}
+	return m.thread(ctx, is)
+}
+
+// restore runs agent restore, and returns what it said.
+func (f *fixture) restore() (string, error) {
+	command := exec.CommandContext(f.Context(), filepath.Join(world.Dir(), "programs", "agent"), "restore", "--state-dir="+world.StateDir)
+	command.Env = []string{} // it has nothing that leads to a cluster
+	out, err := command.CombinedOutput()
+	return string(out), err
 }
 
 func TestRestoreCommandUndoesWithoutAnAPIServer(t *testing.T) {
@@ -140,14 +192,8 @@ func TestRestoreCommandUndoesWithoutAnAPIServer(t *testing.T) {
 	f.profile("web")
 	f.enforce()
 	f.eventually("the plan is in force", f.applied(1))
-	f.eventually("each vCPU has a CPU of its own", web.pinned)
-	restore := func() (string, error) {
-		command := exec.CommandContext(t.Context(), filepath.Join(world.Dir(), "programs", "agent"), "restore", "--state-dir="+world.StateDir)
-		command.Env = []string{} // it has nothing that leads to a cluster
-		out, err := command.CombinedOutput()
-		return string(out), err
-	}
-	if out, err := restore(); err == nil || !strings.Contains(out, "another agent is running") {
+	f.eventually("each vCPU is bound to one CPU", web.pinned)
+	if out, err := f.restore(); err == nil || !strings.Contains(out, "another agent is running") {
 		t.Errorf("beside the agent: %v, %s", err, out)
 	}
 
@@ -155,10 +201,10 @@ func TestRestoreCommandUndoesWithoutAnAPIServer(t *testing.T) {
 	if err := web.pinned(t.Context()); err != nil {
 		t.Errorf("pins went with the killed agent: %v", err)
 	}
-	for _, want := range []string{"2 threads were bound", "0 threads were bound"} {
-		out, err := restore()
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("it said %q, %v: want %q", out, err, want)
+	for i, none := range []bool{false, true} {
+		out, err := f.restore()
+		if err != nil || !strings.Contains(out, " threads were bound") || strings.HasPrefix(out, "0 threads") != none {
+			t.Errorf("time %d: it said %q, %v: none bound is to be %t", i+1, out, err, none)
 		}
 		if err := web.unrestricted(every)(t.Context()); err != nil {
 			t.Error(err)
@@ -167,5 +213,5 @@ func TestRestoreCommandUndoesWithoutAnAPIServer(t *testing.T) {
 	if err := world.StartAgent(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("each vCPU has a CPU of its own again", web.pinned)
+	f.eventually("each vCPU is bound to one CPU again", web.pinned)
 }

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
+)
+
+// isWork tells whether a thread of QEMU does the VM's work: a vCPU, an IO thread or
+// the main loop. All others come and go, and are nobody's to set.
+func isWork(name string) bool {
+	return strings.HasPrefix(name, "CPU ") || strings.HasPrefix(name, "IO ") || strings.HasPrefix(name, "qemu-")
+}
+
+// sliced is satisfied when the kernel gives each thread that does the VM's work a
+// slice, and all others its default.
+func (m *machine) sliced(slice time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		all, err := stack.Threads(ctx, m.sandbox.QEMUPID())
+		if err != nil {
+			return err
+		}
+		byDefault, err := stack.DefaultSlice()
+		if err != nil {
+			return err
+		}
+		working := 0
+		for _, t := range all {
+			want := byDefault
+			if isWork(t.Name) {
+				working++
+				want = slice
+			}
+			// What was set is told from the default by less than a microsecond.
+			if got := t.Slice.Truncate(time.Microsecond); got != want.Truncate(time.Microsecond) {
+				return fmt.Errorf("thread %d %q of VM %s has slice %v, want %v", t.ID, t.Name, m.vmi.Name, t.Slice, want)
+			}
+		}
+		if working < 2 {
+			return fmt.Errorf("QEMU of VM %s has %d threads that work: %+v", m.vmi.Name, working, all)
+		}
+		return nil
+	}
+}
+
+// unsliced is satisfied when all threads have the kernel's default.
+func (m *machine) unsliced(ctx context.Context) error {
+	byDefault, err := stack.DefaultSlice()
+	if err != nil {
+		return err
+	}
+	return m.sliced(byDefault)(ctx)
+}
+
+// resetSlice gives a thread the kernel's default slice, as somebody else's program
+// does.
+func resetSlice(tid int) error {
+	if err := unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, 0); err != nil {
+		return fmt.Errorf("reset the slice of thread %d: %w", tid, err)
+	}
+	return nil
+}
+
+// lever is what the plan's status says of a VM's lever.
+func (f *fixture) lever(ctx context.Context, m *machine, lever v1alpha1.Lever) (*v1alpha1.VMApplied, error) {
+	plan, err := f.plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, vm := range plan.Status.VMs {
+		if vm.Namespace == m.vmi.Namespace && vm.Name == m.vmi.Name && vm.Lever == lever {
+			return &plan.Status.VMs[i], nil
+		}
+	}
+	return nil, fmt.Errorf("the status says nothing of lever %s of VM %s: %+v", lever, m.vmi.Name, plan.Status.VMs)
+}
+
+// sliceTold is satisfied when the plan's status has a VM's slice as it was read back.
+func (f *fixture) sliceTold(m *machine, slice time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		vm, err := f.lever(ctx, m, v1alpha1.LeverSlice)
+		if err != nil {
+			return err
+		}
+		if vm.State != v1alpha1.LeverInForce || vm.SliceMicroseconds == nil || int64(*vm.SliceMicroseconds) != slice.Microseconds() {
+			return fmt.Errorf("the status says %+v, want %v", vm, slice)
+		}
+		return nil
+	}
+}
