@@ -20,7 +20,7 @@ const (
 	// pinnedRate is what each VM sends, in bit/s: a part of what it could, so that it
 	// is the same with pins and without.
 	pinnedRate = 16e6
-	// pinnedRepeats of without, with, with, without; each block is measured for
+	// pinnedRepeats of the order ABBA, A being without pins; each block is measured for
 	// pinnedBlock.
 	pinnedRepeats = 5
 	pinnedBlock   = 6 * time.Second
