@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// searchSteps bound the time that a plan takes, in cores looked at.
-	searchSteps = 100_000
+	// searchSteps bound the time that a plan takes, in cores looked at: on nodes with
+	// manyVMs fewer, as there each VM decides about less.
+	searchSteps, searchStepsMany, manyVMs = 100_000, 30_000, 64
 	// starts of the search: nodes with few VMs are searched from several, large ones
 	// as far as the steps go.
 	starts = 6
@@ -43,6 +44,9 @@ func (s *state) admit() {
 		q.reinsert([]*vm{v})
 	}
 	q.end = q.work + searchSteps
+	if len(s.vms) >= manyVMs {
+		q.end = q.work + searchStepsMany
+	}
 	for {
 		q.placeAgain(free)
 		q.startAgain(free)
