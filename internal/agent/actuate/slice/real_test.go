@@ -152,12 +152,12 @@ func TestRealSlicesAreSetAndUndone(t *testing.T) {
 	if b == nil {
 		return
 	}
-	b.set(500*time.Microsecond)
+	b.set(500 * time.Microsecond)
 	b.wantAll(500 * time.Microsecond)
 	if r := b.apply(500 * time.Microsecond); r.Outcome != thread.Applied || r.Changed != 0 || len(r.Held) == 0 {
 		t.Errorf("applying again: %+v", r)
 	}
-	b.set(20*time.Millisecond)
+	b.set(20 * time.Millisecond)
 	b.wantAll(20 * time.Millisecond)
 	b.undo()
 	b.wantAll(0)
@@ -171,14 +171,14 @@ func TestRealNewThreadsInheritAndLoseTheSlice(t *testing.T) {
 	if b == nil {
 		return
 	}
-	b.set(2*time.Millisecond)
+	b.set(2 * time.Millisecond)
 	young := b.process.Thread("worker")
 	b.want(young, 2*time.Millisecond)
-	b.set(2*time.Millisecond)
+	b.set(2 * time.Millisecond)
 	if _, journaled := b.actuator.Entry(young); journaled {
 		t.Error("a thread that inherited the slice cost a write of the journal")
 	}
-	b.set(3*time.Millisecond)
+	b.set(3 * time.Millisecond)
 	b.want(young, 3*time.Millisecond)
 	younger := b.process.Thread("worker2")
 	b.undo()
