@@ -52,12 +52,19 @@ type disturbanceOptions struct {
 type disturbanceFacts struct {
 	// nested tells of each node with a report whether it is itself a VM.
 	nested map[string]bool
-	// maxSteal of each launcher pod, by its VM's profile.
-	maxSteal map[string]units.Cores
+	// pods are the launcher pods of VMs that a profile governs.
+	pods map[string]podFacts
 	// profiles that have VMs.
 	profiles map[types.NamespacedName]*profileSight
 	// nodes that run disturbed VMs, with a figure of which and how.
 	nodes map[string]uint64
+}
+
+// podFacts are what is known of a launcher pod.
+type podFacts struct {
+	node string
+	// maxSteal is the service level of its VM.
+	maxSteal units.Cores
 }
 
 // profileSight counts a profile's VMs.
@@ -82,7 +89,8 @@ func newDisturbanceWatch(o disturbanceOptions) *disturbanceWatch {
 func (w *disturbanceWatch) NeedLeaderElection() bool { return true }
 
 // Hear takes in a new round of a node. Nothing is taken in of a node that no look has
-// seen: that steal means nothing on a nested node has to be known first.
+// seen: that steal means nothing on a nested node has to be known first. Nor is it of a
+// VM that is not on the node: no agent speaks for others.
 func (w *disturbanceWatch) Hear(_ context.Context, rates *model.NodeRates) {
 	facts := w.facts.Load()
 	if facts == nil {
@@ -92,9 +100,10 @@ func (w *disturbanceWatch) Hear(_ context.Context, rates *model.NodeRates) {
 	if !known {
 		return
 	}
-	w.store.Add(rates, disturbance.Circumstances{
-		Nested: nested, MaxSteal: func(podUID string) units.Cores { return facts.maxSteal[podUID] },
-	})
+	w.store.Add(rates, disturbance.Circumstances{Nested: nested, MaxSteal: func(podUID string) (units.Cores, bool) {
+		pod, governed := facts.pods[podUID]
+		return pod.maxSteal, governed && pod.node == rates.Node
+	}})
 }
 
 // Seen returns the last look, or nil. It must not be changed.
@@ -163,7 +172,7 @@ func (w *disturbanceWatch) tellPlanner(ctx context.Context, nodes map[string]uin
 // lookAtDisturbances reads the cache's own objects, and changes none.
 func lookAtDisturbances(ctx context.Context, reader client.Reader, store observe.Disturbances) (*disturbanceFacts, error) {
 	facts := &disturbanceFacts{
-		nested: map[string]bool{}, maxSteal: map[string]units.Cores{},
+		nested: map[string]bool{}, pods: map[string]podFacts{},
 		profiles: map[types.NamespacedName]*profileSight{}, nodes: map[string]uint64{},
 	}
 	reports, err := listReports(ctx, reader)
@@ -198,8 +207,8 @@ func lookAtDisturbances(ctx context.Context, reader client.Reader, store observe
 }
 
 func (f *disturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile observe.Profile, store observe.Disturbances) {
-	for pod := range vmi.Status.ActivePods {
-		f.maxSteal[string(pod)] = observe.MaxSteal(&profile.Spec)
+	for pod, node := range vmi.Status.ActivePods {
+		f.pods[string(pod)] = podFacts{node, observe.MaxSteal(&profile.Spec)}
 	}
 	pod, node := launcherOf(vmi)
 	d := store.Of(string(pod))

@@ -47,7 +47,8 @@ func (d *byWeight) Disturbance() model.Disturbance {
 	return out
 }
 
-// watched is a watch over VMs a and b of profile web on node n, and c without a profile.
+// watched is a watch over VMs a and b of profile web on node n, d of the same profile on
+// node m, and c without a profile.
 type watched struct {
 	*disturbanceWatch
 	client client.Client
@@ -68,6 +69,8 @@ func newWatched(t *testing.T) *watched {
 		vmi := vmiOn(name, app, "n")
 		objects = append(objects, &vmi)
 	}
+	elsewhere := vmiOn("d", "web", "m")
+	objects = append(objects, &elsewhere)
 	w := &watched{clock: testingclock.NewFakeClock(statusTime())}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	w.disturbanceWatch = newDisturbanceWatch(disturbanceOptions{
@@ -135,9 +138,12 @@ func TestDisturbanceCircumstances(t *testing.T) {
 	if err := w.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.after(t, time.Second, map[string]float64{"a": 2, "c": 2})
-	if a, c := w.store.Of("pod-a"), w.store.Of("pod-c"); a.Heavy || !c.Heavy {
-		t.Errorf("a %+v, c %+v: want the profile's level for a, the default for c", a, c)
+	w.after(t, time.Second, map[string]float64{"a": 2, "c": 2, "d": 2, "nobody's": 2})
+	if a := w.store.Of("pod-a"); a.Verdict != model.InterferenceCoRunner || a.Heavy {
+		t.Errorf("a %+v: want it judged by its profile's level", a)
+	}
+	if w.store.Len() != 1 {
+		t.Errorf("%d VMs are followed: want a alone, whose profile is known to have it on this node", w.store.Len())
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"topology":{"nested":true}}}`))
 	if err := w.client.Patch(t.Context(), &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, patch); err != nil {

@@ -154,7 +154,7 @@ func (m *Managed) look() error {
 		return fmt.Errorf("simulated node %s: %w", m.Host.Name(), state.RoundError)
 	}
 	m.verdicts.Add(state.Rates, disturbance.Circumstances{
-		Nested: state.Topology.Nested, MaxSteal: func(string) units.Cores { return 0 },
+		Nested: state.Topology.Nested, MaxSteal: func(string) (units.Cores, bool) { return 0, true },
 	})
 	m.models.Look(m.Host.Name(), learned.Sight{
 		Processor: learned.Processor{Name: state.Topology.CPUModel, Cores: len(state.Topology.Cores)},

@@ -26,9 +26,10 @@ type Detector interface {
 type Circumstances struct {
 	// Nested is true when the node is itself a VM.
 	Nested bool
-	// MaxSteal is the service level of the VM of a launcher pod, or 0 when it is not
-	// known.
-	MaxSteal func(podUID string) units.Cores
+	// MaxSteal is the service level of the VM of a launcher pod, and false when no such
+	// VM is known on the node: what the agent says of it then does not count, or one
+	// that is broken or hostile could speak for VMs elsewhere, and fill the memory.
+	MaxSteal func(podUID string) (units.Cores, bool)
 }
 
 // Store holds a detector for each VM. It is safe for concurrent use.
@@ -50,7 +51,8 @@ type vm struct {
 	node     string
 	heard    time.Time
 	detector Detector
-	// verdict of the detector after its last sample.
+	// verdict of the detector after its last sample. It is since when it was heard
+	// first, by the manager's clock: an agent's says nothing to those who read it.
 	verdict model.Disturbance
 }
 
@@ -68,21 +70,34 @@ func (s *Store) Add(rates *model.NodeRates, of Circumstances) {
 	now := s.clock.Now()
 	for i := range rates.VMs {
 		vmRates := &rates.VMs[i]
+		maxSteal, known := of.MaxSteal(vmRates.PodUID)
+		if !known {
+			continue
+		}
 		v := s.vms[vmRates.PodUID]
 		if v == nil || s.stale(v) {
-			v = &vm{node: rates.Node, heard: now, detector: s.detector()}
+			v = &vm{node: rates.Node, detector: s.detector()}
 			s.vms[vmRates.PodUID] = v
 		}
 		if v.node != rates.Node {
 			continue
 		}
-		v.heard = now
-		v.detector.Add(interference.Sample{
-			Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: vmRates,
-			Nested: of.Nested, MaxSteal: float64(of.MaxSteal(vmRates.PodUID)),
+		v.hear(now, interference.Sample{
+			Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: vmRates, Nested: of.Nested, MaxSteal: float64(maxSteal),
 		})
-		v.verdict = v.detector.Disturbance()
 	}
+}
+
+func (v *vm) hear(now time.Time, sample interference.Sample) {
+	v.heard = now
+	v.detector.Add(sample)
+	said := v.detector.Disturbance()
+	since := v.verdict.Since
+	if said.Verdict != v.verdict.Verdict {
+		since = now
+	}
+	v.verdict = said
+	v.verdict.Since = since
 }
 
 // Of returns what is said of the VM of a launcher pod: the zero value while it is not

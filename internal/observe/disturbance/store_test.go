@@ -40,6 +40,11 @@ func ratesOf(node string, second int, pods ...string) *model.NodeRates {
 	return rates
 }
 
+// every VM is known, without a service level.
+func every() Circumstances {
+	return Circumstances{MaxSteal: func(string) (units.Cores, bool) { return 0, true }}
+}
+
 func TestStore(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon())
 	var made []*recorder
@@ -47,13 +52,14 @@ func TestStore(t *testing.T) {
 		made = append(made, &recorder{})
 		return made[len(made)-1]
 	})
-	of := Circumstances{Nested: true, MaxSteal: func(pod string) units.Cores {
-		return map[string]units.Cores{"a": 0.08}[pod]
+	of := Circumstances{Nested: true, MaxSteal: func(pod string) (units.Cores, bool) {
+		maxSteal, known := map[string]units.Cores{"a": 0.08, "b": 0.05}[pod]
+		return maxSteal, known
 	}}
 	if diff := cmp.Diff(model.Disturbance{}, store.Of("a")); diff != "" {
 		t.Errorf("a new store knows %s", diff)
 	}
-	store.Add(ratesOf("n", 0, "a", "b"), of)
+	store.Add(ratesOf("n", 0, "a", "b", "nobody's"), of)
 	store.Add(ratesOf("n", 15, "a"), of) // b is missed
 	store.Add(ratesOf("m", 15, "a"), of) // says of a VM what is not its own
 	want := []interference.Sample{
@@ -89,15 +95,30 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// A verdict's time is that at which the manager heard of it, and stays while the
+// verdict does: the clocks of agents may say anything.
+func TestVerdictsAreSinceTheyWereHeard(t *testing.T) {
+	clock := testingclock.NewFakePassiveClock(noon())
+	store := NewStore(clock, time.Minute, func() Detector { return &recorder{} })
+	const century = 100 * 365 * 24 * 3600
+	for round := range 4 {
+		clock.SetTime(noon().Add(time.Duration(round) * 15 * time.Second))
+		store.Add(ratesOf("n", century+15*round, "a"), every())
+	}
+	want := model.Disturbance{Verdict: model.InterferenceCoRunner, Since: noon().Add(15 * time.Second)}
+	if diff := cmp.Diff(want, store.Of("a")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestStoreIsSafeForConcurrentUse(t *testing.T) {
 	store := NewStore(testingclock.NewFakePassiveClock(noon()), time.Minute, func() Detector { return &recorder{} })
-	of := Circumstances{MaxSteal: func(string) units.Cores { return 0 }}
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {
 			node := fmt.Sprintf("n%d", n)
 			for second := range 50 {
-				store.Add(ratesOf(node, second, node+"a", node+"b"), of)
+				store.Add(ratesOf(node, second, node+"a", node+"b"), every())
 				store.Of("n0a")
 				store.Sweep()
 			}
@@ -114,7 +135,6 @@ func TestHistoriesAreBounded(t *testing.T) {
 	const vms, most = 500, 4096
 	clock := testingclock.NewFakePassiveClock(noon())
 	store := NewStore(clock, time.Minute, func() Detector { return &interference.History{} })
-	of := Circumstances{MaxSteal: func(string) units.Cores { return 0 }}
 	hear := func(from, to int) {
 		for round := from; round < to; round++ {
 			rates := ratesOf("n", 15*round)
@@ -124,7 +144,7 @@ func TestHistoriesAreBounded(t *testing.T) {
 					VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.5, WaitCores: 0.2}}},
 				})
 			}
-			store.Add(rates, of)
+			store.Add(rates, every())
 		}
 	}
 	before := heap()
