@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"testing"
 	"time"
 
@@ -342,59 +341,4 @@ func (s *poolStage) contested() {
 	if err := s.network.sliced(pools.NetworkSlice)(s.Context()); err != nil {
 		s.Errorf("others lost theirs: %v", err)
 	}
-}
-
-// busyPair are two VMs of one vCPU each that are never idle.
-func (f *fixture) busyPair() []*machine {
-	f.Helper()
-	var pair []*machine
-	for _, name := range []string{"busy-a", "busy-b"} {
-		m := f.startVM(f.newVM(name, 1))
-		if err := m.sandbox.GuestBurn(f.Context(), 1, burnSeconds); err != nil {
-			f.Fatal(err)
-		}
-		f.profile(name)
-		pair = append(pair, m)
-	}
-	return pair
-}
-
-// TestBusyVMsAreNeverPutOnOneCore: from before the first plan until pins are in force
-// and looked at for some rounds, no two busy vCPUs are bound to one core.
-func TestBusyVMsAreNeverPutOnOneCore(t *testing.T) {
-	f := newFixture(t)
-	allCPUs(t)
-	pair := f.busyPair()
-	looks := 0
-	look := func(ctx context.Context) error {
-		var bound []string
-		for _, m := range pair {
-			masks, err := m.vcpuMasks(ctx)
-			if err != nil {
-				return err
-			}
-			bound = append(bound, masks...)
-		}
-		looks++
-		one := func(mask string) bool { return len(mask) == 1 }
-		if len(bound) == 2 && bound[0] == bound[1] && one(bound[0]) {
-			t.Errorf("look %d: both busy vCPUs may only run on CPU %s", looks, bound[0])
-		}
-		if !slices.ContainsFunc(bound, one) {
-			return fmt.Errorf("nothing is bound: %q", bound)
-		}
-		return nil
-	}
-	f.enforce()
-	f.eventually("a busy vCPU is bound", look)
-	f.eventually("the plan is in force", func(ctx context.Context) error {
-		return errors.Join(look(ctx), f.applied(2)(ctx))
-	})
-	for range 10 {
-		f.rounds(t.Context(), 1)
-		if err := look(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Logf("%d looks", looks)
 }
