@@ -137,11 +137,12 @@ type DomainFacts struct {
 	VCPUs int `json:"vcpus,omitempty"`
 }
 
-// Demand is the CPU time that the threads would have used had they never waited: what
-// they ran and what they waited. A thread that starves shows what it needs by it.
+// Demand is the most CPU time that the threads may have wanted: what they ran and what
+// they waited. It is an upper bound, which threads that starve come near to; threads that
+// wait on CPUs with time to spare would run no more, see Lack.
 func (t ThreadRates) Demand() units.Cores { return t.RunCores + t.WaitCores }
 
-// Demand is that of all the VM's threads.
+// Demand is the most that all the VM's threads may have wanted, see ThreadRates.Demand.
 func (v *VMRates) Demand() units.Cores {
 	demand := v.Emulator.Demand() + v.IOThreads.Demand() + v.Vhost.Demand() + v.Other.Demand()
 	for _, vcpu := range v.VCPUs {

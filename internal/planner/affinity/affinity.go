@@ -68,7 +68,7 @@ type Placement struct {
 // are allowed and make no core hot; those of a few VMs a round change where that
 // clearly pays. VMs without pins never cost another VM its own.
 func Place(node Node, vms []VM) Placement {
-	s := newState(newNode(node), vms)
+	s := newState(newNode(node), node.CPUs, vms)
 	s.bindCurrent()
 	before := s.watts()
 	s.mend()

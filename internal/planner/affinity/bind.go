@@ -173,10 +173,18 @@ func (s *state) spreadThreads(v *vm, sign float64) {
 }
 
 // ioMayUse tells whether the VM's IO threads and vhost workers run on a core of the
-// caches of its vCPUs: on those of the pool, and apart from busy vCPUs of its own.
+// caches of its vCPUs: on those that they have while all its pins stay, or else on those
+// of the pool, and apart from busy vCPUs of its own.
 func (s *state) ioMayUse(v *vm, core int, apart bool) bool {
+	if v.keepsIO() {
+		return v.currentIO.Contains(s.node.cores[core].first)
+	}
 	return v.scope.inConfined[core] && (!apart || !s.isBusyOn(v, core))
 }
+
+// keepsIO tells whether the CPUs of the VM's IO threads and vhost workers stay. A vCPU
+// that falls idle or wakes up is no reason to change them.
+func (v *vm) keepsIO() bool { return v.mayKeepIO && v.atStart == v.count }
 
 // ioApart tells whether a core is left without the VM's busy vCPUs.
 func (s *state) ioApart(v *vm) bool {
@@ -185,33 +193,27 @@ func (s *state) ioApart(v *vm) bool {
 	})
 }
 
-// A vCPU that is at a core that IO threads keep off counts as busy for longer, and one
-// beside them from later on.
-const stillBusy, notYetBusy = 0.2, 0.4
-
 // isBusyOn tells whether the VM has a busy vCPU on a core.
 func (s *state) isBusyOn(v *vm, core int) bool {
-	if v.busiest < stillBusy {
+	if v.busiest < busyDemand {
 		return false
 	}
 	for i := range v.count {
-		c := &s.vcpus[v.first+i]
-		if c.at != core || c.demand < stillBusy {
-			continue
-		}
-		from := busyDemand
-		if c.start == core && !v.currentIO.IsEmpty() {
-			from = stillBusy
-			// Where IO threads keep off no core, all were busy, or none.
-			if v.currentIO.Contains(s.node.cores[core].first) && (!v.ioEverywhere || v.busiest < notYetBusy) {
-				from = notYetBusy
-			}
-		}
-		if c.demand >= from {
+		if c := &s.vcpus[v.first+i]; c.at == core && c.demand >= busyDemand {
 			return true
 		}
 	}
 	return false
+}
+
+// setKeepsIO has the IO threads and vhost workers of a pinned VM stay where they are, or
+// not, and returns what they add to the price of the cores then.
+func (s *state) setKeepsIO(v *vm, keeps bool) float64 {
+	s.spreadThreads(v, -1)
+	without := s.total
+	v.mayKeepIO = keeps
+	s.spreadThreads(v, 1)
+	return s.total - without
 }
 
 // move pins a vCPU of a pinned VM to another core, and returns what its VM's threads add

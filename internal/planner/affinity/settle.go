@@ -36,6 +36,9 @@ func (s *state) mayShareAll(v *vm) bool {
 // pins of those VMs that this does not help: they are placed anew.
 func (s *state) mend() {
 	for core := range s.cores {
+		if s.cores[core].hot {
+			s.relieveOfIO(core)
+		}
 		for s.cores[core].hot {
 			if !s.relieve(core) {
 				s.free(s.heaviestOn(core))
@@ -52,6 +55,20 @@ func (s *state) free(v *vm) {
 	s.unbind(v)
 	v.free = true
 	s.bind(v, binding{mode: floating})
+}
+
+// relieveOfIO takes IO threads and vhost workers elsewhere that make a core hot.
+func (s *state) relieveOfIO(core int) {
+	for _, v := range s.vms {
+		if !v.keepsIO() || v.now.mode != pinned || !v.currentIO.Contains(s.node.cores[core].first) {
+			continue
+		}
+		hot := s.hot
+		if s.setKeepsIO(v, false); s.hot < hot {
+			return
+		}
+		s.setKeepsIO(v, true)
+	}
 }
 
 // relieve moves one vCPU from a core, the busiest that can, and reports whether less
@@ -124,10 +141,23 @@ func (s *state) improve() {
 		if v.free || left == 0 {
 			continue
 		}
-		if s.improveCores(v) || q.improveMode(v) {
+		if s.improveIO(v) || s.improveCores(v) || q.improveMode(v) {
 			left--
 		}
 	}
+}
+
+// improveIO takes a VM's IO threads and vhost workers where they would be put anew.
+func (s *state) improveIO(v *vm) bool {
+	if v.now.mode != pinned || !v.keepsIO() {
+		return false
+	}
+	before, hot := s.total, s.hot
+	if added := s.setKeepsIO(v, false); s.hot > hot || s.total > before-margin(v, added) {
+		s.setKeepsIO(v, true)
+		return false
+	}
+	return true
 }
 
 // improveCores moves single vCPUs of a VM to cheaper cores.

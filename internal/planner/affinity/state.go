@@ -17,6 +17,7 @@ type state struct {
 	vms   []*vm
 	vcpus []vcpu
 	cores []coreState
+	lack  *model.Lack
 	// unmanaged is the use of each core by all that is not placed.
 	unmanaged []float64
 	// llcAwake and pkgAwake are sums over their awake cores.
@@ -47,9 +48,9 @@ type coreState struct {
 	hot          bool
 }
 
-func newState(n *node, vms []VM) *state {
+func newState(n *node, cpus []model.CPURates, vms []VM) *state {
 	s := &state{
-		node: n, cores: make([]coreState, len(n.cores)), unmanaged: n.unmanaged(vms),
+		node: n, cores: make([]coreState, len(n.cores)), lack: model.NewLack(cpus), unmanaged: n.unmanaged(vms),
 		llcAwake: make([]float64, n.llcs), pkgAwake: make([]float64, n.packages),
 	}
 	var scopes []*scope
@@ -207,6 +208,8 @@ func (s *state) put(i, core int) {
 	c.on, c.most = append(c.on, i), max(c.most, v.demand)
 	if core != v.start {
 		c.fresh++
+	} else {
+		owner.atStart++
 	}
 	v.at = core
 	owner.enter(s.node.cores[core].llc)
@@ -230,6 +233,8 @@ func (s *state) take(i int) {
 	}
 	if core != v.start {
 		c.fresh--
+	} else {
+		owner.atStart--
 	}
 	v.at = -1
 	owner.leave(s.node.cores[core].llc)

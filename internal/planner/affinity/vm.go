@@ -65,12 +65,15 @@ type vm struct {
 	demand, press, busy, vcpuDemand float64
 	watts                           float64
 	threshold                       float64
-	currentIO                       units.CPUSet
-	ioEverywhere                    bool
 	memoryAway                      []float64
 	network                         bool
 	// busiest is the demand of the busiest vCPU.
 	busiest float64
+	// currentIO are the CPUs of its IO threads and vhost workers, which stay while all
+	// pins do, atStart of the vCPUs, unless that is illegal or costs too much.
+	currentIO units.CPUSet
+	mayKeepIO bool
+	atStart   int
 	// start is the binding in force. unplaced: none, or not one that may stay.
 	start binding
 	// free VMs are placed anew: they have no pins that may stay.
@@ -96,17 +99,19 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	v := &vm{
 		number: number, preference: in.Preference, scope: scope, first: len(s.vcpus), count: len(r.VCPUs),
 		network: in.Network, free: true, perLLC: make([]int, s.node.llcs),
-		currentIO: in.CurrentThreads.IOThreads.Union(in.CurrentThreads.Vhost),
 	}
-	demandOf := func(t model.ThreadRates, most float64) float64 {
-		return min(most, bounded(float64(t.RunCores), mostLoad)+bounded(float64(t.WaitCores), mostLoad))
+	demandOf := func(t model.ThreadRates, set units.CPUSet, most float64) float64 {
+		if set.IsEmpty() {
+			set = r.AllowedCPUs
+		}
+		return min(most, bounded(float64(t.RunCores), mostLoad)+float64(s.lack.Part(set))*bounded(float64(t.WaitCores), mostLoad))
 	}
-	v.emulator.demand = demandOf(r.Emulator, 1)
-	v.io.demand = demandOf(r.IOThreads, mostLoad) + demandOf(r.Vhost, mostLoad)
-	v.other.demand = demandOf(r.Other, mostLoad)
+	v.emulator.demand = demandOf(r.Emulator, in.CurrentThreads.Emulator, 1)
+	v.io.demand = demandOf(r.IOThreads, in.CurrentThreads.IOThreads, mostLoad) + demandOf(r.Vhost, in.CurrentThreads.Vhost, mostLoad)
+	v.other.demand = demandOf(r.Other, units.CPUSet{}, mostLoad)
 	v.demand = v.emulator.demand + v.io.demand + v.other.demand
 	for _, c := range r.VCPUs {
-		c := vcpu{vm: number, index: c.Index, start: -1, at: -1, demand: max(leastDemand, demandOf(c.ThreadRates, 1))}
+		c := vcpu{vm: number, index: c.Index, start: -1, at: -1, demand: max(leastDemand, demandOf(c.ThreadRates, c.CPUs, 1))}
 		c.busy = busyness(c.demand)
 		v.demand += c.demand
 		v.vcpuDemand += c.demand
@@ -129,6 +134,7 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 		v.press += c.press
 	}
 	v.findCurrent(s, in.Current)
+	v.findCurrentIO(s.node, in.CurrentThreads)
 	// What is measured of a bound VM already has what the binding saves.
 	p := &s.node.prices
 	v.watts = (p.busy*v.demand + p.wakeUp*bounded(float64(r.WakeUps()), mostRate)) / p.remains(v.start.mode)
@@ -172,10 +178,6 @@ func (v *vm) findCurrent(s *state, current []model.Pin) {
 		}
 		same = same && len(current) == v.count
 	}
-	v.ioEverywhere = true
-	for _, core := range cores {
-		v.ioEverywhere = v.ioEverywhere && core >= 0 && v.currentIO.Contains(s.node.cores[core].first)
-	}
 	if v.mayBe(pinned) && s.oneClass(cores) {
 		v.start, v.free = binding{mode: pinned, cores: cores}, false
 		return
@@ -188,6 +190,25 @@ func (v *vm) findCurrent(s *state, current []model.Pin) {
 			v.start, v.free = binding{mode: separated, part: i}, false
 		}
 	}
+}
+
+// findCurrentIO tells whether IO threads and vhost workers are where those of a pinned VM
+// may be: on whole cores of the pool, in the caches of the vCPUs.
+func (v *vm) findCurrentIO(n *node, current model.ThreadCPUs) {
+	if v.start.mode != pinned || !current.Vhost.Equal(current.IOThreads) {
+		return
+	}
+	near := make([]bool, n.llcs)
+	for _, core := range v.start.cores {
+		near[n.cores[core].llc] = true
+	}
+	var may units.CPUSet
+	for _, core := range v.scope.confined {
+		if c := &n.cores[core]; near[c.llc] && current.Vhost.Contains(c.first) {
+			may = may.Union(c.set)
+		}
+	}
+	v.currentIO, v.mayKeepIO = current.Vhost, !may.IsEmpty() && may.Equal(current.Vhost)
 }
 
 // oneClass tells whether all are cores, of one class.

@@ -102,14 +102,14 @@ type division struct {
 
 func newDivision(node Node, vms []Member) *division {
 	online := node.Topology.Online()
-	d := &division{maxUse: node.MaxCoreUtilization}
+	d, lack := &division{maxUse: node.MaxCoreUtilization}, model.NewLack(node.CPUs)
 	var managed []*model.VMRates
 	common, anywhere := online, units.CPUSet{}
 	for _, vm := range vms {
 		if !vm.Confinable || vm.Rates == nil || len(vm.Rates.VCPUs) == 0 {
 			continue
 		}
-		m := newMember(vm, online)
+		m := newMember(vm, online, lack)
 		managed, anywhere = append(managed, vm.Rates), anywhere.Union(m.reach)
 		if vm.Pool != model.PoolNetwork {
 			d.compute = append(d.compute, m)

@@ -53,6 +53,17 @@ func disturbed(vm Member) Member {
 	return vm
 }
 
+// waiting has vCPUs wait for most of what they want.
+func waiting(vms []Member) []Member {
+	for _, vm := range vms {
+		for i := range vm.Rates.VCPUs {
+			t := &vm.Rates.VCPUs[i].ThreadRates
+			t.RunCores, t.WaitCores = 0.3*t.RunCores, 0.7*t.RunCores
+		}
+	}
+	return vms
+}
+
 // outcome is a division in short.
 func outcome(cores Cores, why Why) string {
 	return fmt.Sprintf("%s %s|%s", why, cores.Network, cores.Compute)
@@ -111,6 +122,8 @@ func TestDivide(t *testing.T) {
 	}{
 		"a small network VM beside a large pod's one busy vCPU": {ten, append(hogs(ten, 8, 102), large, network(ten, 102, 0.3)), "Starves 0|1-9"},
 		"the same, and the large pod has no busy vCPU":          {ten, append(hogs(ten, 8, 102), compute(ten, 8*1024, 0, 0, 0, 0, 0, 0, 0, 0), network(ten, 102, 0.3)), "Enough |"},
+		"the same, and they wait on CPUs that have time":        {busyBy(newNode(10, 1), 0.5), waiting(append(hogs(ten, 8, 102), compute(ten, 8*1024, 1, 0, 0, 0, 0, 0, 0, 0), network(ten, 102, 0.3))), "Enough |"},
+		"the same, and they wait on CPUs that have none":        {busyBy(newNode(10, 1), 1), waiting(append(hogs(ten, 8, 102), compute(ten, 8*1024, 1, 0, 0, 0, 0, 0, 0, 0), network(ten, 102, 0.3))), "Starves 0|1-9"},
 		"the same, and most CPUs are idle":                      {ten, []Member{large, network(ten, 102, 0.3)}, "Enough |"},
 		"the same, and the pod needs all that is left":          {newNode(8, 1), append(hogs(eight, 7, 102), compute(eight, 8*1024, 1, 0, 0, 0, 0, 0, 0, 0), network(eight, 102, 0.3)), "TooFewCores |"},
 		"pods of one size share":                                {two, append(hogs(two, 2, 1024), network(two, 1024, 0.3)), "Enough |"},
@@ -149,10 +162,10 @@ func TestDivideChoosesCores(t *testing.T) {
 		"near the card":          {func(n *Node) { n.Topology.NICs = []model.NIC{{NUMANode: 1}} }, 0.3, "8"},
 		"not where the card's interrupts fill a core": {func(n *Node) {
 			n.Topology.NICs = []model.NIC{{NUMANode: 1, CPUs: units.NewCPUSet(8, 9)}}
-			n.CPUs = []model.CPURates{{CPU: 8, BusyCores: 0.6}, {CPU: 9, BusyCores: 0.6}}
+			n.CPUs = []model.CPURates{{CPU: 8, BusyCores: 0.6, StealCores: 0.4}, {CPU: 9, BusyCores: 0.6, StealCores: 0.4}}
 		}, 0.3, "10"},
 		"where others do least": {func(n *Node) {
-			n.CPUs = []model.CPURates{{CPU: 0, BusyCores: 0.4}, {CPU: 1, BusyCores: 0.2}}
+			n.CPUs = []model.CPURates{{CPU: 0, BusyCores: 0.4, StealCores: 0.6}, {CPU: 1, BusyCores: 0.2, StealCores: 0.8}}
 		}, 0.3, "1"},
 		"where it was":                   {func(n *Node) { n.Current = cores("11", "0-10,12-15") }, 0.3, "11"},
 		"grows in its cache":             {func(n *Node) { n.Current = cores("6", "0-5,7-15") }, 0.9, "4,6"},
@@ -223,8 +236,10 @@ func scenario(r *rand.Rand) (Node, []Member) {
 	if r.IntN(3) == 0 {
 		node.Excluded = units.NewCPUSet(r.IntN(4), r.IntN(32))
 	}
+	full := units.Cores(r.IntN(2))
 	for _, cpu := range node.Topology.Online().CPUs() {
-		node.CPUs = append(node.CPUs, model.CPURates{CPU: cpu, BusyCores: units.Cores(r.Float64() * r.Float64())})
+		busy := units.Cores(r.Float64() * r.Float64())
+		node.CPUs = append(node.CPUs, model.CPURates{CPU: cpu, BusyCores: busy, StealCores: full * (1 - busy)})
 	}
 	var vms []Member
 	for range r.IntN(24) {

@@ -1,6 +1,7 @@
 package pools
 
 import (
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -38,25 +39,28 @@ type member struct {
 //
 // so that a pod with a single busy thread brings all of its weight to that thread's
 // CPU, however many CPUs it asked for.
-func newMember(vm Member, online units.CPUSet) member {
+func newMember(vm Member, online units.CPUSet, lack *model.Lack) member {
 	rates := vm.Rates
 	m := member{reach: rates.AllowedCPUs.Intersection(online), vcpus: len(rates.VCPUs)}
-	add := func(run, wait units.Cores) {
-		run, wait = plausible(run), plausible(wait)
+	add := func(run, demand units.Cores) {
 		m.run += run
-		m.demand += run + wait
-		for left := run + wait; left > 0; left-- {
+		m.demand += demand
+		for left := demand; left > 0; left-- {
 			m.threads = append(m.threads, thread{demand: min(left, 1)})
 		}
 	}
+	var all units.CPUSet
 	for _, vcpu := range rates.VCPUs {
-		run := min(plausible(vcpu.RunCores), 1)
-		add(run, min(plausible(vcpu.WaitCores), 1-run))
+		if !vcpu.CPUs.IsSubsetOf(all) {
+			all = all.Union(vcpu.CPUs)
+		}
+		t := model.ThreadRates{RunCores: min(plausible(vcpu.RunCores), 1), WaitCores: plausible(vcpu.WaitCores)}
+		add(t.RunCores, min(1, lack.Demand(t, vcpu.CPUs)))
 	}
-	add(rates.Emulator.RunCores, rates.Emulator.WaitCores)
-	add(rates.IOThreads.RunCores, rates.IOThreads.WaitCores)
-	add(rates.Vhost.RunCores, rates.Vhost.WaitCores)
-	add(rates.Other.RunCores, rates.Other.WaitCores)
+	for _, t := range []model.ThreadRates{rates.Emulator, rates.IOThreads, rates.Vhost, rates.Other} {
+		t.RunCores, t.WaitCores = plausible(t.RunCores), plausible(t.WaitCores)
+		add(t.RunCores, lack.Demand(t, all))
+	}
 	weight := rates.Weight
 	if !sound(weight) || weight == 0 {
 		weight = requestWeight * float64(max(1, m.vcpus))

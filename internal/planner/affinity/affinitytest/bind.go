@@ -9,25 +9,57 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-func demandOf(vm *affinity.VM, vcpu int) float64 {
-	return max(leastDemand, min(1, float64(vm.Rates.VCPUs[vcpu].Demand())))
+// wanted is what threads on some CPUs would run if these had time for it: what they wait
+// counts as far as the CPUs' mean use is on its way from 90 to 98 %.
+func (s *Scenario) wanted(t model.ThreadRates, set, otherwise units.CPUSet) float64 {
+	if set.IsEmpty() {
+		set = otherwise
+	}
+	use, count := 0.0, 0.0
+	for _, cpu := range s.Node.CPUs {
+		if set.Contains(cpu.CPU) {
+			use, count = use+float64(cpu.BusyCores+cpu.StealCores), count+1
+		}
+	}
+	part := 1.0
+	if count > 0 {
+		part = min(1, max(0, (use/count-0.9)/0.08))
+	}
+	return float64(t.RunCores) + part*float64(t.WaitCores)
 }
 
-func demandOfAll(vm *affinity.VM) float64 {
-	r := vm.Rates
-	sum := min(1, float64(r.Emulator.Demand())) + float64(r.IOThreads.Demand()+r.Vhost.Demand()+r.Other.Demand())
-	for i := range r.VCPUs {
-		sum += demandOf(vm, i)
+func (s *Scenario) demandOf(vm *affinity.VM, vcpu int) float64 {
+	c := &vm.Rates.VCPUs[vcpu]
+	return max(leastDemand, min(1, s.wanted(c.ThreadRates, c.CPUs, vm.Rates.AllowedCPUs)))
+}
+
+func (s *Scenario) emulatorDemand(vm *affinity.VM) float64 {
+	return min(1, s.wanted(vm.Rates.Emulator, vm.CurrentThreads.Emulator, vm.Rates.AllowedCPUs))
+}
+
+func (s *Scenario) ioDemand(vm *affinity.VM) float64 {
+	r, now := vm.Rates, vm.CurrentThreads
+	return s.wanted(r.IOThreads, now.IOThreads, r.AllowedCPUs) + s.wanted(r.Vhost, now.Vhost, r.AllowedCPUs)
+}
+
+func (s *Scenario) otherDemand(vm *affinity.VM) float64 {
+	return s.wanted(vm.Rates.Other, units.CPUSet{}, vm.Rates.AllowedCPUs)
+}
+
+func (s *Scenario) demandOfAll(vm *affinity.VM) float64 {
+	sum := s.emulatorDemand(vm) + s.ioDemand(vm) + s.otherDemand(vm)
+	for i := range vm.Rates.VCPUs {
+		sum += s.demandOf(vm, i)
 	}
 	return sum
 }
 
-func weightPerDemand(vm *affinity.VM) float64 {
+func (s *Scenario) weightPerDemand(vm *affinity.VM) float64 {
 	weight := vm.Rates.Weight
 	if weight <= 0 {
 		weight = cpuWeight * float64(max(1, len(vm.Rates.VCPUs)))
 	}
-	return weight / max(leastDemand, demandOfAll(vm))
+	return weight / max(leastDemand, s.demandOfAll(vm))
 }
 
 // remains is what remains of the power of a VM's threads as they are bound now.
@@ -48,7 +80,7 @@ func (m *modelled) bind(at int, d affinity.Decision) (*bound, error) {
 	vm := &m.VMs[at]
 	b := &bound{vm: at, use: make([]float64, len(m.cores)), busy: make([]float64, len(m.cores)), press: make([]float64, len(m.cores))}
 	saved := m.remains(vm)
-	w := weightPerDemand(vm)
+	w := m.weightPerDemand(vm)
 	r := vm.Rates
 	remains := 1.0
 	var err error
@@ -59,24 +91,24 @@ func (m *modelled) bind(at int, d affinity.Decision) (*bound, error) {
 		if err = m.pin(b, vm, d, saved); err != nil {
 			return nil, err
 		}
-		m.spread(b, d.Threads.Emulator, min(1, float64(r.Emulator.Demand())), w)
-		m.spread(b, d.Threads.Vhost, float64(r.IOThreads.Demand()+r.Vhost.Demand()), w)
+		m.spread(b, d.Threads.Emulator, m.emulatorDemand(vm), w)
+		m.spread(b, d.Threads.Vhost, m.ioDemand(vm), w)
 	case d.Reason == model.ReasonSeparated && len(d.Pins) > 0:
 		remains = 1 - m.costs.Separated
 		if err = m.separate(b, vm, d, saved); err != nil {
 			return nil, err
 		}
-		m.spread(b, d.Threads.Emulator, min(1, float64(r.Emulator.Demand())), w)
-		m.spread(b, d.Threads.Vhost, float64(r.IOThreads.Demand()+r.Vhost.Demand()), w)
+		m.spread(b, d.Threads.Emulator, m.emulatorDemand(vm), w)
+		m.spread(b, d.Threads.Vhost, m.ioDemand(vm), w)
 	case len(d.Pins) > 0 || !d.Threads.IsZero() || d.Reason == model.ReasonPinned || d.Reason == model.ReasonSeparated:
 		return nil, errors.New("pins and reason do not fit")
 	default:
 		m.spreadVCPUs(b, vm, everywhere, saved)
-		m.spread(b, r.AllowedCPUs, min(1, float64(r.Emulator.Demand())), w)
-		m.spread(b, r.AllowedCPUs, float64(r.IOThreads.Demand()+r.Vhost.Demand()), w)
+		m.spread(b, r.AllowedCPUs, m.emulatorDemand(vm), w)
+		m.spread(b, r.AllowedCPUs, m.ioDemand(vm), w)
 	}
-	m.spread(b, r.AllowedCPUs, float64(r.Other.Demand()), w)
-	own := (float64(m.costs.PerBusyCore)*demandOfAll(vm) + float64(m.costs.PerWakeUp)*float64(r.WakeUps())) / saved
+	m.spread(b, r.AllowedCPUs, m.otherDemand(vm), w)
+	own := (float64(m.costs.PerBusyCore)*m.demandOfAll(vm) + float64(m.costs.PerWakeUp)*float64(r.WakeUps())) / saved
 	b.watts += own * remains
 	wish := vm.Preference == model.AffinityPinned || vm.Preference == model.AffinitySeparated
 	if wish && (len(d.Pins) == 0 || (vm.Preference == model.AffinityPinned) != (d.Reason == model.ReasonPinned)) {
@@ -144,12 +176,12 @@ func (m *modelled) spreadVCPUs(b *bound, vm *affinity.VM, cores []int, saved flo
 		llcs[m.cores[c].LLC] = true
 	}
 	for i := range vm.Rates.VCPUs {
-		d := demandOf(vm, i)
+		d := m.demandOf(vm, i)
 		for _, c := range cores {
 			share := float64(m.cores[c].CPUs.Intersection(allowed).Len()) / float64(total)
 			b.use[c] += share * d
 			b.busy[c] += share * busyness(d)
-			b.press[c] += share * weightPerDemand(vm) * d * d
+			b.press[c] += share * m.weightPerDemand(vm) * d * d
 			b.watts += share * remoteMemory * m.memoryAway(vm, c) * float64(m.costs.PerBusyCore) / saved * d
 		}
 	}
@@ -161,7 +193,7 @@ func (m *modelled) split(b *bound, vm *affinity.VM, llcs int, saved float64) {
 		return
 	}
 	for i := range vm.Rates.VCPUs {
-		b.watts += splitCache * (1 - 1/float64(llcs)) * float64(m.costs.PerBusyCore) / saved * demandOf(vm, i)
+		b.watts += splitCache * (1 - 1/float64(llcs)) * float64(m.costs.PerBusyCore) / saved * m.demandOf(vm, i)
 	}
 }
 
@@ -201,10 +233,10 @@ func (m *modelled) pin(b *bound, vm *affinity.VM, d affinity.Decision, saved flo
 		if m.cores[c].Class != m.cores[b.pins[0]].Class {
 			return errors.New("cores of two classes")
 		}
-		demand := demandOf(vm, i)
+		demand := m.demandOf(vm, i)
 		b.use[c] += demand
 		b.busy[c] += busyness(demand)
-		b.press[c] += weightPerDemand(vm) * demand * demand
+		b.press[c] += m.weightPerDemand(vm) * demand * demand
 		b.watts += remoteMemory * m.memoryAway(vm, c) * perBusy * demand
 		if m.cores[c].Class == model.CoreEfficiency {
 			b.price += slowCore * perBusy * demand
@@ -228,27 +260,36 @@ func (m *modelled) checkThreads(b *bound, vm *affinity.VM, threads model.ThreadC
 	}
 	busiest := make([]float64, len(m.cores))
 	for i, c := range b.pins {
-		busiest[c] = max(busiest[c], demandOf(vm, i))
+		busiest[c] = max(busiest[c], m.demandOf(vm, i))
 	}
 	for _, c := range m.confined(vm) {
 		if !llcs[m.cores[c].LLC] {
 			continue
 		}
 		io = append(io, c)
-		if busiest[c] < stillBusy {
+		if busiest[c] < busyDemand {
 			apart = append(apart, c)
 		}
 	}
 	if !threads.Emulator.Equal(m.setOf(cache)) {
 		return fmt.Errorf("the emulator may use %s, not all of its caches", threads.Emulator)
 	}
-	if !threads.Vhost.Equal(threads.IOThreads) || threads.Vhost.IsEmpty() || !threads.Vhost.IsSubsetOf(m.setOf(io)) || !m.setOf(apart).IsSubsetOf(threads.Vhost) {
-		return fmt.Errorf("vhost may use %s of %s", threads.Vhost, m.setOf(io))
+	if !threads.Vhost.Equal(threads.IOThreads) || threads.Vhost.IsEmpty() {
+		return fmt.Errorf("vhost may use %s, IO threads %s", threads.Vhost, threads.IOThreads)
 	}
-	for _, c := range m.within(threads.Vhost, true) {
-		if busiest[c] >= notYetBusy && len(apart) > 0 {
-			return fmt.Errorf("vhost shares core %d with a busy vCPU", c)
-		}
+	// What is in force may stay beside pins that all do.
+	stays := threads.Vhost.Equal(vm.CurrentThreads.Vhost) && threads.IOThreads.Equal(vm.CurrentThreads.IOThreads)
+	for i, c := range b.pins {
+		stays = stays && m.startOf(b.vm, i) == c
+	}
+	if stays && threads.Vhost.Equal(m.setOf(m.within(threads.Vhost, true))) && threads.Vhost.IsSubsetOf(m.setOf(io)) {
+		return nil
+	}
+	if len(apart) > 0 {
+		io = apart
+	}
+	if !threads.Vhost.Equal(m.setOf(io)) {
+		return fmt.Errorf("vhost may use %s, and has to use %s", threads.Vhost, m.setOf(io))
 	}
 	return nil
 }

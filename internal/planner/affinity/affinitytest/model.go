@@ -15,7 +15,6 @@ const (
 	awakePackage, awakeCache      = 1, 0.1
 	knee, company                 = 0.6, 0.1
 	quietDemand, busyDemand       = 0.15, 0.3
-	stillBusy, notYetBusy         = 0.2, 0.4
 	remoteMemory, splitCache      = 0.1, 0.03
 	slowCore, farFromNIC          = 0.25, 0.002
 	leastSaving, leastShare       = 0.05, 0.05
@@ -184,7 +183,7 @@ func (m *modelled) predict(vms []*bound) (Prediction, error) {
 		}
 		kneeAt, busyAt := knee*m.cpus[c], 1.0
 		for _, at := range on {
-			kneeAt = max(kneeAt, demandOf(&m.VMs[at.vm], at.vcpu)+company*m.cpus[c])
+			kneeAt = max(kneeAt, m.demandOf(&m.VMs[at.vm], at.vcpu)+company*m.cpus[c])
 		}
 		if settled && len(on) > 0 {
 			kneeAt, busyAt = kneeAt*settledKnee, settledBusy
@@ -268,7 +267,7 @@ func (m *modelled) check(c int, use, press float64, on []pin) error {
 	}
 	limit := float64(m.Node.MaxCoreUtilization) * m.cpus[c]
 	if len(on) == 1 {
-		d := demandOf(&m.VMs[on[0].vm], on[0].vcpu)
+		d := m.demandOf(&m.VMs[on[0].vm], on[0].vcpu)
 		if use-d <= min(limit, quietShare*m.cpus[c])-reserve+rounding {
 			return nil
 		}
@@ -281,8 +280,8 @@ func (m *modelled) check(c int, use, press float64, on []pin) error {
 	}
 	for _, x := range on {
 		vm := &m.VMs[x.vm]
-		d := demandOf(vm, x.vcpu)
-		own := weightPerDemand(vm) * d
+		d := m.demandOf(vm, x.vcpu)
+		own := m.weightPerDemand(vm) * d
 		// Its share of the core's CPUs by weights, against what others there weigh.
 		if share := min(1, m.cpus[c]*own/(own+press-own*d)); share < d-rounding {
 			return fmt.Errorf("vCPU %d of VM %d has a share of %v and needs %v", x.vcpu, x.vm, share, d)

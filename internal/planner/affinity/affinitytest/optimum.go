@@ -99,7 +99,7 @@ func (t *trial) threads(vm *affinity.VM, pins []model.Pin) model.ThreadCPUs {
 	var all, busy units.CPUSet
 	for i, p := range pins {
 		all = all.Union(p.CPUs)
-		if demandOf(vm, i) >= busyDemand {
+		if t.demandOf(vm, i) >= busyDemand {
 			busy = busy.Union(p.CPUs)
 		}
 	}

@@ -67,7 +67,7 @@ func (m *modelled) separate(b *bound, vm *affinity.VM, d affinity.Decision, save
 	cores := m.within(set, true)
 	if m.cores[cores[0]].Class == model.CoreEfficiency {
 		for i := range vm.Rates.VCPUs {
-			b.price += slowCore * float64(m.costs.PerBusyCore) / saved * demandOf(vm, i)
+			b.price += slowCore * float64(m.costs.PerBusyCore) / saved * m.demandOf(vm, i)
 		}
 	}
 	m.spreadVCPUs(b, vm, cores, saved)
