@@ -3,7 +3,9 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // PowerSource is where a figure of power comes from.
-// +kubebuilder:validation:Enum=None;Prometheus;RAPL;Model
+// A word of a newer agent passes: or its whole report would be refused.
+// +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
+// +kubebuilder:validation:MaxLength=64
 type PowerSource string
 
 const (
@@ -19,7 +21,9 @@ const (
 
 // PowerScope is the part of a node that a figure of power covers. Figures of
 // different scopes are not comparable.
-// +kubebuilder:validation:Enum=Package;Platform
+// A word of a newer agent passes: or its whole report would be refused.
+// +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
+// +kubebuilder:validation:MaxLength=64
 type PowerScope string
 
 const (
@@ -54,7 +58,9 @@ type CoreGroup struct {
 }
 
 // CoreClass tells what a core was built for.
-// +kubebuilder:validation:Enum=Performance;Efficiency
+// A word of a newer agent passes: or its whole report would be refused.
+// +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
+// +kubebuilder:validation:MaxLength=64
 type CoreClass string
 
 const (

@@ -40,5 +40,6 @@ func TestAPI(t *testing.T) {
 	t.Run("Required", func(t *testing.T) { testRequired(t, c) })
 	t.Run("Defaults", func(t *testing.T) { testDefaults(t, c) })
 	t.Run("Columns", func(t *testing.T) { testColumns(t, c) })
+	t.Run("NewerAgents", func(t *testing.T) { testNewerAgents(t, c) })
 	t.Run("Shipped", func(t *testing.T) { testShipped(t, c) })
 }

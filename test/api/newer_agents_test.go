@@ -1,0 +1,43 @@
+package api
+
+import (
+	"context"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/test/cluster"
+)
+
+// Agents are updated node by node, and may be newer than the kinds: a word or a field
+// of theirs that is not known must not cost the rest of the report.
+func testNewerAgents(t *testing.T, c *cluster.Cluster) {
+	const topology = `"packages":1,"numaNodes":1,"physicalCores":1,"logicalCPUs":1,"onlineCPUs":"0"`
+	report := newObject("NodeReport", false)
+	if err := c.Client().Create(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Client().Delete(context.WithoutCancel(t.Context()), report); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, tc := range map[string]struct {
+		status  string
+		refused bool
+	}{
+		"words":      {status: `{"topology":{` + topology + `,"coreGroups":[{"cores":["0"],"class":"Middling"}]},"power":{"source":"Battery","scope":"Rack"}}`},
+		"a field":    {status: `{"topology":{` + topology + `,"coreGroups":[{"cores":["0"],"clusterID":3}],"caches":["L4"]}}`},
+		"no word":    {status: `{"power":{"source":"R.A.P.L."}}`, refused: true},
+		"an essay":   {status: `{"topology":{` + topology + `,"coreGroups":[{"cores":["0"],"class":"Two Words"}]}}`, refused: true},
+		"no scope's": {status: `{"power":{"source":"RAPL","scope":"-"}}`, refused: true},
+	} {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":`+tc.status+`}`))
+		err := c.Client().Status().Patch(t.Context(), report.DeepCopy(), patch)
+		if tc.refused && !apierrors.IsInvalid(err) || !tc.refused && err != nil {
+			t.Errorf("%s: refused %t, want %t: %v", name, err != nil, tc.refused, err)
+		}
+	}
+}
