@@ -16,6 +16,10 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
+// maxCoverageReasons is the API's bound. Reasons are agents' words: one that is broken
+// or hostile may have more, and must not cost the status.
+const maxCoverageReasons = 32
+
 // policyView is what a policy's status is made of.
 type policyView struct {
 	policies observe.Policies
@@ -182,6 +186,7 @@ func coverage(policy *v1alpha1.EnergyPolicy, tally policyTally) []v1alpha1.Lever
 		slices.SortFunc(entry.Reasons, func(x, y v1alpha1.ReasonCount) int {
 			return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Reason, y.Reason))
 		})
+		entry.Reasons = entry.Reasons[:min(len(entry.Reasons), maxCoverageReasons)]
 		out = append(out, entry)
 	}
 	slices.SortFunc(out, func(x, y v1alpha1.LeverCoverage) int { return cmp.Compare(x.Lever, y.Lever) })

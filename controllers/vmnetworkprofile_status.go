@@ -16,8 +16,11 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
-// maxExamples is the API's bound.
-const maxExamples = 50
+// The API's bounds.
+const (
+	maxExamples    = 50
+	maxLeverCounts = 64
+)
 
 // profileView is what a profile's status is made of.
 type profileView struct {
@@ -156,6 +159,8 @@ func launcherOf(vmi *virtv1.VirtualMachineInstance) (types.UID, string) {
 	return "", vmi.Status.NodeName
 }
 
+// countLevers counts states of levers by reason. Reasons are agents' words: one that is
+// broken or hostile may have more than the API takes, and must not cost the status.
 func countLevers(examples []v1alpha1.VMExample) []v1alpha1.LeverCount {
 	counts := map[v1alpha1.LeverCount]int32{}
 	for _, e := range examples {
@@ -166,9 +171,12 @@ func countLevers(examples []v1alpha1.VMExample) []v1alpha1.LeverCount {
 		count.Count = n
 		out = append(out, count)
 	}
-	slices.SortFunc(out, func(x, y v1alpha1.LeverCount) int {
+	byWords := func(x, y v1alpha1.LeverCount) int {
 		return cmp.Or(cmp.Compare(x.Lever, y.Lever), cmp.Compare(x.State, y.State), cmp.Compare(x.Reason, y.Reason))
-	})
+	}
+	slices.SortFunc(out, func(x, y v1alpha1.LeverCount) int { return cmp.Or(cmp.Compare(y.Count, x.Count), byWords(x, y)) })
+	out = out[:min(len(out), maxLeverCounts)]
+	slices.SortFunc(out, byWords)
 	return out
 }
 
@@ -217,7 +225,6 @@ func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
 		name string
 		set  bool
 	}{
-		{"spec.trafficClass " + string(v1alpha1.TrafficThroughput), spec.TrafficClass == v1alpha1.TrafficThroughput},
 		{"spec.bandwidth.floor without spec.group", spec.Bandwidth != nil && spec.Bandwidth.Floor != nil && spec.Group == nil},
 		{"spec.latencyBudget", spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0},
 	} {
