@@ -132,7 +132,7 @@ func TestStoreIsSafeForConcurrentUse(t *testing.T) {
 
 // A VM's history does not grow: those of 20,000 VMs fit into the manager's memory.
 func TestHistoriesAreBounded(t *testing.T) {
-	const vms, most = 500, 4096
+	const vms, most = 500, 2560
 	clock := testingclock.NewFakePassiveClock(noon())
 	store := NewStore(clock, time.Minute, func() Detector { return &interference.History{} })
 	hear := func(from, to int) {

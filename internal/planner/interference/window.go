@@ -17,43 +17,42 @@ const (
 	kept = int(goAfter/spacing) + 4
 )
 
-// window holds the newest samples, one every spacing.
+// window holds the newest samples, one every spacing. It is small, because there is one
+// for each VM of the cluster.
 type window struct {
-	// at is when the newest sample of each slot ended, and start when the first did.
-	at, start [kept]time.Time
-	sums      [kept]reading
-	counts    [kept]float64
-	// used slots, the newest last.
-	used int
+	// newest is when the newest sample ended.
+	newest time.Time
+	// start is when the first sample of each slot ended, and means are over the slot's
+	// samples.
+	start [kept]time.Time
+	means [kept][figures]float32
+	// used slots, the newest last, and how many samples that has.
+	used, count int
 }
 
-func (w *window) last() (time.Time, bool) {
-	if w.used == 0 {
-		return time.Time{}, false
-	}
-	return w.at[w.used-1], true
-}
+func (w *window) last() (time.Time, bool) { return w.newest, w.used > 0 }
 
 // add takes in a sample, and tells whether it is the first of its slot: the slot before
 // it is then complete.
-func (w *window) add(at time.Time, figures reading) (next bool) {
+func (w *window) add(at time.Time, sample reading) (next bool) {
+	w.newest = at
 	if w.used > 0 && at.Sub(w.start[w.used-1]) < spacing {
-		slot := w.used - 1
-		w.at[slot] = at
-		w.counts[slot]++
-		for i := range figures {
-			w.sums[slot][i] += figures[i]
+		w.count++
+		means := &w.means[w.used-1]
+		for i := range sample {
+			means[i] += (float32(sample[i]) - means[i]) / float32(w.count)
 		}
 		return false
 	}
 	if w.used == kept {
-		copy(w.at[:], w.at[1:])
 		copy(w.start[:], w.start[1:])
-		copy(w.sums[:], w.sums[1:])
-		copy(w.counts[:], w.counts[1:])
+		copy(w.means[:], w.means[1:])
 		w.used--
 	}
-	w.at[w.used], w.start[w.used], w.sums[w.used], w.counts[w.used] = at, at, figures, 1
+	w.start[w.used], w.count = at, 1
+	for i := range sample {
+		w.means[w.used][i] = float32(sample[i])
+	}
 	w.used++
 	return true
 }
@@ -66,17 +65,17 @@ type view struct{ low, middle, high reading }
 // false while there are too few.
 func (w *window) back(by time.Duration, least int) (view, bool) {
 	from := w.used - 1
-	for from > 0 && (w.used-from < least || w.at[w.used-1].Sub(w.start[from]) < by) {
+	for from > 0 && (w.used-from < least || w.newest.Sub(w.start[from]) < by) {
 		from--
 	}
-	if from < 0 || w.used-from < least || w.at[w.used-1].Sub(w.start[from]) < by {
+	if from < 0 || w.used-from < least || w.newest.Sub(w.start[from]) < by {
 		return view{}, false
 	}
 	var out view
 	values := make([]float64, w.used-from)
 	for i := range out.middle {
 		for slot := range values {
-			values[slot] = w.sums[from+slot][i] / w.counts[from+slot]
+			values[slot] = float64(w.means[from+slot][i])
 		}
 		slices.Sort(values)
 		last := len(values) - 1
