@@ -393,6 +393,8 @@ const (
 // +kubebuilder:printcolumn:name="In-Force",type=integer,JSONPath=`.status.vmsInForce`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.conditions[?(@.type=="Applied")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
+// +kubebuilder:printcolumn:name="Network-CPUs",type=string,priority=1,JSONPath=`.spec.pools.networkCPUs`
+// +kubebuilder:printcolumn:name="Compute-CPUs",type=string,priority=1,JSONPath=`.spec.pools.computeCPUs`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NodePlan struct {
 	metav1.TypeMeta   `json:",inline"`

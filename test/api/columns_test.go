@@ -27,9 +27,11 @@ const (
 			{"type": "Disturbed", "status": "True", "reason": "CoRunners", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
 )
 
+const columnsPlan = `{apiVersion: joulevirt.io/v1alpha1, kind: NodePlan, metadata: {name: columns}, spec: {policy: p, mode: Enforce, revision: r, apply: true, reason: Planned, pools: {networkCPUs: 0-3, computeCPUs: 4-9}}}`
+
 // testColumns shows what kubectl makes of a policy's energy, the watts beside the
-// first source that gives any, and of a profile, whose wide form says what disturbs
-// its VMs.
+// first source that gives any, of a profile, whose wide form says what disturbs its VMs,
+// and of a plan, whose wide form has the cores of pools.
 func testColumns(t *testing.T, c *cluster.Cluster) {
 	for _, test := range []struct {
 		kind, object, status string
@@ -38,6 +40,7 @@ func testColumns(t *testing.T, c *cluster.Cluster) {
 		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "3", "2", "RAPL", "734"}, nil},
 		{"vmnetworkprofile", columnsProfile, columnsProfileStatus,
 			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners"}},
+		{"nodeplan", columnsPlan, `{"status": {"vmsInForce": 5}}`, []string{"columns", "p", "Enforce", "r", "true", "5"}, []string{"0-3", "4-9"}},
 	} {
 		file := filepath.Join(t.TempDir(), "object.yaml")
 		if err := os.WriteFile(file, []byte(test.object), 0o600); err != nil {
