@@ -98,6 +98,16 @@ func makeCgroup(dir string) error {
 // SetCPUs sets the container's cpuset.
 func (p *Pod) SetCPUs(cpus string) { p.write("cpuset.cpus", cpus) }
 
+// Replace makes the container's cgroup, which no process is in, anew under the name that
+// it had, with other CPUs.
+func (p *Pod) Replace(cpus string) {
+	p.t.Helper()
+	if err := errors.Join(os.Remove(p.dir), makeCgroup(p.dir)); err != nil {
+		p.t.Fatalf("make the container of pod %s anew: %v", p.UID, err)
+	}
+	p.SetCPUs(cpus)
+}
+
 // Add moves a VM's process into the container.
 func (p *Pod) Add(vm *VM) {
 	p.t.Helper()

@@ -143,7 +143,7 @@ func (h *Host) comms() (map[string]bool, error) {
 	var buf [commLength + 1]byte
 	for _, pid := range pids {
 		// One that cannot be read has ended.
-		if comm, err := readAt(dir, strconv.Itoa(pid)+"/comm", buf[:]); err == nil {
+		if comm, err := readLineAt(dir, strconv.Itoa(pid)+"/comm", buf[:]); err == nil {
 			comms[strings.TrimSuffix(string(comm), "\n")] = true
 		}
 	}

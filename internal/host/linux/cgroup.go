@@ -46,6 +46,9 @@ func (t *cgroupTree) close() error { return t.root.Close() }
 
 // Cpuset implements host.Host.
 func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
+	if cpus, ok := h.cpusetOf(process); ok {
+		return cpus, nil
+	}
 	content, err := readFile(filepath.Join(h.procRoot, strconv.Itoa(process.PID), "cgroup"))
 	if err != nil {
 		return units.CPUSet{}, fmt.Errorf("cpuset of process %d: %w", process.PID, goneOr(err))
@@ -65,23 +68,14 @@ func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
 // cpuset reads the effective cpuset of the cgroups that a /proc/PID/cgroup
 // file names.
 func (t *cgroupTree) cpuset(cgroups string) (units.CPUSet, error) {
-	mount, file := ".", effectiveV2
-	var dir string
-	if found, ok := cgroupOf(cgroups, "cpuset"); ok && !t.unified {
-		mount, file, dir = "cpuset", effectiveV1, found
-	} else if found, ok := cgroupOf(cgroups, ""); ok && t.unified {
-		dir = found
-	} else {
-		return units.CPUSet{}, fmt.Errorf("no cpuset hierarchy below %s: %w", t.root.Name(), host.ErrUnsupported)
-	}
-	dir, err := t.resolve(mount, dir)
+	dir, file, err := t.cpusetDir(cgroups)
 	if err != nil {
 		return units.CPUSet{}, err
 	}
 	// In version 2 a cgroup without the controller has the file's value from
 	// its nearest ancestor that has it.
 	for {
-		content, err := t.root.ReadFile(path.Join(mount, dir, file))
+		content, err := t.root.ReadFile(path.Join(dir, file))
 		if err == nil {
 			return units.ParseCPUSet(string(content))
 		}
@@ -90,6 +84,21 @@ func (t *cgroupTree) cpuset(cgroups string) (units.CPUSet, error) {
 		}
 		dir = path.Dir(dir)
 	}
+}
+
+// cpusetDir returns the folder, below the root, that tells the cpuset of the cgroups
+// that a /proc/PID/cgroup file names, and the name of the file.
+func (t *cgroupTree) cpusetDir(cgroups string) (dir, file string, err error) {
+	mount, controller, file := "cpuset", "cpuset", effectiveV1
+	if t.unified {
+		mount, controller, file = ".", "", effectiveV2
+	}
+	found, ok := cgroupOf(cgroups, controller)
+	if !ok {
+		return "", "", fmt.Errorf("no cpuset hierarchy below %s: %w", t.root.Name(), host.ErrUnsupported)
+	}
+	dir, err = t.resolve(mount, found)
+	return path.Join(mount, dir), file, err
 }
 
 // cgroupOf returns the path in the hierarchy of a version 1 controller, or in

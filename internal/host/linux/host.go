@@ -126,10 +126,7 @@ func readAt(dir int, name string, buf []byte) ([]byte, error) {
 	defer unix.Close(fd)
 	n := 0
 	for n < len(buf) {
-		m, err := unix.Read(fd, buf[n:])
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		m, err := readRetry(fd, buf[n:])
 		if err != nil {
 			return nil, err
 		}
@@ -139,6 +136,30 @@ func readAt(dir int, name string, buf []byte) ([]byte, error) {
 		n += m
 	}
 	return buf[:n], nil
+}
+
+// readLineAt is readAt for the files of a single line, which the kernel gives out as a
+// whole: it does not ask whether there is more.
+func readLineAt(dir int, name string, buf []byte) ([]byte, error) {
+	fd, err := openRetry(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	n, err := readRetry(fd, buf)
+	if err != nil {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+func readRetry(fd int, buf []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, buf)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 func openRetry(dir int, name string) (int, error) {

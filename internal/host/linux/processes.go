@@ -43,6 +43,7 @@ type process struct {
 	// workers of a VM's process, as of this round.
 	workers []*process
 	look    look
+	cpuset  openCpuset
 	// owner is the number of the process that a worker works for; 0 of a VM's.
 	owner int
 }
@@ -161,7 +162,7 @@ func (h *Host) open(pid int) (*process, error) {
 // read fills in what is known of a process, and tells whether it is a VM's. A kernel's
 // worker has an owner afterwards.
 func (h *Host) read(p *process, pid int) (isVM bool, err error) {
-	content, err := readAt(p.dir, "stat", h.scratch)
+	content, err := readLineAt(p.dir, "stat", h.scratch)
 	if err != nil {
 		return false, err
 	}
@@ -201,6 +202,7 @@ func (h *Host) refresh(p *process) bool {
 }
 
 func (h *Host) drop(p *process) {
+	p.cpuset.close()
 	unix.Close(p.dir)
 	unix.Close(p.task)
 	delete(h.processes, p.ID)

@@ -60,7 +60,7 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 
 // sampleThread returns false for a thread that has ended.
 func (h *Host) sampleThread(p *process, t *thread) (host.ThreadSample, bool) {
-	content, err := readAt(p.dir, t.schedstat, h.scratch)
+	content, err := readLineAt(p.dir, t.schedstat, h.scratch)
 	if err != nil {
 		p.stale = true
 		return host.ThreadSample{}, false
@@ -136,7 +136,7 @@ func (h *Host) listThreads(p *process) error {
 }
 
 func (h *Host) readStat(p *process, tid int) (name string, start uint64, err error) {
-	content, err := readAt(p.dir, filepath.Join("task", strconv.Itoa(tid), "stat"), h.scratch)
+	content, err := readLineAt(p.dir, filepath.Join("task", strconv.Itoa(tid), "stat"), h.scratch)
 	if err != nil {
 		return "", 0, err
 	}

@@ -52,7 +52,7 @@ func (h *Host) keepsWorker(pid int, refresh bool) bool {
 
 // isStill tells whether a worker lives and has its name.
 func (h *Host) isStill(w *process) bool {
-	content, err := readAt(w.dir, "stat", h.scratch)
+	content, err := readLineAt(w.dir, "stat", h.scratch)
 	if err != nil {
 		return false
 	}

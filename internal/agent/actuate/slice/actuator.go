@@ -50,14 +50,13 @@ func New(h host.Host, store Store, entries []journal.SliceEntry) *Actuator {
 // slices, on an old kernel all have none, nothing is changed.
 func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, error) {
 	a.round++
-	touched := a.Touched()
 	looked := make([]thread.VM[journal.Slice], 0, len(vms))
 	for i := range vms {
 		want := journal.Slice(plan[vms[i].PodUID])
 		if vms[i].Dedicated {
 			want = 0
 		}
-		if want == 0 && !touched[vms[i].Process] {
+		if want == 0 && !a.Touched(vms[i].Process) {
 			looked = append(looked, thread.VM[journal.Slice]{VM: vms[i].VM, Cpuset: vms[i].Cpuset, Unread: vms[i].Unread})
 			continue
 		}
@@ -79,9 +78,11 @@ func (a *Actuator) look(vm *VM, want journal.Slice) thread.VM[journal.Slice] {
 		return out
 	}
 	due := (a.round+vm.Process.PID)%lookEvery == 0
-	for _, s := range threadsOf(vm.Sample) {
+	threads := threadsOf(vm.Sample)
+	out.Threads = make([]thread.Thread[journal.Slice], 0, len(threads))
+	for _, s := range threads {
 		one := thread.Thread[journal.Slice]{ID: s.ID, Role: discover.RoleOf(s.Thread), Value: want}
-		entry, ours := a.Entry(s.ID)
+		entry, ours := a.Entry(vm.Process, s.ID)
 		if !ours || entry.Undone || entry.Ours != want || due {
 			var err error
 			one.Value, err = a.slices.Get(s.ID)

@@ -175,7 +175,7 @@ func TestRealNewThreadsInheritAndLoseTheSlice(t *testing.T) {
 	young := b.process.Thread("worker")
 	b.want(young, 2*time.Millisecond)
 	b.set(2 * time.Millisecond)
-	if _, journaled := b.actuator.Entry(young); journaled {
+	if _, journaled := b.actuator.Entry(b.process.ID(), young); journaled {
 		t.Error("a thread that inherited the slice cost a write of the journal")
 	}
 	b.set(3 * time.Millisecond)

@@ -15,8 +15,8 @@ type Actuator[V journal.Value[V]] struct {
 	host  host.Host
 	rules rules[V]
 	// save keeps the entries on disk.
-	save    func(entries []journal.Record[V]) error
-	entries entries[V]
+	save func(entries []journal.Record[V]) error
+	book book[V]
 	// saved is what is on disk; nil when that is not known.
 	saved    []journal.Record[V]
 	memories map[host.TaskID]*memory
@@ -27,46 +27,38 @@ type Actuator[V journal.Value[V]] struct {
 func New[V journal.Value[V]](
 	h host.Host, attribute Attribute[V], save func([]journal.Record[V]) error, records []journal.Record[V],
 ) *Actuator[V] {
-	a := &Actuator[V]{
+	return &Actuator[V]{
 		host:     h,
 		rules:    rules[V]{attribute},
 		save:     save,
-		entries:  entries[V]{},
+		book:     newBook(records),
 		memories: map[host.TaskID]*memory{},
 	}
-	for _, record := range records {
-		a.entries[record.Thread] = record
-	}
-	return a
 }
 
 // Held counts what is changed now: the pods of which some thread is, and the threads.
 func (a *Actuator[V]) Held() (pods, threads int) {
-	seen := map[string]bool{}
-	for _, entry := range a.entries {
-		if !entry.Undone {
-			threads++
-			seen[entry.PodUID] = true
+	seen := make(map[string]bool, len(a.book.processes))
+	for _, of := range a.book.processes {
+		for _, entry := range of {
+			if !entry.Undone {
+				threads++
+				seen[entry.PodUID] = true
+			}
 		}
 	}
 	return len(seen), threads
 }
 
-// Entry returns what the agent knows of a thread that it changed.
-func (a *Actuator[V]) Entry(thread host.TaskID) (journal.Record[V], bool) {
-	entry, ours := a.entries[thread]
+// Entry returns what the agent knows of a thread of a process that it changed.
+func (a *Actuator[V]) Entry(process, thread host.TaskID) (journal.Record[V], bool) {
+	entry, ours := a.book.processes[process][thread]
 	return entry, ours
 }
 
-// Touched tells for each process whether some thread of it was changed, or was put
-// back in the round before.
-func (a *Actuator[V]) Touched() map[host.TaskID]bool {
-	touched := map[host.TaskID]bool{}
-	for _, entry := range a.entries {
-		touched[entry.Process] = true
-	}
-	return touched
-}
+// Touched tells whether some thread of a process was changed, or was put back in the
+// round before.
+func (a *Actuator[V]) Touched(process host.TaskID) bool { return len(a.book.processes[process]) > 0 }
 
 // Apply gives the VMs' threads what the plan wants, by pod UID, and puts back
 // whatever of the agent's it does not want, also of processes that are
@@ -79,12 +71,10 @@ func (a *Actuator[V]) Apply(vms []VM[V], plan func(podUID string) Wanted[V]) ([]
 	if err != nil {
 		return nil, err
 	}
-	byProcess := a.byProcess()
 	tasks := make([]*task[V], 0, len(vms))
 	for i := range vms {
 		vm := &vms[i]
-		known := byProcess[vm.Process]
-		delete(byProcess, vm.Process)
+		known := a.book.processes[vm.Process]
 		if vm.Unread != nil {
 			outcome, message := outcomeOf(vm.Unread)
 			tasks = append(tasks, &task[V]{vm: vm, decision: decision[V]{outcome: outcome, message: message}})
@@ -94,13 +84,17 @@ func (a *Actuator[V]) Apply(vms []VM[V], plan func(podUID string) Wanted[V]) ([]
 		a.forgetEnded(known, vm)
 	}
 	planned := len(tasks)
-	for process, known := range byProcess {
+	present := processesOf(vms)
+	for process, known := range a.book.processes {
+		if present[process] {
+			continue
+		}
 		vm := a.observe(process, known)
 		tasks = append(tasks, &task[V]{vm: vm, decision: a.rules.decide(vm, nil, known, a.memory(process), now)})
 		a.forgetEnded(known, vm)
 	}
 	failures := []error{a.perform(tasks)}
-	a.forgetMemories(vms)
+	maps.DeleteFunc(a.memories, func(process host.TaskID, _ *memory) bool { return !present[process] })
 	results := make([]Result[V], 0, planned)
 	for _, t := range tasks[:planned] {
 		a.memory(t.vm.Process).failed = len(t.failures) > 0
@@ -120,29 +114,18 @@ func (a *Actuator[V]) Restore() error {
 	// The second pass finds the threads that were created during the first.
 	const passes = 3
 	var err error
-	for pass := 0; pass < passes && len(a.entries) > 0; pass++ {
+	for pass := 0; pass < passes && a.book.count > 0; pass++ {
 		if _, err = a.host.Processes(); err != nil {
 			return err
 		}
 		// What fails for one process is no reason to leave the others changed.
 		_, err = a.Apply(nil, nil)
 	}
-	if len(a.entries) > 0 {
+	if a.book.count > 0 {
 		return errors.Join(fmt.Errorf("%d threads still have the agent's %s: run the agent's restore command again",
-			len(a.entries), a.rules.Name()), err)
+			a.book.count, a.rules.Name()), err)
 	}
 	return err
-}
-
-func (a *Actuator[V]) byProcess() map[host.TaskID]entries[V] {
-	grouped := map[host.TaskID]entries[V]{}
-	for id, entry := range a.entries {
-		if grouped[entry.Process] == nil {
-			grouped[entry.Process] = entries[V]{}
-		}
-		grouped[entry.Process][id] = entry
-	}
-	return grouped
 }
 
 // observe looks at a process that is no known VM and has entries: one that was
@@ -177,13 +160,13 @@ func (a *Actuator[V]) Assume(vms []VM[V]) []host.TaskID {
 			continue
 		}
 		for _, thread := range vm.Threads {
-			if _, known := a.entries[thread.ID]; known || a.rules.hasDefault(vm, thread) {
+			if _, known := a.Entry(vm.Process, thread.ID); known || a.rules.hasDefault(vm, thread) {
 				continue
 			}
-			a.entries[thread.ID] = journal.Record[V]{
+			a.book.put(journal.Record[V]{
 				PodUID: vm.PodUID, Process: vm.Process, Thread: thread.ID,
 				Ours: thread.Value, Since: thread.ID.Start,
-			}
+			})
 			assumed = append(assumed, thread.ID)
 		}
 	}
@@ -199,10 +182,10 @@ func (a *Actuator[V]) memory(process host.TaskID) *memory {
 	return m
 }
 
-func (a *Actuator[V]) forgetMemories(vms []VM[V]) {
-	present := map[host.TaskID]bool{}
+func processesOf[V journal.Value[V]](vms []VM[V]) map[host.TaskID]bool {
+	present := make(map[host.TaskID]bool, len(vms))
 	for i := range vms {
 		present[vms[i].Process] = true
 	}
-	maps.DeleteFunc(a.memories, func(process host.TaskID, _ *memory) bool { return !present[process] })
+	return present
 }

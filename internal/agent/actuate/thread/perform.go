@@ -1,10 +1,8 @@
 package thread
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
@@ -26,8 +24,8 @@ type task[V journal.Value[V]] struct {
 // who look at the journal know it for the agent's.
 func (a *Actuator[V]) perform(tasks []*task[V]) error {
 	needed := slices.ContainsFunc(tasks, func(t *task[V]) bool { return len(t.decision.changes) > 0 })
-	// Without a change entries only went, with their threads, or were assumed.
-	if !needed && a.saved != nil && len(a.saved) == len(a.entries) {
+	// Without a change to make, entries went with their threads, or were assumed.
+	if !needed && a.saved != nil && !a.book.changed {
 		return nil
 	}
 	a.each(tasks, func(t *task[V], c change[V]) {
@@ -35,13 +33,13 @@ func (a *Actuator[V]) perform(tasks []*task[V]) error {
 			a.do(t, c)
 		}
 	})
-	intended := maps.Clone(a.entries)
+	intended := entries[V]{}
 	a.each(tasks, func(_ *task[V], c change[V]) {
 		if c.action == give {
 			intended[c.thread] = c.entry
 		}
 	})
-	saveErr := a.write(intended)
+	saveErr := a.write(a.book.sorted(intended))
 	a.each(tasks, func(t *task[V], c change[V]) {
 		switch {
 		case c.action == release:
@@ -57,7 +55,9 @@ func (a *Actuator[V]) perform(tasks []*task[V]) error {
 			t.gone = errors.Is(err, host.ErrGone)
 		}
 	}
-	return errors.Join(saveErr, a.write(a.entries))
+	err := a.write(a.book.sorted(nil))
+	a.book.changed = err != nil
+	return errors.Join(saveErr, err)
 }
 
 func (a *Actuator[V]) each(tasks []*task[V], do func(*task[V], change[V])) {
@@ -68,11 +68,8 @@ func (a *Actuator[V]) each(tasks []*task[V], do func(*task[V], change[V])) {
 	}
 }
 
-// write saves the entries unless that was done.
-func (a *Actuator[V]) write(entries entries[V]) error {
-	sorted := slices.SortedFunc(maps.Values(entries), func(x, y journal.Record[V]) int {
-		return cmp.Or(cmp.Compare(x.Thread.PID, y.Thread.PID), cmp.Compare(x.Thread.TID, y.Thread.TID))
-	})
+// write saves the entries, which are sorted, unless that was done.
+func (a *Actuator[V]) write(sorted []journal.Record[V]) error {
 	if a.saved != nil && slices.EqualFunc(a.saved, sorted, journal.Record[V].Equal) {
 		return nil
 	}
@@ -80,8 +77,7 @@ func (a *Actuator[V]) write(entries entries[V]) error {
 		a.saved = nil
 		return err
 	}
-	// Never nil: an empty store is known to be empty.
-	a.saved = append(make([]journal.Record[V], 0, len(sorted)), sorted...)
+	a.saved = sorted // never nil: an empty store is known to be empty
 	return nil
 }
 
@@ -89,23 +85,23 @@ func (a *Actuator[V]) do(t *task[V], c change[V]) {
 	var err error
 	switch c.action {
 	case forget:
-		delete(a.entries, c.thread)
+		a.book.remove(c.entry.Process, c.thread)
 		return
 	case give:
 		err = a.give(c)
 	case restore:
 		if err = a.putBack(t.vm, c.thread, c.entry.Original); err == nil {
 			c.entry.Undone = true
-			a.entries[c.thread] = c.entry
+			a.book.put(c.entry)
 		}
 	case release:
 		if err = a.putBack(t.vm, c.thread, journal.Original[V]{}); err != nil {
-			a.entries[c.thread] = c.entry
+			a.book.put(c.entry)
 		}
 	}
 	switch {
 	case errors.Is(err, host.ErrGone):
-		delete(a.entries, c.thread)
+		a.book.remove(c.entry.Process, c.thread)
 		t.gone = true
 	case err != nil:
 		t.failures = append(t.failures, err)
@@ -118,14 +114,14 @@ func (a *Actuator[V]) do(t *task[V], c change[V]) {
 // another value is read back, so that it is undone.
 func (a *Actuator[V]) give(c change[V]) error {
 	if err := a.rules.Set(c.thread, c.entry.Ours); err != nil {
-		if _, known := a.entries[c.thread]; !known && !isZero(c.entry.Previous) {
+		if _, known := a.Entry(c.entry.Process, c.thread); !known && !isZero(c.entry.Previous) {
 			// It still has what it inherited.
 			c.entry.Ours = c.entry.Previous
-			a.entries[c.thread] = c.entry
+			a.book.put(c.entry)
 		}
 		return err
 	}
-	a.entries[c.thread] = c.entry
+	a.book.put(c.entry)
 	got, err := a.rules.Get(c.thread)
 	if err != nil {
 		return err
@@ -162,16 +158,25 @@ func (a *Actuator[V]) putBack(vm *VM[V], thread host.TaskID, original journal.Or
 // forgetEnded drops the entries of threads that are not in view any more and
 // have ended, or have no such attribute now.
 func (a *Actuator[V]) forgetEnded(known entries[V], vm *VM[V]) {
-	present := map[host.TaskID]bool{}
-	for _, thread := range vm.Threads {
-		present[thread.ID] = true
+	in := 0
+	for i := range vm.Threads {
+		if _, ours := known[vm.Threads[i].ID]; ours {
+			in++
+		}
+	}
+	if in == len(known) {
+		return
+	}
+	present := make(map[host.TaskID]bool, len(vm.Threads))
+	for i := range vm.Threads {
+		present[vm.Threads[i].ID] = true
 	}
 	for id := range known {
 		if present[id] {
 			continue
 		}
 		if _, err := a.rules.Get(id); errors.Is(err, host.ErrGone) || errors.Is(err, host.ErrUnsupported) {
-			delete(a.entries, id)
+			a.book.remove(vm.Process, id)
 		}
 	}
 }
@@ -190,8 +195,12 @@ func (a *Actuator[V]) result(t *task[V]) Result[V] {
 		r.Outcome, r.Message = outcomeOf(t.failures[0])
 		return r
 	}
+	known := a.book.processes[t.vm.Process]
+	if len(known) > 0 {
+		r.Held = make([]Thread[V], 0, len(known))
+	}
 	for _, thread := range t.vm.Threads {
-		if entry, ours := a.entries[thread.ID]; ours && !entry.Undone {
+		if entry, ours := known[thread.ID]; ours && !entry.Undone {
 			r.Held = append(r.Held, Thread[V]{ID: thread.ID, Role: thread.Role, Value: entry.Ours})
 		}
 	}

@@ -113,6 +113,3 @@ type change[V journal.Value[V]] struct {
 	thread host.TaskID
 	entry  journal.Record[V]
 }
-
-// entries are the journal's, by thread.
-type entries[V journal.Value[V]] map[host.TaskID]journal.Record[V]
