@@ -62,11 +62,28 @@ func applied(plan *v1alpha1.NodePlan, generation int64, vm string, state v1alpha
 	return plan
 }
 
+// stateOfA is a plan and the state of a lever for VM a by it.
+type stateOfA struct {
+	plan *v1alpha1.NodePlan
+	want string
+}
+
+func checkStates(t *testing.T, lever v1alpha1.Lever, cases map[string]stateOfA) {
+	t.Helper()
+	for name, tc := range cases {
+		var plan *indexedPlan
+		if tc.plan != nil {
+			plan = &indexedPlan{NodePlan: tc.plan}
+		}
+		got := leverStateOf(lever)(plan, "pod-a")
+		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
+			t.Errorf("%s: %s, want %s", name, text, tc.want)
+		}
+	}
+}
+
 func TestAffinityState(t *testing.T) {
-	for name, tc := range map[string]struct {
-		plan *v1alpha1.NodePlan
-		want string
-	}{
+	checkStates(t, v1alpha1.LeverAffinity, map[string]stateOfA{
 		"no plan":            {nil, "Blocked NoPolicy"},
 		"not in the plan":    {planOf("n", true), "Pending AwaitingPlan"},
 		"planned":            {planOf("n", true, "a"), "Pending AwaitingAgent"},
@@ -83,16 +100,7 @@ func TestAffinityState(t *testing.T) {
 		"separated already":  {planOf("n", true, "a:NothingToSeparate"), "Idle NothingToSeparate"},
 		"saves nothing":      {planOf("n", true, "a:NoSaving"), "Idle NoSaving"},
 		"siblings of others": {planOf("n", true, "a:SiblingsTaken"), "Idle SiblingsTaken"},
-	} {
-		var plan *indexedPlan
-		if tc.plan != nil {
-			plan = &indexedPlan{NodePlan: tc.plan}
-		}
-		got := affinityState(plan, "pod-a")
-		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
-			t.Errorf("%s: %s, want %s", name, text, tc.want)
-		}
-	}
+	})
 }
 
 // sliced adds what a plan says of lever Slice.
@@ -113,10 +121,7 @@ func TestSliceState(t *testing.T) {
 	inForce.Status = v1alpha1.NodePlanStatus{ObservedGeneration: 2, VMs: []v1alpha1.VMApplied{{
 		PodUID: "pod-a", Lever: v1alpha1.LeverSlice, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied,
 	}}}
-	for name, tc := range map[string]struct {
-		plan *v1alpha1.NodePlan
-		want string
-	}{
+	checkStates(t, v1alpha1.LeverSlice, map[string]stateOfA{
 		"no plan":                   {nil, "Blocked NoPolicy"},
 		"planned":                   {sliced(planOf("n", true, "a"), "a", "LongSlice"), "Pending AwaitingAgent"},
 		"only affinity is in force": {applied(sliced(planOf("n", true, "a"), "a", "ShortSlice"), 2, "a", v1alpha1.LeverInForce, "Applied"), "Pending AwaitingAgent"},
@@ -125,16 +130,7 @@ func TestSliceState(t *testing.T) {
 		"an old kernel":             {sliced(planOf("n", true, "a"), "a", "SlicesUnsupported"), "Blocked SlicesUnsupported"},
 		"not allowed":               {sliced(planOf("n", true, "a"), "a", "LeverNotAllowed"), "Blocked LeverNotAllowed"},
 		"recommended":               {sliced(planOf("n", false, "a"), "a", "ShortSlice"), "Recommended AwaitingApproval"},
-	} {
-		var plan *indexedPlan
-		if tc.plan != nil {
-			plan = &indexedPlan{NodePlan: tc.plan}
-		}
-		got := sliceState(plan, "pod-a")
-		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
-			t.Errorf("%s: %s, want %s", name, text, tc.want)
-		}
-	}
+	})
 }
 
 // Lever Slice is told about where a policy has it, and where not it is no news.
@@ -175,10 +171,7 @@ func TestShapingState(t *testing.T) {
 	bothInForce.Status.VMs = append(bothInForce.Status.VMs, v1alpha1.VMApplied{
 		PodUID: "pod-a", Lever: v1alpha1.LeverShaping, State: v1alpha1.LeverFailed, Reason: v1alpha1.ReasonApplyFailed,
 	})
-	for name, tc := range map[string]struct {
-		plan *v1alpha1.NodePlan
-		want string
-	}{
+	checkStates(t, v1alpha1.LeverShaping, map[string]stateOfA{
 		"no plan":                      {nil, "Blocked NoPolicy"},
 		"not in the plan":              {planOf("n", true), "Pending AwaitingPlan"},
 		"a plan without a word":        {planOf("n", true, "a"), "Idle NothingToDo"},
@@ -191,16 +184,7 @@ func TestShapingState(t *testing.T) {
 		"nothing to shape":             {shaped(planOf("n", true, "a"), "a", "NothingToShape"), "Idle NothingToShape"},
 		"no room":                      {shaped(planOf("n", true, "a"), "a", "NoRoom"), "Idle NoRoom"},
 		"not known yet":                {shaped(planOf("n", true, "a"), "a", "TrafficUnknown"), "Pending TrafficUnknown"},
-	} {
-		var plan *indexedPlan
-		if tc.plan != nil {
-			plan = &indexedPlan{NodePlan: tc.plan}
-		}
-		got := shapingState(plan, "pod-a")
-		if text := fmt.Sprintf("%s %s", got.State, got.Reason); text != tc.want {
-			t.Errorf("%s: %s, want %s", name, text, tc.want)
-		}
-	}
+	})
 }
 
 // A profile that asks for lever Shaping is told about it, and a VM on which two

@@ -14,8 +14,8 @@ import (
 )
 
 // significantChange in the use of a CPU, or in what a vCPU or the vhost workers use
-// or wait for, in cores, is worth a new plan. It is the relief for which the planner
-// moves a vCPU.
+// or wait for, in cores, is worth a new plan: less would seldom save enough for the
+// planner to change pins.
 const significantChange = 0.1
 
 // What a VM sends on average is worth a new plan when it changes by a fifth and
