@@ -27,7 +27,8 @@ type AffinityAction struct {
 	// +optional
 	VCPUs []VCPUPin `json:"vcpus,omitempty"`
 	// emulatorCPUs are the CPUs of QEMU's main thread, in the kernel's list
-	// form. Empty: unrestricted.
+	// form: all of a last-level cache within the container's cpuset, but for
+	// excludedCPUs of the plan. Empty: unrestricted.
 	// +optional
 	EmulatorCPUs string `json:"emulatorCPUs,omitempty"`
 	// ioThreadCPUs are the CPUs of QEMU's IO threads. Empty: unrestricted.
@@ -205,6 +206,13 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
+	// excludedCPUs took no pins when the plan was made, nor did their siblings: those
+	// that the policy reserves and those that others have for themselves, in the kernel's
+	// list form. Absent: none, or no emulator thread is bound. The agent leaves an emulator
+	// thread unrestricted whose emulatorCPUs lack others of a last-level cache.
+	// +kubebuilder:validation:MaxLength=8192
+	// +optional
+	ExcludedCPUs string `json:"excludedCPUs,omitempty"`
 	// pools are the cores that VMs of each pool are kept on. Absent: pools share them.
 	// +optional
 	Pools *PoolCores `json:"pools,omitempty"`

@@ -61,6 +61,9 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, r *results) []v1alpha1.VMApplied {
 	if vm.Affinity != nil {
 		if one := add(v1alpha1.LeverAffinity, threadsVerdict(r.pins)); r.pins != nil && one.State != v1alpha1.LeverBlocked {
 			one.VCPUs = readBack(r.pins)
+			if why := o.freed[string(vm.PodUID)]; one.State == v1alpha1.LeverInForce && why != "" {
+				one.Message = publish.CutMessage(why)
+			}
 		}
 	}
 	if vm.Slice != nil {

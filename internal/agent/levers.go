@@ -17,15 +17,14 @@ type applied struct {
 	shaping []shape.Result
 }
 
-// apply makes the node what the orders say, and refuses those that the node shows to
-// make no sense. What fails of one lever fails for
-// it alone.
+// apply makes the node what the orders say, but for emulator threads that the node shows
+// to be crowded by them. What fails of one lever fails for it alone.
 func (a *Agent) apply(round *sample.Round, o orders) (applied, error) {
 	var done applied
 	var pinErr, sliceErr, shapeErr error
 	vms := affinityVMs(round)
 	topology, _ := a.machine.now()
-	o.refuseNarrow(vms, topology)
+	o.freeNarrow(vms, topology)
 	done.pins, pinErr = a.affinity.Apply(vms, o.pins)
 	for _, r := range done.pins {
 		if r.Changed > 0 {

@@ -23,6 +23,10 @@ type orders struct {
 	shaping map[string]model.Shaping
 	// refused are VMs whose part of the plan makes no sense, and why, by lever.
 	refused map[refusal]string
+	// excluded CPUs are left out of the masks of emulator threads.
+	excluded units.CPUSet
+	// freed says of VMs why their emulator threads are left unrestricted.
+	freed map[string]string
 }
 
 // refusal names a lever of a VM.
@@ -36,11 +40,13 @@ type refusal struct {
 func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
 	o := orders{
 		pins: map[string]affinity.Pins{}, slices: map[string]time.Duration{}, shaping: map[string]model.Shaping{},
-		refused: map[refusal]string{},
+		refused: map[refusal]string{}, freed: map[string]string{},
 	}
 	if plan == nil || !plan.Spec.Apply || stale {
 		return o
 	}
+	// One that cannot be read excludes nothing: it is of no use but to emulator threads.
+	o.excluded, _ = units.ParseCPUSet(plan.Spec.ExcludedCPUs)
 	seen := map[types.UID]bool{}
 	for i := range plan.Spec.VMs {
 		vm := &plan.Spec.VMs[i]
@@ -85,39 +91,6 @@ func (o *orders) refuseAll(podUID, why string) {
 	delete(o.shaping, podUID)
 	for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverShaping} {
 		o.refused[refusal{podUID, lever}] = why
-	}
-}
-
-// refuseNarrow refuses the pins of VMs whose emulator thread they would crowd. QEMU's
-// main thread creates others, and all that a guest waits for with the big lock held is
-// done by it: it needs room near its vCPUs. Half of some last-level cache's CPUs, of
-// those that the VM may use and nobody else took, are enough: the rest may be CPUs that
-// the policy reserves, which the agent does not know.
-func (o *orders) refuseNarrow(vms []affinity.VM, topology model.Topology) {
-	caches := map[int]units.CPUSet{}
-	for _, core := range topology.Cores {
-		caches[core.LLC] = caches[core.LLC].Union(core.CPUs)
-	}
-	taken := topology.Taken()
-	for i := range vms {
-		vm := &vms[i]
-		emulator := o.pins[vm.PodUID].Emulator.Intersection(vm.Cpuset)
-		if emulator.IsEmpty() {
-			continue
-		}
-		narrow := true
-		for _, cache := range caches {
-			usable := cache.Intersection(vm.Cpuset).Difference(taken)
-			if !usable.IsEmpty() && 2*emulator.Intersection(usable).Len() >= usable.Len() {
-				narrow = false
-			}
-		}
-		if narrow {
-			delete(o.pins, vm.PodUID)
-			o.refused[refusal{vm.PodUID, v1alpha1.LeverAffinity}] = fmt.Sprintf(
-				"affinity.emulatorCPUs %.64s: narrower than half of any last-level cache within the container's cpuset %.64s: name a cache's CPUs, or none",
-				emulator, vm.Cpuset)
-		}
 	}
 }
 

@@ -174,24 +174,35 @@ func TestSlicesOutOfBoundsAreRefused(t *testing.T) {
 	}
 }
 
-func TestNarrowEmulatorMasksAreRefused(t *testing.T) {
+func TestNarrowEmulatorMasksAreNotApplied(t *testing.T) {
 	core := func(llc int, cpus ...int) model.Core { return model.Core{LLC: llc, CPUs: units.NewCPUSet(cpus...)} }
 	topology := model.Topology{Cores: []model.Core{
 		core(0, 0, 1), core(0, 2, 3), core(0, 4, 5), core(0, 6, 7), core(1, 8, 9), core(1, 10, 11),
 	}}
 	for name, test := range map[string]struct {
-		cpuset, isolated, emulator string
-		refused                    bool
+		cpuset, isolated, excluded, emulator string
+		freed                                bool
 	}{
-		"a whole cache":                  {cpuset: "0-11", emulator: "0-7"},
-		"another":                        {cpuset: "0-11", emulator: "8-11"},
-		"a core of one":                  {cpuset: "0-11", emulator: "0-1", refused: true},
-		"a core less, which is reserved": {cpuset: "0-11", emulator: "2-7"},
-		"narrow in both":                 {cpuset: "0-11", emulator: "0-1,8", refused: true},
-		"all that the cpuset has of it":  {cpuset: "6-9", emulator: "6-7"},
-		"all that is not isolated":       {cpuset: "0-11", isolated: "2-7", emulator: "0-1"},
-		"outside of the cpuset":          {cpuset: "0-3", emulator: "8-9"}, // the actuator says so
-		"none":                           {cpuset: "0-11"},
+		"a whole cache":                 {cpuset: "0-11", emulator: "0-7"},
+		"another":                       {cpuset: "0-11", emulator: "8-11"},
+		"both":                          {cpuset: "0-11", emulator: "0-11"},
+		"a core of one":                 {cpuset: "0-11", emulator: "0-1", freed: true},
+		"a core less":                   {cpuset: "0-11", emulator: "2-7", freed: true},
+		"a CPU less":                    {cpuset: "0-11", emulator: "0-6", freed: true},
+		"a core less, excluded":         {cpuset: "0-11", excluded: "0-1", emulator: "2-7"},
+		"a core less, its sibling so":   {cpuset: "0-11", excluded: "1", emulator: "2-7"},
+		"another one is excluded":       {cpuset: "0-11", excluded: "8", emulator: "2-7", freed: true},
+		"nonsense is excluded":          {cpuset: "0-11", excluded: "0-", emulator: "2-7", freed: true},
+		"narrow in both":                {cpuset: "0-11", emulator: "0-1,8", freed: true},
+		"whole beside a part":           {cpuset: "0-11", emulator: "0-1,8-11"},
+		"all that the cpuset has of it": {cpuset: "6-9", emulator: "6-7"},
+		"half a core is no room":        {cpuset: "1-7", emulator: "2-7"},
+		"nothing but half a core":       {cpuset: "1", emulator: "1", freed: true},
+		"all that is not isolated":      {cpuset: "0-11", isolated: "2-7", emulator: "0-1"},
+		"a cache that is all isolated":  {cpuset: "0-11", isolated: "0-7", emulator: "0-7", freed: true},
+		"a cpuset that is wider by now": {cpuset: "0-7", emulator: "0-3", freed: true},
+		"outside of the cpuset":         {cpuset: "0-3", emulator: "8-9"}, // the actuator says so
+		"none":                          {cpuset: "0-11"},
 	} {
 		set := func(text string) units.CPUSet {
 			cpus, err := units.ParseCPUSet(text)
@@ -201,11 +212,24 @@ func TestNarrowEmulatorMasksAreRefused(t *testing.T) {
 			return cpus
 		}
 		topology.Isolated = set(test.isolated)
-		o := ordersOf(planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Affinity.EmulatorCPUs = test.emulator }), false)
-		o.refuseNarrow([]affinity.VM{{VM: discover.VM{PodUID: "pod"}, Cpuset: set(test.cpuset)}}, topology)
-		why := o.refused[refusal{"pod", v1alpha1.LeverAffinity}]
-		if _, taken := o.pins["pod"]; (why != "") != test.refused || taken == test.refused {
-			t.Errorf("%s: refused %q, pins %v", name, why, o.pins)
+		plan := planOf("2-3", func(p *v1alpha1.NodePlan) {
+			p.Spec.VMs[1].Affinity.EmulatorCPUs, p.Spec.ExcludedCPUs = test.emulator, test.excluded
+		})
+		o := ordersOf(plan, false)
+		o.freeNarrow([]affinity.VM{{VM: discover.VM{PodUID: "pod"}, Cpuset: set(test.cpuset)}}, topology)
+		pins, taken := o.pins["pod"]
+		wanted := test.emulator
+		if test.freed {
+			wanted = ""
+		}
+		if !taken || len(pins.VCPUs) != 1 || pins.Emulator.String() != wanted || (o.freed["pod"] != "") != test.freed {
+			t.Errorf("%s: pins %v, freed %q", name, pins, o.freed["pod"])
+		}
+		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: o,
+			applied: applied{pins: []affinity.Result{{PodUID: "pod", Outcome: thread.Applied}}}}, time.Unix(1000, 0))
+		one := status.VMs[0]
+		if one.State != v1alpha1.LeverInForce || strings.Contains(one.Message, "affinity.emulatorCPUs "+test.emulator) != test.freed {
+			t.Errorf("%s: status %+v", name, one)
 		}
 	}
 }

@@ -188,6 +188,9 @@ type Plan struct {
 	// Pools are the cores that VMs of each pool are kept on. The pins say the same of
 	// each VM: only the next plan, which keeps cores where it can, asks for these.
 	Pools PoolCores
+	// Excluded CPUs took no pins when emulator threads were bound, nor did their siblings.
+	// Empty when none is.
+	Excluded units.CPUSet
 	// Predicted is what affinity makes of the node's dynamic power. It is new in each
 	// round, and no part of what is written: zero in a plan that was read back, and
 	// while nothing new is planned.

@@ -22,6 +22,7 @@ func Plan(p *v1alpha1.NodePlan) *model.Plan {
 		Reason: model.Reason(p.Spec.Reason), Message: p.Spec.Message,
 	}
 	out.Pools = poolCores(p.Spec.Pools)
+	out.Excluded = readable(p.Spec.ExcludedCPUs)
 	if p.Spec.RecommendedAt != nil {
 		out.RecommendedAt = p.Spec.RecommendedAt.Time
 	}
@@ -137,6 +138,7 @@ func NodePlanSpec(plan model.Plan) v1alpha1.NodePlanSpec {
 	out := v1alpha1.NodePlanSpec{
 		Policy: plan.Policy, Mode: v1alpha1.PolicyMode(plan.Mode), Revision: plan.Revision, Apply: plan.Apply,
 		Reason: string(plan.Reason), Message: plan.Message,
+		ExcludedCPUs: plan.Excluded.String(),
 	}
 	if !plan.RecommendedAt.IsZero() {
 		out.RecommendedAt = &metav1.Time{Time: plan.RecommendedAt.Truncate(time.Second)}

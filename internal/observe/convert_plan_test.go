@@ -17,7 +17,8 @@ func TestPlanReadsBack(t *testing.T) {
 	plan := model.Plan{
 		Policy: "p", Mode: model.ModeRecommend, Revision: "r", Apply: true,
 		RecommendedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reason: model.ReasonPlanned, Message: "words",
-		Pools: model.PoolCores{Network: units.NewCPUSet(0, 4), Compute: units.NewCPUSet(1, 2, 5, 6)},
+		Pools:    model.PoolCores{Network: units.NewCPUSet(0, 4), Compute: units.NewCPUSet(1, 2, 5, 6)},
+		Excluded: units.NewCPUSet(3, 7),
 		VMs: []model.VMPlan{
 			{PodUID: "a", Namespace: "ns", Name: "vm", Profile: "pr",
 				Reasons: []model.LeverReason{{Lever: model.LeverAffinity, Reason: model.ReasonPinned, Message: "words"}},

@@ -43,6 +43,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 		w.place()
 		w.slice()
 		w.shape()
+		w.exclude(excluded(node))
 	}
 	summarise(&plan, held)
 	authorise(&plan, node, held != "", now)
@@ -196,6 +197,9 @@ func (w *work) keep(otherwise model.Reason) {
 	}
 	for _, i := range w.shaping {
 		w.keepShaping(i, otherwise)
+	}
+	if w.node.Current != nil {
+		w.exclude(w.node.Current.Excluded)
 	}
 }
 
