@@ -12,8 +12,8 @@ import (
 )
 
 // Topology reads a report's topology. It is an error when two cores share a
-// CPU, a core has none, or a CPU list cannot be read: pins computed from it
-// would be wrong. The error names the field.
+// CPU, a core has none, or a list of cores' CPUs or of CPUs that are taken cannot be
+// read: pins computed from it would be wrong. The error names the field.
 func Topology(t v1alpha1.Topology) (model.Topology, error) {
 	out := model.Topology{Nested: t.Nested, CPUModel: t.CPUModel}
 	for _, list := range []struct {
@@ -34,12 +34,7 @@ func Topology(t v1alpha1.Topology) (model.Topology, error) {
 	if out.Cores, err = cores(t.CoreGroups); err != nil {
 		return model.Topology{}, err
 	}
-	if out.NICs, err = nics(t.NICs); err != nil {
-		return model.Topology{}, err
-	}
-	if out.IdleStates, err = idleStates(t.IdleStates); err != nil {
-		return model.Topology{}, err
-	}
+	out.NICs, out.IdleStates = nics(t.NICs), idleStates(t.IdleStates)
 	return out, nil
 }
 
@@ -78,26 +73,24 @@ func class(word v1alpha1.CoreClass) model.CoreClass {
 	}
 }
 
-func nics(reported []v1alpha1.NIC) ([]model.NIC, error) {
+// nics leaves out a card whose CPUs cannot be read: cores are a little worse chosen
+// without it, and not at all without the rest of the report.
+func nics(reported []v1alpha1.NIC) []model.NIC {
 	var out []model.NIC
-	for i, nic := range reported {
-		cpus, err := units.ParseCPUSet(nic.InterruptCPUs)
-		if err != nil {
-			return nil, fmt.Errorf("status.topology.nics[%d].interruptCPUs: %w", i, err)
+	for _, nic := range reported {
+		if cpus, err := units.ParseCPUSet(nic.InterruptCPUs); err == nil {
+			out = append(out, model.NIC{Name: nic.Name, NUMANode: int(nic.NUMANode), CPUs: cpus})
 		}
-		out = append(out, model.NIC{Name: nic.Name, NUMANode: int(nic.NUMANode), CPUs: cpus})
 	}
-	return out, nil
+	return out
 }
 
-func idleStates(reported []v1alpha1.IdleState) ([]model.IdleState, error) {
+// idleStates leaves out states that cannot be, for the same reason.
+func idleStates(reported []v1alpha1.IdleState) []model.IdleState {
 	var out []model.IdleState
-	for i, state := range reported {
-		if state.ExitLatencyMicroseconds < 0 {
-			return nil, fmt.Errorf("status.topology.idleStates[%d].exitLatencyMicroseconds: %d is below 0", i, state.ExitLatencyMicroseconds)
-		}
-		if state.TargetResidencyMicroseconds < 0 {
-			return nil, fmt.Errorf("status.topology.idleStates[%d].targetResidencyMicroseconds: %d is below 0", i, state.TargetResidencyMicroseconds)
+	for _, state := range reported {
+		if state.ExitLatencyMicroseconds < 0 || state.TargetResidencyMicroseconds < 0 {
+			continue
 		}
 		out = append(out, model.IdleState{
 			Name:            state.Name,
@@ -105,5 +98,5 @@ func idleStates(reported []v1alpha1.IdleState) ([]model.IdleState, error) {
 			TargetResidency: time.Duration(state.TargetResidencyMicroseconds) * time.Microsecond,
 		})
 	}
-	return out, nil
+	return out
 }

@@ -46,19 +46,32 @@ func TestTopologiesThatCannotBeRead(t *testing.T) {
 		return v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"9"}}, {Cores: cores}}}
 	}
 	for field, bad := range map[string]v1alpha1.Topology{
-		"coreGroups[1].cores[1]":                    groups("0,2", "2,3"),
-		"coreGroups[1].cores[0]":                    groups(""),
-		"coreGroups[1].cores[2]":                    groups("0", "1", "x"),
-		"isolatedCPUs":                              {IsolatedCPUs: "9999999"},
-		"exclusiveCPUs":                             {ExclusiveCPUs: "3-1"},
-		"reservedCPUs":                              {ReservedCPUs: "all"},
-		"nics[1].interruptCPUs":                     {NICs: []v1alpha1.NIC{{Name: "a"}, {Name: "b", InterruptCPUs: "-"}}},
-		"idleStates[0].exitLatencyMicroseconds":     {IdleStates: []v1alpha1.IdleState{{ExitLatencyMicroseconds: -1}}},
-		"idleStates[0].targetResidencyMicroseconds": {IdleStates: []v1alpha1.IdleState{{TargetResidencyMicroseconds: -1}}},
+		"coreGroups[1].cores[1]": groups("0,2", "2,3"),
+		"coreGroups[1].cores[0]": groups(""),
+		"coreGroups[1].cores[2]": groups("0", "1", "x"),
+		"isolatedCPUs":           {IsolatedCPUs: "9999999"},
+		"exclusiveCPUs":          {ExclusiveCPUs: "3-1"},
+		"reservedCPUs":           {ReservedCPUs: "all"},
 	} {
 		if _, err := Topology(bad); err == nil || !strings.Contains(err.Error(), "status.topology."+field+":") {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// What plans can do without costs no report.
+func TestTopologyLeavesOutWhatMakesNoSense(t *testing.T) {
+	got, err := Topology(v1alpha1.Topology{
+		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0"}, Class: "Middling"}},
+		NICs:       []v1alpha1.NIC{{Name: "a", InterruptCPUs: "0"}, {Name: "b", InterruptCPUs: "-"}},
+		IdleStates: []v1alpha1.IdleState{{Name: "C1"}, {Name: "C3", ExitLatencyMicroseconds: -1}, {Name: "C6", TargetResidencyMicroseconds: -1}},
+	})
+	want := model.Topology{
+		Cores: []model.Core{{CPUs: units.NewCPUSet(0)}}, NICs: []model.NIC{{Name: "a", CPUs: units.NewCPUSet(0)}},
+		IdleStates: []model.IdleState{{Name: "C1"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 
