@@ -38,6 +38,8 @@ type Actuator struct {
 	*thread.Actuator[journal.Slice]
 	slices slices
 	round  int
+	// unread are the processes that could not be looked at in the last round.
+	unread map[host.TaskID]bool
 }
 
 // New returns an Actuator that takes over the slices that an earlier agent had given.
@@ -50,6 +52,8 @@ func New(h host.Host, store Store, entries []journal.SliceEntry) *Actuator {
 // slices, on an old kernel all have none, nothing is changed.
 func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, error) {
 	a.round++
+	unread := map[host.TaskID]bool{}
+	defer func() { a.unread = unread }()
 	looked := make([]thread.VM[journal.Slice], 0, len(vms))
 	for i := range vms {
 		want := journal.Slice(plan[vms[i].PodUID])
@@ -60,7 +64,11 @@ func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, err
 			looked = append(looked, thread.VM[journal.Slice]{VM: vms[i].VM, Cpuset: vms[i].Cpuset, Unread: vms[i].Unread})
 			continue
 		}
-		looked = append(looked, a.look(&vms[i], want))
+		one := a.look(&vms[i], want)
+		if one.Unread != nil {
+			unread[one.Process] = true
+		}
+		looked = append(looked, one)
 	}
 	return a.Actuator.Apply(looked, func(podUID string) thread.Wanted[journal.Slice] {
 		if slice := plan[podUID]; slice > 0 {
@@ -71,13 +79,14 @@ func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, err
 }
 
 // look reads the slices of a VM's threads. Those that were in order, and are to stay
-// as they are, are read now and then only.
+// as they are, are read now and then only, unless that failed: a thread that has no slice
+// any more keeps its VM from being in order until it has one.
 func (a *Actuator) look(vm *VM, want journal.Slice) thread.VM[journal.Slice] {
 	out := thread.VM[journal.Slice]{VM: vm.VM, Cpuset: vm.Cpuset, Unread: vm.Unread}
 	if vm.Unread != nil {
 		return out
 	}
-	due := (a.round+vm.Process.PID)%lookEvery == 0
+	due := (a.round+vm.Process.PID)%lookEvery == 0 || a.unread[vm.Process]
 	threads := threadsOf(vm.Sample)
 	out.Threads = make([]thread.Thread[journal.Slice], 0, len(threads))
 	for _, s := range threads {

@@ -266,12 +266,26 @@ func TestRealRealTimeThreadKeepsTheVMAsItIs(t *testing.T) {
 		if err := unix.SchedSetAttr(b.vcpu.TID, &attr, 0); err != nil {
 			t.Fatal(err)
 		}
+		for rounds := 1; b.apply(time.Millisecond).Outcome != thread.Unsupported; rounds++ {
+			if rounds > lookEvery {
+				t.Fatal("not noticed")
+			}
+		}
+		for range 2 * lookEvery { // it does not come and go with the rounds
+			b.wantOutcome(time.Millisecond, thread.Unsupported)
+		}
 		b.wantOutcome(0, thread.Undone)
 		b.want(b.process.ID(), 0)
 		b.wantOutcome(0, thread.Undone)
 		if held := b.journal.Slices(); len(held) != 0 {
 			t.Errorf("the journal still holds %v", held)
 		}
+		other := unix.SchedAttr{Size: unix.SizeofSchedAttr}
+		if err := unix.SchedSetAttr(b.vcpu.TID, &other, 0); err != nil {
+			t.Fatal(err)
+		}
+		b.set(time.Millisecond) // it has slices again
+		b.undo()
 	})
 }
 
