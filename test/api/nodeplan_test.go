@@ -71,6 +71,11 @@ func planRows() []row {
 		accepts: []string{`message: ` + strings.Repeat("m", 1024)},
 		refuses: []string{`message: ` + strings.Repeat("m", 1025)},
 	}, {
+		field:   "spec.excludedCPUs",
+		rule:    "maxLength",
+		accepts: []string{`excludedCPUs: 0-1,64-65`, `excludedCPUs: "` + strings.Repeat("0", 8192) + `"`},
+		refuses: []string{`excludedCPUs: "` + strings.Repeat("0", 8193) + `"`},
+	}, {
 		field:   "spec.vms",
 		rule:    "maxItems",
 		accepts: []string{`vms: ` + repeated(1024, "{namespace: a, name: b, podUID: u%d}")},
