@@ -2,6 +2,7 @@ package planner
 
 import (
 	"slices"
+	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/affinity"
@@ -81,6 +82,28 @@ func (w *work) keepPins(i int, otherwise model.Reason) {
 	vm.Explain(because(model.LeverAffinity, otherwise))
 }
 
+// Once in a while, for so long, VMs that were left unbound are tried as new ones are.
+const tryAgainEvery, tryAgainFor = time.Hour, time.Minute
+
+// isWary tells whether a VM may be bound only where it would be well with all of its
+// vCPUs busy. The plan in force is all that is remembered: that the VM is not bound, for
+// heat or because it is no saving, and not what it did before. VMs whose load comes in
+// bursts would be bound between any two, and let go of in each. One that is kept on its
+// pool's cores because there is no room for pins is treated alike.
+func (w *work) isWary(i int) bool {
+	kept := &w.kept[i]
+	// Whom an owner wishes bound was not left so by choice: that is a new wish.
+	wished := w.vms[i].Affinity != model.AffinityAuto
+	wary := kept.unbound == model.ReasonCoreWouldBeHot || (kept.unbound == model.ReasonNoSaving && !wished)
+	if len(kept.pins) > 0 {
+		wary = kept.binding == model.ReasonSeparated && !w.within(w.VMs[i].Pool).IsEmpty()
+	}
+	return wary && !w.triesAgain()
+}
+
+// triesAgain tells whether what was decided before is looked at again.
+func (w *work) triesAgain() bool { return w.now.Sub(w.now.Truncate(tryAgainEvery)) < tryAgainFor }
+
 // place chooses the cores of all VMs that the lever may act on.
 func (w *work) place() {
 	var vms []affinity.VM
@@ -97,16 +120,21 @@ func (w *work) place() {
 		vms = append(vms, affinity.VM{
 			Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
 			Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
+			Wary:    w.isWary(i),
 			Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
 		})
 	}
 	placement := affinity.Place(affinity.Node{
 		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Sharing: w.node.Policy.Sharing, Costs: w.node.Costs,
+		Settled: !w.triesAgain(),
 	}, vms)
 	w.Predicted = model.Prediction{Before: placement.Before, After: placement.After}
 	for at, i := range placed {
 		decision := placement.Decisions[at]
+		if vms[at].Wary && decision.Reason == model.ReasonNoSaving {
+			decision.Reason = w.kept[i].unbound // which it was left unbound for, and still is
+		}
 		w.VMs[i].Pins, w.VMs[i].Threads = decision.Pins, decision.Threads
 		w.VMs[i].Explain(because(model.LeverAffinity, decision.Reason))
 	}

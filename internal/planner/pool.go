@@ -20,9 +20,12 @@ func (w *work) sort() {
 		if rates == nil || len(rates.VCPUs) == 0 {
 			continue
 		}
-		w.VMs[i].Pool = pools.Classify(pools.VM{
+		pool := pools.Classify(pools.VM{
 			Rates: rates, Class: vm.TrafficClass, Current: w.kept[i].pool, Disturbance: vm.Disturbance.Verdict,
 		})
+		if w.kept[i].pool != model.PoolNetwork || w.triesAgain() {
+			w.VMs[i].Pool = pool
+		}
 	}
 }
 
@@ -50,6 +53,7 @@ func (w *work) divide() {
 	w.Pools, _ = pools.Divide(pools.Node{
 		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Current: w.keptPools,
+		Settled: !w.triesAgain(),
 	}, members)
 }
 

@@ -28,6 +28,9 @@ type Node struct {
 	Sharing model.SiblingSharing
 	// Costs are what plans are weighed by.
 	Costs model.PowerCosts
+	// Settled nodes' pins change by choice only against crowding, and for no less than
+	// it costs.
+	Settled bool
 }
 
 // VM is a VM whose threads are to be placed.
@@ -43,6 +46,9 @@ type VM struct {
 	Within units.CPUSet
 	// Network VMs are placed near the node's network cards, where that costs nothing.
 	Network bool
+	// Wary VMs were left unbound, or unpinned, before: they are bound only where that
+	// would be well with all of their vCPUs busy.
+	Wary bool
 	// Current pins, which are kept when too little is gained by changing them.
 	Current []model.Pin
 	// CurrentThreads are the CPUs of the other threads now.
@@ -73,6 +79,6 @@ func Place(node Node, vms []VM) Placement {
 	before := s.watts()
 	s.mend()
 	s.admit()
-	s.improve()
+	s.improve(node.Settled)
 	return Placement{Decisions: s.decisions(), Before: before, After: s.watts()}
 }

@@ -148,13 +148,20 @@ func (s *state) isBetter(hot int, total float64) bool {
 // isAllowed tells whether a VM may be bound as it is. One that is confined to a pool
 // has to be somewhere.
 func (s *state) isAllowed(v *vm) bool {
-	return v.now.mode != separated || !v.scope.within.IsEmpty() || !s.isPartHot(v)
+	if v.now.mode != separated || !v.scope.within.IsEmpty() {
+		return true
+	}
+	more := 0.0
+	if v.wary {
+		more = float64(v.count) - v.vcpuDemand
+	}
+	return !s.isPartHot(v, more)
 }
 
 // isPartHot tells whether the part that a VM is separated to has more to do than it
-// may: the kernel spreads load within it.
-func (s *state) isPartHot(v *vm) bool {
-	part, use := &v.scope.parts[v.now.part], 0.0
+// may, with some more: the kernel spreads load within it.
+func (s *state) isPartHot(v *vm, more float64) bool {
+	part, use := &v.scope.parts[v.now.part], more
 	for _, core := range part.cores {
 		use += s.cores[core].use
 	}

@@ -53,7 +53,7 @@ func (s *state) mend() {
 // free takes a VM's pins.
 func (s *state) free(v *vm) {
 	s.unbind(v)
-	v.free = true
+	v.free, v.hot = true, true
 	s.bind(v, binding{mode: floating})
 }
 
@@ -134,8 +134,11 @@ func (s *state) heaviestOn(core int) *vm {
 const movesARound = 4
 
 // improve changes the pins of VMs that have some, where that saves enough.
-func (s *state) improve() {
+func (s *state) improve(settled bool) {
 	left := movesARound
+	if settled {
+		s.reluctance = s.node.prices.crowd / 2
+	}
 	q := &search{state: s, random: rand.New(rand.NewPCG(2, 2))}
 	for _, v := range s.vms {
 		if v.free || left == 0 {
@@ -153,7 +156,7 @@ func (s *state) improveIO(v *vm) bool {
 		return false
 	}
 	before, hot := s.total, s.hot
-	if added := s.setKeepsIO(v, false); s.hot > hot || s.total > before-margin(v, added) {
+	if added := s.setKeepsIO(v, false); s.hot > hot || s.total > before-s.margin(v, added) {
 		s.setKeepsIO(v, true)
 		return false
 	}
@@ -173,7 +176,7 @@ func (s *state) improveCores(v *vm) bool {
 			continue
 		}
 		before, hot := s.total, s.hot
-		if added := s.move(i, to); s.hot > hot || s.total > before-margin(v, added) {
+		if added := s.move(i, to); s.hot > hot || s.total > before-s.margin(v, added) {
 			s.move(i, from)
 			continue
 		}
@@ -189,7 +192,9 @@ const unsure = 1
 
 // margin is what a change of a VM's pins must save that adds so much to the price of
 // cores.
-func margin(v *vm, added float64) float64 { return v.threshold + unsure*max(0, added) }
+func (s *state) margin(v *vm, added float64) float64 {
+	return v.threshold + unsure*max(0, added) + s.reluctance
+}
 
 // improveMode binds a VM otherwise, if that saves enough.
 func (q *search) improveMode(v *vm) bool {
@@ -198,7 +203,7 @@ func (q *search) improveMode(v *vm) bool {
 	without := q.total
 	q.insert(v)
 	added := q.total - v.price - without
-	if q.hot > hot || q.total > before-margin(v, added) {
+	if q.hot > hot || q.total > before-q.margin(v, added) {
 		q.unbind(v)
 		q.bind(v, saved)
 		return false
@@ -212,7 +217,7 @@ func (s *state) isBroken() bool { return s.hot > 0 || s.hotPart() != nil }
 // hotPart returns a VM that is separated to a part with too much to do, or nil.
 func (s *state) hotPart() *vm {
 	for _, v := range s.vms {
-		if v.now.mode == separated && v.scope.within.IsEmpty() && s.isPartHot(v) {
+		if v.now.mode == separated && v.scope.within.IsEmpty() && s.isPartHot(v, 0) {
 			return v
 		}
 	}
@@ -236,7 +241,7 @@ func (s *state) cool() bool {
 }
 
 func (s *state) release(v *vm) {
-	v.denied = true
+	v.denied, v.hot = true, true
 	s.unbind(v)
 	s.bind(v, s.last(v))
 }

@@ -28,6 +28,8 @@ type state struct {
 	hot   int
 	// work counts steps: it ends searches at the same point on any machine.
 	work int
+	// reluctance is what changes by choice must save beyond what else they must.
+	reluctance float64
 	// anySiblings is true while it is tried what other sharing would allow.
 	anySiblings bool
 }
@@ -167,7 +169,7 @@ func (s *state) probe(i, core int) (float64, bool) {
 	if len(c.on) > 0 {
 		l.bears = min(l.bears, c.bears)
 	}
-	if s.breaks(core, l) {
+	if s.breaks(core, l) || (owner.wary && core != v.start && s.breaks(core, s.allBusy(i, core, l))) {
 		return 0, false
 	}
 	price := s.node.prices.core(l.use, c.busy+v.busy, max(c.most, v.demand), n.cpus, !l.fresh) - c.price
@@ -175,6 +177,21 @@ func (s *state) probe(i, core int) (float64, bool) {
 		price += s.wake(n, by)
 	}
 	return price + s.away(i, core), true
+}
+
+// allBusy returns what the load of a core would be were all vCPUs busy that a VM has
+// there, with one that is to come.
+func (s *state) allBusy(i, core int, l load) load {
+	l.use += 1 - s.vcpus[i].demand
+	l.lone = 1
+	for _, other := range s.cores[core].on {
+		if s.vcpus[other].vm == s.vcpus[i].vm {
+			l.use += 1 - s.vcpus[other].demand
+		}
+	}
+	// By weight it would get less while it is idle, and more when it is not.
+	l.press = 0
+	return l
 }
 
 // away is what a vCPU costs on a core beyond what it costs on the best.

@@ -93,6 +93,7 @@ type division struct {
 	unmanaged units.Cores
 	anywhere  units.CPUSet
 	maxUse    units.Cores
+	settled   bool
 	current   Cores
 	// eachVCPUs is the most vCPUs of a network VM.
 	eachVCPUs int
@@ -102,7 +103,7 @@ type division struct {
 
 func newDivision(node Node, vms []Member) *division {
 	online := node.Topology.Online()
-	d, lack := &division{maxUse: node.MaxCoreUtilization}, model.NewLack(node.CPUs)
+	d, lack := &division{maxUse: node.MaxCoreUtilization, settled: node.Settled}, model.NewLack(node.CPUs)
 	var managed []*model.VMRates
 	common, anywhere := online, units.CPUSet{}
 	for _, vm := range vms {
@@ -200,7 +201,7 @@ func (d *division) needed() (starves, disturbed bool) {
 // still needed cannot be seen, because it works: it ends when the cores are quiet.
 func (d *division) keep() (Cores, Why) {
 	calm := !slices.ContainsFunc(d.network, func(m member) bool { return crowding(*d.there.at(m.reach)) >= quiet })
-	if calm || d.demand < idleDemand {
+	if !d.settled && (calm || d.demand < idleDemand) {
 		return Cores{}, WhyEnough
 	}
 	size := d.current.Network.Len()
@@ -213,7 +214,7 @@ func (d *division) keep() (Cores, Why) {
 		if cores, refused := d.cut(bound); refused == "" && cores.Network.Len() >= size {
 			return cores, WhyKept
 		}
-	} else if least := d.cores.pick(d.size(shrinkFor*d.demand), d.current.Network); !least.IsEmpty() && least.Len() < size {
+	} else if least := d.shrunk(); !least.IsEmpty() && least.Len() < size {
 		if cores, refused := d.cut(mostLossKept); refused == "" {
 			return cores, WhyKept
 		}
@@ -223,6 +224,14 @@ func (d *division) keep() (Cores, Why) {
 		return Cores{}, refused
 	}
 	return cores, WhyKept
+}
+
+// shrunk is a network pool that would do for somewhat more than the demand, or none.
+func (d *division) shrunk() units.CPUSet {
+	if d.settled {
+		return units.CPUSet{}
+	}
+	return d.cores.pick(d.size(shrinkFor*d.demand), d.current.Network)
 }
 
 // size is the number of CPUs that a pool of a demand needs.

@@ -55,6 +55,8 @@ type Node struct {
 	CPUs []model.CPURates
 	// MaxCoreUtilization per sibling CPU: from 0 to 1.
 	MaxCoreUtilization units.Cores
+	// Settled nodes' divisions only grow, or end when they must.
+	Settled bool
 	// Current cores of the pools. Both empty: they share theirs.
 	Current Cores
 }
