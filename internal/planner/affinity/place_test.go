@@ -75,6 +75,10 @@ func TestPlace(t *testing.T) {
 			desktop(), []affinity.VM{vm(desktop(), auto, 0.05, 0.05, 0.04), vm(desktop(), auto, 0.03)}, []string{"Pinned 0,4 0,4 0,4", "Pinned 0,4"}},
 		"and so they do beside a busy one, not to wake another": {
 			desktop(), []affinity.VM{vm(desktop(), auto, 0.5), vm(desktop(), auto, 0.05)}, []string{"Pinned 0,4", "Pinned 0,4"}},
+		"what may run on one core only does not starve for a sleeping other": {
+			with(plain(2), func(n *affinity.Node) { n.Costs.PerAwakeCore = 3 }), []affinity.VM{
+				but(vm(plain(2), model.AffinitySeparated, 0.1), func(v *affinity.VM) { v.Rates.AllowedCPUs = on(0); v.Rates.VCPUs[0].CPUs = on(0) }), vm(plain(2), auto, 1)},
+			[]string{"NothingToSeparate", "Pinned 1"}},
 		"a core with unmanaged load is no place for a busy one": {
 			busyFirst, []affinity.VM{vm(busyFirst, auto, 0.9)}, []string{"Pinned 1,5"}},
 		"the sibling of an excluded CPU is excluded too": {

@@ -110,7 +110,8 @@ func busyness(demand float64) float64 {
 // core returns the price of a core that is crowded so much. most is the demand of the
 // busiest vCPU that is pinned to it.
 func (p *prices) core(use, busy, most, cpus float64, settled bool) float64 {
-	kneeAt, busyAt := max(knee*cpus, most+company*cpus), 1.0
+	// Beyond all its CPUs something on the core waits: what may run nowhere else starves.
+	kneeAt, busyAt := min(cpus, max(knee*cpus, most+company*cpus)), 1.0
 	if settled {
 		kneeAt, busyAt = kneeAt*settledKnee, settledBusy
 	}

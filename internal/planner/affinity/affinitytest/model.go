@@ -185,6 +185,7 @@ func (m *modelled) predict(vms []*bound) (Prediction, error) {
 		for _, at := range on {
 			kneeAt = max(kneeAt, m.demandOf(&m.VMs[at.vm], at.vcpu)+company*m.cpus[c])
 		}
+		kneeAt = min(kneeAt, m.cpus[c])
 		if settled && len(on) > 0 {
 			kneeAt, busyAt = kneeAt*settledKnee, settledBusy
 		}
