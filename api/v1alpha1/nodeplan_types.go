@@ -13,7 +13,7 @@ type VCPUPin struct {
 	// cpus that the vCPU's thread may run on, in the kernel's list form: always
 	// all siblings of one or more physical cores.
 	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
-	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:MaxLength=32768
 	CPUs string `json:"cpus"`
 }
 
@@ -29,12 +29,18 @@ type AffinityAction struct {
 	// emulatorCPUs are the CPUs of QEMU's main thread, in the kernel's list
 	// form: all of a last-level cache within the container's cpuset, but for
 	// excludedCPUs of the plan. Empty: unrestricted.
+	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
+	// +kubebuilder:validation:MaxLength=32768
 	// +optional
 	EmulatorCPUs string `json:"emulatorCPUs,omitempty"`
 	// ioThreadCPUs are the CPUs of QEMU's IO threads. Empty: unrestricted.
+	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
+	// +kubebuilder:validation:MaxLength=32768
 	// +optional
 	IOThreadCPUs string `json:"ioThreadCPUs,omitempty"`
 	// vhostCPUs are the CPUs of the VM's vhost workers. Empty: unrestricted.
+	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
+	// +kubebuilder:validation:MaxLength=32768
 	// +optional
 	VhostCPUs string `json:"vhostCPUs,omitempty"`
 }
@@ -89,30 +95,6 @@ type ShapingAction struct {
 	// turn holds traffic between the VM's turns. Absent: never held.
 	// +optional
 	Turn *TurnAction `json:"turn,omitempty"`
-}
-
-// Pool is the kind of work that a VM shares its cores with.
-// +kubebuilder:validation:Enum=Network;Compute
-type Pool string
-
-const (
-	// PoolNetwork has VMs whose packets must not wait for somebody's time slice.
-	PoolNetwork Pool = "Network"
-	// PoolCompute has all others.
-	PoolCompute Pool = "Compute"
-)
-
-// PoolCores are the cores of a node's two pools, which have no core in common.
-type PoolCores struct {
-	// networkCPUs are those of pool Network, in the kernel's list form: all siblings of
-	// one or more physical cores.
-	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
-	// +kubebuilder:validation:MaxLength=1024
-	NetworkCPUs string `json:"networkCPUs"`
-	// computeCPUs are those of pool Compute.
-	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
-	// +kubebuilder:validation:MaxLength=1024
-	ComputeCPUs string `json:"computeCPUs"`
 }
 
 // VMPlan is what is to be done for one VM.
@@ -210,7 +192,8 @@ type NodePlanSpec struct {
 	// that the policy reserves and those that others have for themselves, in the kernel's
 	// list form. Absent: none, or no emulator thread is bound. The agent leaves an emulator
 	// thread unrestricted whose emulatorCPUs lack others of a last-level cache.
-	// +kubebuilder:validation:MaxLength=8192
+	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
+	// +kubebuilder:validation:MaxLength=32768
 	// +optional
 	ExcludedCPUs string `json:"excludedCPUs,omitempty"`
 	// pools are the cores that VMs of each pool are kept on. Absent: pools share them.

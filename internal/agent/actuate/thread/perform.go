@@ -155,8 +155,9 @@ func (a *Actuator[V]) putBack(vm *VM[V], thread host.TaskID, original journal.Or
 	return nil
 }
 
-// forgetEnded drops the entries of threads that are not in view any more and
-// have ended, or have no such attribute now.
+// forgetEnded drops the entries of threads that are not in view any more and have
+// ended. One that has no such attribute now may have it again, with our value: the kernel
+// keeps the slice of a thread that is real-time for a while.
 func (a *Actuator[V]) forgetEnded(known entries[V], vm *VM[V]) {
 	in := 0
 	for i := range vm.Threads {
@@ -175,7 +176,7 @@ func (a *Actuator[V]) forgetEnded(known entries[V], vm *VM[V]) {
 		if present[id] {
 			continue
 		}
-		if _, err := a.rules.Get(id); errors.Is(err, host.ErrGone) || errors.Is(err, host.ErrUnsupported) {
+		if _, err := a.rules.Get(id); errors.Is(err, host.ErrGone) {
 			a.book.remove(vm.Process, id)
 		}
 	}
