@@ -57,10 +57,13 @@ func newCoreList(node Node, managed []*model.VMRates, common units.CPUSet) coreL
 			list.usable = list.usable.Union(c.CPUs)
 		}
 		limit := units.Cores(saturated * float64(c.CPUs.Len()))
-		if c.CPUs.IsSubsetOf(node.Current.Network) {
+		kept := c.CPUs.IsSubsetOf(node.Current.Network)
+		if kept {
 			limit *= 1.5
 		}
 		full := !c.CPUs.Intersection(irqs).IsEmpty() && own.unmanaged > limit
+		// Or pools would go round the cores after whatever else is busy for a second.
+		full = full && !(kept && node.Settled)
 		own.open = usable && !full && c.CPUs.IsSubsetOf(common)
 		list.cores = append(list.cores, own)
 	}
