@@ -41,6 +41,7 @@ type NodePlanReconciler struct {
 	Metrics  *Metrics
 	// Planned is told with what a node is planned.
 	Planned func(model.Node)
+	Reviews *Reviews
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
@@ -53,6 +54,7 @@ type NodePlanReconciler struct {
 func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var node corev1.Node
 	if err := r.Client.Get(ctx, req.NamespacedName, &node); apierrors.IsNotFound(err) {
+		r.Reviews.forget(req.Name)
 		return ctrl.Result{}, r.remove(ctx, req.Name)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get node %s: %w", req.Name, err)
@@ -66,6 +68,7 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		return ctrl.Result{}, fmt.Errorf("observe node %s: %w", node.Name, err)
 	}
 	if !seen.Governed {
+		r.Reviews.forget(node.Name)
 		if seen.Plan == nil {
 			return ctrl.Result{}, nil
 		}
@@ -76,11 +79,19 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	}
 	r.Planned(seen.Node)
 	now := r.Clock.Now()
+	review, wait := r.Reviews.due(node.Name, now)
+	seen.Node.Review = review
 	plan := planner.Plan(seen.Node, now)
 	if err := r.write(ctx, &node, seen.Plan, plan); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: untilExpiry(plan, seen.Node.Policy, now)}, nil
+	if review {
+		wait = r.Reviews.done(node.Name, now)
+	}
+	if expiry := untilExpiry(plan, seen.Node.Policy, now); expiry > 0 {
+		wait = min(wait, expiry)
+	}
+	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
 // untilExpiry is the time until a recommendation may be replaced, or 0.

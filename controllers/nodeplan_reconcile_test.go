@@ -82,6 +82,7 @@ func (s *oneNode) reconcile(store *rates.Store) v1alpha1.NodePlanSpec {
 			Costs: noCosts{}, Disturbances: disturbances{},
 		},
 		Recorder: events.NewFakeRecorder(8), Clock: s.clock, Metrics: s.metrics, Planned: func(model.Node) {},
+		Reviews: NewReviews(DefaultReview),
 	}
 	key := client.ObjectKey{Name: "n"}
 	if _, err := r.Reconcile(s.Context(), ctrl.Request{NamespacedName: key}); err != nil {

@@ -53,7 +53,9 @@ type PullOptions struct {
 	StaleAfter time.Duration
 	// Settle is the least time between two plans of a node for changed loads
 	// alone.
-	Settle      time.Duration
+	Settle time.Duration
+	// Review is the time after which what was decided for a node is looked at anew.
+	Review      time.Duration
 	Concurrency int
 }
 
@@ -63,7 +65,7 @@ type PullOptions struct {
 func DefaultPullOptions() PullOptions {
 	return PullOptions{
 		Interval: 15 * time.Second, Timeout: 5 * time.Second, StaleAfter: time.Minute,
-		Settle: time.Minute, Concurrency: 32,
+		Settle: time.Minute, Review: DefaultReview, Concurrency: 32,
 	}
 }
 
@@ -223,7 +225,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances,
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
-		Planned: parts.watch.Planned,
+		Planned: parts.watch.Planned, Reviews: NewReviews(o.Pull.Review),
 	}
 	if err := plans.setup(mgr, parts.news.plans); err != nil {
 		return fmt.Errorf("add the controller of NodePlans: %w", err)

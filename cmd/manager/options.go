@@ -56,6 +56,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.pull.Timeout, "rates-timeout", o.pull.Timeout, "Time that an agent has to answer.")
 	flags.DurationVar(&o.pull.StaleAfter, "rates-stale-after", o.pull.StaleAfter, "Age at which rates are no longer planned with.")
 	flags.DurationVar(&o.pull.Settle, "replan-interval", o.pull.Settle, "Least time between two plans of a node for changed loads alone.")
+	flags.DurationVar(&o.pull.Review, "review-interval", o.pull.Review,
+		"Time after which VMs that were left unbound, and pools and pins in force, are looked at anew. Between, they change only for what cannot stay.")
 	flags.IntVar(&o.pull.Concurrency, "rates-concurrency", o.pull.Concurrency, "Agents that are asked at once.")
 	flags.DurationVar(&o.energy.Interval, "energy-interval", o.energy.Interval,
 		"Time between two questions to each Prometheus server that policies name, and between two looks at what is known of the nodes' power.")
@@ -82,7 +84,7 @@ func (o *options) validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"--rates-interval": o.pull.Interval, "--rates-timeout": o.pull.Timeout,
-		"--rates-stale-after": o.pull.StaleAfter, "--replan-interval": o.pull.Settle,
+		"--rates-stale-after": o.pull.StaleAfter, "--replan-interval": o.pull.Settle, "--review-interval": o.pull.Review,
 		"--energy-interval": o.energy.Interval, "--traffic-interval": o.traffic.Replan, "--traffic-status-interval": o.traffic.Figures,
 	} {
 		if d <= 0 {

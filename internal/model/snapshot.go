@@ -114,6 +114,10 @@ func (v *VM) Defers() bool { return v.TrafficClass == TrafficDeferrable && v.Max
 // once made.
 type Node struct {
 	Name string
+	// Review is true once in a while: what was decided before, and could be decided
+	// otherwise, is looked at anew. Between, VMs that were left unbound, and pools and pins
+	// in force, change only for what cannot stay, or the swings of load would move them.
+	Review bool
 	// Frozen is true when the node is cordoned or draining: what is done may go,
 	// nothing may come or change.
 	Frozen bool

@@ -2,7 +2,6 @@ package planner
 
 import (
 	"slices"
-	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/affinity"
@@ -82,9 +81,6 @@ func (w *work) keepPins(i int, otherwise model.Reason) {
 	vm.Explain(because(model.LeverAffinity, otherwise))
 }
 
-// Once in a while, for so long, VMs that were left unbound are tried as new ones are.
-const tryAgainEvery, tryAgainFor = time.Hour, time.Minute
-
 // isWary tells whether a VM may be bound only where it would be well with all of its
 // vCPUs busy. The plan in force is all that is remembered: that the VM is not bound, for
 // heat or because it is no saving, and not what it did before. VMs whose load comes in
@@ -98,11 +94,8 @@ func (w *work) isWary(i int) bool {
 	if len(kept.pins) > 0 {
 		wary = kept.binding == model.ReasonSeparated && !w.within(w.VMs[i].Pool).IsEmpty()
 	}
-	return wary && !w.triesAgain()
+	return wary && !w.node.Review
 }
-
-// triesAgain tells whether what was decided before is looked at again.
-func (w *work) triesAgain() bool { return w.now.Sub(w.now.Truncate(tryAgainEvery)) < tryAgainFor }
 
 // place chooses the cores of all VMs that the lever may act on.
 func (w *work) place() {
@@ -127,9 +120,8 @@ func (w *work) place() {
 	placement := affinity.Place(affinity.Node{
 		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Sharing: w.node.Policy.Sharing, Costs: w.node.Costs,
-		Settled: !w.triesAgain(),
+		Settled: !w.node.Review,
 	}, vms)
-	w.Predicted = model.Prediction{Before: placement.Before, After: placement.After}
 	for at, i := range placed {
 		decision := placement.Decisions[at]
 		if vms[at].Wary && decision.Reason == model.ReasonNoSaving {

@@ -11,10 +11,6 @@ import (
 // sort counts each VM that may be bound, or whose slice may be set, to a pool. A VM of
 // which the agent saw no threads stays in its own.
 func (w *work) sort() {
-	suffers := false
-	for i, vm := range w.vms {
-		suffers = suffers || w.kept[i].pool == model.PoolNetwork && vm.Disturbance.Verdict == model.InterferenceCoRunner
-	}
 	for i, vm := range w.vms {
 		if !slices.Contains(w.affinity, i) && !slices.Contains(w.slicing, i) {
 			continue
@@ -27,9 +23,9 @@ func (w *work) sort() {
 		pool := pools.Classify(pools.VM{
 			Rates: rates, Class: vm.TrafficClass, Current: w.kept[i].pool, Disturbance: vm.Disturbance.Verdict,
 		})
-		// What a VM does in a second is no reason to leave the network pool, unless
-		// others of it suffer: rates of bursts go far beyond what levels can keep apart.
-		if w.kept[i].pool != model.PoolNetwork || suffers || w.triesAgain() {
+		// What a VM does in a second is no reason to leave the network pool at once: rates
+		// of bursts go far beyond what levels can keep apart.
+		if w.kept[i].pool != model.PoolNetwork || w.node.Review {
 			w.VMs[i].Pool = pool
 		}
 	}
@@ -59,7 +55,7 @@ func (w *work) divide() {
 	w.Pools, _ = pools.Divide(pools.Node{
 		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Current: w.keptPools,
-		Settled: !w.triesAgain(),
+		Settled: !w.node.Review,
 	}, members)
 }
 

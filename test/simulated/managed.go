@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers"
 	"github.com/joulevirt/joulevirt/internal/agent"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
@@ -36,7 +37,9 @@ type Managed struct {
 	// Changes counts plans that did something else than the one before.
 	Changes int
 
-	policy   model.Policy
+	policy model.Policy
+	// review is when the next plan looks at all anew.
+	review   time.Time
 	vms      []model.VM
 	models   *learned.Models
 	verdicts *disturbance.Store
@@ -177,7 +180,11 @@ func (m *Managed) plan() {
 		vm.Disturbance = m.verdicts.Of(vm.PodUID)
 		node.VMs = append(node.VMs, vm)
 	}
-	plan := planner.Plan(node, m.clock.Now())
+	now := m.clock.Now()
+	if node.Review = !now.Before(m.review); node.Review {
+		m.review = now.Add(controllers.DefaultReview)
+	}
+	plan := planner.Plan(node, now)
 	if m.Plan == nil && plan.HasActions() || m.Plan != nil && plan.Revision != m.Plan.Revision {
 		m.Changes++
 	}

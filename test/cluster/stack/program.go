@@ -45,7 +45,7 @@ func (s *Stack) StartManager(ctx context.Context) error {
 	s.manager, err = RunManager(ctx, s.Cluster, s.group, filepath.Join(s.programs, "manager"),
 		// A cluster plans again for changed loads each minute; who watches a
 		// test or a demonstration waits less.
-		"--rates-interval=5s", "--replan-interval=5s", "--energy-interval=3s")
+		"--rates-interval=5s", "--replan-interval=5s", "--review-interval=20s", "--energy-interval=3s")
 	return err
 }
 

@@ -52,7 +52,7 @@ func (p *Product) start(ctx context.Context) error {
 func (p *Product) StartManager(ctx context.Context) (err error) {
 	p.Manager, err = stack.RunManager(ctx, p.world.Cluster, p.group, p.program, append(p.args,
 		// Shipped, it looks each 15 s and moves a part of the traffic each 30 s.
-		"--rates-interval=1s", "--replan-interval=1s", "--energy-interval=1s", "--traffic-interval=2s", "--status-delay=500ms")...)
+		"--rates-interval=1s", "--replan-interval=1s", "--review-interval=10s", "--energy-interval=1s", "--traffic-interval=2s", "--status-delay=500ms")...)
 	return err
 }
 
