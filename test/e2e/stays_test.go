@@ -113,9 +113,9 @@ func TestPinsStayWithinACpusetThatChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.pinnedTo(web)
-	if err := web.mainUnrestricted(t.Context(), every); err != nil {
-		t.Errorf("after the cpuset has grown: %v", err)
-	}
+	f.eventually("QEMU's main thread has its whole cache again", func(ctx context.Context) error {
+		return web.mainUnrestricted(ctx, every)
+	})
 
 	f.delete(profile)
 	f.eventually("all threads are unrestricted", web.unrestricted(every))
