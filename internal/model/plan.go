@@ -191,17 +191,8 @@ type Plan struct {
 	// Excluded CPUs took no pins when emulator threads were bound, nor did their siblings.
 	// Empty when none is.
 	Excluded units.CPUSet
-	// Predicted is what affinity makes of the node's dynamic power. It is new in each
-	// round, and no part of what is written: zero in a plan that was read back, and
-	// while nothing new is planned.
-	Predicted Prediction
 	// VMs in the order of their PodUID.
 	VMs []VMPlan
-}
-
-// Prediction is a dynamic power as it is and as it is to become.
-type Prediction struct {
-	Before, After units.Watts
 }
 
 // HasActions tells whether the plan does anything for any VM.

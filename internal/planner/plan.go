@@ -25,7 +25,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	}
 	slices.SortFunc(plan.VMs, func(x, y model.VMPlan) int { return cmp.Compare(x.PodUID, y.PodUID) })
 
-	w := newWork(&plan, node, now)
+	w := newWork(&plan, node)
 	if reason := forbidden(node); reason != "" {
 		w.finish(reason)
 		return plan
@@ -57,7 +57,6 @@ func Plan(node model.Node, now time.Time) model.Plan {
 type work struct {
 	*model.Plan
 	node model.Node
-	now  time.Time
 	// vms of the node in the order of the plan's.
 	vms []model.VM
 	// affinity, slicing and shaping are the positions of the VMs that the lever may act
@@ -82,8 +81,8 @@ type inForce struct {
 	shaping model.Shaping
 }
 
-func newWork(plan *model.Plan, node model.Node, now time.Time) *work {
-	w := &work{Plan: plan, node: node, now: now, vms: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
+func newWork(plan *model.Plan, node model.Node) *work {
+	w := &work{Plan: plan, node: node, vms: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
 	slices.SortFunc(w.vms, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
 	// A plan that is not applied counts only for a policy that recommends: it is a
 	// recommendation, not a state to keep.

@@ -18,7 +18,7 @@ func now() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 // agent is heard, the node is metered, and the policy enforces.
 func newNode(names ...string) model.Node {
 	node := model.Node{
-		Name: "n", Reported: true, Metered: true,
+		Name: "n", Reported: true, Metered: true, Review: true,
 		Policy: model.Policy{
 			Name: "p", Mode: model.ModeEnforce, Levers: []model.Lever{model.LeverAffinity},
 			MaxCoreUtilization: 0.85, Sharing: model.ShareAny, RecommendationValidity: time.Hour,

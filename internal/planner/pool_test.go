@@ -331,7 +331,6 @@ func TestPlansOfPoolsSettle(t *testing.T) {
 			node.Current = &was
 			plan = Plan(node, now().Add(time.Minute))
 		}
-		plan.Predicted, was.Predicted = model.Prediction{}, model.Prediction{}
 		if diff := cmp.Diff(was, plan); diff != "" {
 			t.Fatalf("seed %d: the plan still changes (-was +is):\n%s", seed, diff)
 		}
@@ -346,7 +345,6 @@ func TestNewLeaderRepeatsPools(t *testing.T) {
 		node := randomPools(r)
 		node.Metered = r.IntN(3) > 0
 		was := Plan(node, now())
-		was.Predicted = model.Prediction{}
 		node.Current = &was
 		unknownMeter(&node)
 		if r.IntN(2) == 0 {

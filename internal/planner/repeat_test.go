@@ -29,7 +29,6 @@ func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
 		}
 		node.Metered = r.IntN(3) > 0
 		was := Plan(node, now())
-		was.Predicted = model.Prediction{}
 		node.Current = &was
 		unknownMeter(&node)
 		if r.IntN(2) == 0 {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 func nodePlans() table {
@@ -32,7 +35,7 @@ trial:
   blockLength: 5m
   washOut: 30s
   blocks: [true, false]`,
-		rows: slices.Concat(planRows(), planPoolRows(), planVMRows(), planShapingRows()),
+		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planShapingRows()),
 	}
 }
 
@@ -73,8 +76,13 @@ func planRows() []row {
 	}, {
 		field:   "spec.excludedCPUs",
 		rule:    "maxLength",
-		accepts: []string{`excludedCPUs: 0-1,64-65`, `excludedCPUs: "` + strings.Repeat("0", 8192) + `"`},
-		refuses: []string{`excludedCPUs: "` + strings.Repeat("0", 8193) + `"`},
+		accepts: []string{`excludedCPUs: 0-1,64-65`, `excludedCPUs: "` + strings.Repeat("0", longestCPUList) + `"`},
+		refuses: []string{`excludedCPUs: "` + strings.Repeat("0", longestCPUList+1) + `"`},
+	}, {
+		field:   "spec.excludedCPUs",
+		rule:    "pattern",
+		accepts: []string{`excludedCPUs: ""`, `excludedCPUs: "3"`},
+		refuses: []string{`excludedCPUs: none`, `excludedCPUs: "0,"`},
 	}, {
 		field:   "spec.vms",
 		rule:    "maxItems",
@@ -93,6 +101,45 @@ func planRows() []row {
 	}}
 }
 
+// longestCPUList is the bound of the lists of CPUs.
+const longestCPUList = 32 << 10
+
+// TestCPUListsFit: no set of CPUs is too long to be told. The longest lists have pairs
+// with a gap after each.
+func TestCPUListsFit(t *testing.T) {
+	var pairs, single []int
+	for cpu := range units.MaxCPUs {
+		if cpu%3 < 2 {
+			pairs = append(pairs, cpu)
+		}
+		if cpu%2 == 0 {
+			single = append(single, cpu)
+		}
+	}
+	for _, cpus := range [][]int{pairs, single} {
+		if text := units.NewCPUSet(cpus...).String(); len(text) > longestCPUList {
+			t.Errorf("%.20s... has %d characters", text, len(text))
+		}
+	}
+}
+
+func planThreadRows() []row {
+	var rows []row
+	for _, field := range []string{"emulatorCPUs", "ioThreadCPUs", "vhostCPUs"} {
+		threads := func(list string) string {
+			return `vms: [{namespace: a, name: b, podUID: u, affinity: {` + field + `: "` + list + `"}}]`
+		}
+		rows = append(rows, row{
+			field: "spec.vms[].affinity." + field, rule: "pattern",
+			accepts: []string{threads("0-1,64-65"), threads("")}, refuses: []string{threads("0,"), threads("all")},
+		}, row{
+			field: "spec.vms[].affinity." + field, rule: "maxLength",
+			accepts: []string{threads(strings.Repeat("0", longestCPUList))}, refuses: []string{threads(strings.Repeat("0", longestCPUList+1))},
+		})
+	}
+	return rows
+}
+
 func planPoolRows() []row {
 	var rows []row
 	for _, field := range []string{"networkCPUs", "computeCPUs"} {
@@ -103,7 +150,7 @@ func planPoolRows() []row {
 			accepts: []string{pools("0-1,64-65")}, refuses: []string{pools(""), pools("0,"), pools("all")},
 		}, row{
 			field: "spec.pools." + field, rule: "maxLength",
-			accepts: []string{pools(strings.Repeat("0", 1024))}, refuses: []string{pools(strings.Repeat("0", 1025))},
+			accepts: []string{pools(strings.Repeat("0", longestCPUList))}, refuses: []string{pools(strings.Repeat("0", longestCPUList+1))},
 		})
 	}
 	return rows
@@ -139,8 +186,8 @@ func planVMRows() []row {
 	}, {
 		field:   "spec.vms[].affinity.vcpus[].cpus",
 		rule:    "maxLength",
-		accepts: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", 1024) + `"}]`)},
-		refuses: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", 1025) + `"}]`)},
+		accepts: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", longestCPUList) + `"}]`)},
+		refuses: []string{pins(`[{vcpu: 0, cpus: "` + strings.Repeat("0", longestCPUList+1) + `"}]`)},
 	}, {
 		field:   "spec.vms[].pool",
 		rule:    "enum",

@@ -63,7 +63,7 @@ func newCoreList(node Node, managed []*model.VMRates, common units.CPUSet) coreL
 		}
 		full := !c.CPUs.Intersection(irqs).IsEmpty() && own.unmanaged > limit
 		// Or pools would go round the cores after whatever else is busy for a second.
-		full = full && !(kept && node.Settled)
+		full = full && (!kept || !node.Settled)
 		own.open = usable && !full && c.CPUs.IsSubsetOf(common)
 		list.cores = append(list.cores, own)
 	}
