@@ -57,13 +57,9 @@ func newCoreList(node Node, managed []*model.VMRates, common units.CPUSet) coreL
 			list.usable = list.usable.Union(c.CPUs)
 		}
 		limit := units.Cores(saturated * float64(c.CPUs.Len()))
-		kept := c.CPUs.IsSubsetOf(node.Current.Network)
-		if kept {
-			limit *= 1.5
-		}
-		full := !c.CPUs.Intersection(irqs).IsEmpty() && own.unmanaged > limit
-		// Or pools would go round the cores after whatever else is busy for a second.
-		full = full && (!kept || !node.Settled)
+		// A core in force is not left for what runs there: whatever the compute pool has no
+		// room for comes to it, and would follow to any other.
+		full := !c.CPUs.IsSubsetOf(node.Current.Network) && !c.CPUs.Intersection(irqs).IsEmpty() && own.unmanaged > limit
 		own.open = usable && !full && c.CPUs.IsSubsetOf(common)
 		list.cores = append(list.cores, own)
 	}

@@ -167,11 +167,7 @@ func TestDivideChoosesCores(t *testing.T) {
 		"where others do least": {func(n *Node) {
 			n.CPUs = []model.CPURates{{CPU: 0, BusyCores: 0.4, StealCores: 0.6}, {CPU: 1, BusyCores: 0.2, StealCores: 0.8}}
 		}, 0.3, "1"},
-		"away from interrupts that fill its core": {filledCore, 0.3, "0"},
-		"where it was, whatever its core does just now": {func(n *Node) {
-			filledCore(n)
-			n.Settled = true
-		}, 0.3, "11"},
+		"where it was, whatever else its core does": {filledCore, 0.3, "11"},
 		"where it was":                   {func(n *Node) { n.Current = cores("11", "0-10,12-15") }, 0.3, "11"},
 		"grows in its cache":             {func(n *Node) { n.Current = cores("6", "0-5,7-15") }, 0.9, "4,6"},
 		"stays when it could be smaller": {func(n *Node) { n.Current = cores("6-7", "0-5,8-15") }, 0.45, "6-7"},
