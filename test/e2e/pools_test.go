@@ -27,8 +27,6 @@ const (
 	replyPatience = 2 * time.Second
 	// replySpan is how long replies are measured, with pools and without.
 	replySpan = 12 * time.Second
-	// verdictPatience is twice what a verdict takes to change.
-	verdictPatience = 3 * time.Minute
 	// burnSeconds outlast every test.
 	burnSeconds = 1800
 )
@@ -222,18 +220,19 @@ func (s *poolStage) pluggedIn(m *machine) {
 	})
 }
 
-// tellVerdict waits for the verdict that nothing keeps the network VM waiting any more.
-// What else the machine does can keep it from that for as long as it likes, and then
-// the profile is right to say so.
+// tellVerdict logs what is said of the network VM with pools. Its threads share one core
+// here with each other and with all that is in no pool, so it may well wait there still;
+// its own computing is not to be blamed for it.
 func (s *poolStage) tellVerdict() {
 	s.Helper()
-	stable := s.verdict(func(i *v1alpha1.InterferenceStatus) int32 { return i.Stable })
-	if err := world.WaitFor(s.Context(), verdictPatience, "nothing keeps the VM waiting any more", stable); err != nil {
-		s.Logf("with pools: %v\n%s", err, s.planText())
-	}
 	s.eventually("the VM's computing is not blamed for what others do", s.verdict(func(i *v1alpha1.InterferenceStatus) int32 {
 		return i.Stable + i.CoRunner
 	}))
+	var profile v1alpha1.VMNetworkProfile
+	if err := s.client.Get(s.Context(), client.ObjectKeyFromObject(s.profile), &profile); err != nil {
+		s.Fatal(err)
+	}
+	s.Logf("with pools the profile says %+v", *profile.Status.Interference)
 }
 
 // shrunk: when the kubelet leaves the VMs one CPU there is nothing to divide, and they

@@ -115,9 +115,6 @@ func (m *Managed) Second() {
 	<-m.cluster.idle
 }
 
-// Rates of the agent's last round.
-func (m *Managed) Rates() *model.NodeRates { return m.board.Latest().Rates }
-
 // Watch lets time pass in which the manager learns the node, and plans nothing.
 func (m *Managed) Watch(d time.Duration) error {
 	for range int(d / pull) {
