@@ -344,13 +344,7 @@ func TestNewLeaderRepeatsPools(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 41))
 		node := randomPools(r)
 		node.Metered = r.IntN(3) > 0
-		was := Plan(node, now())
-		node.Current = &was
-		unknownMeter(&node)
-		if r.IntN(2) == 0 {
-			node.Rates, node.RatesAwaited = nil, true
-		}
-		if diff := cmp.Diff(was, Plan(node, now().Add(time.Minute))); diff != "" {
+		if diff := repeated(r, node); diff != "" {
 			t.Fatalf("seed %d (-was +is):\n%s", seed, diff)
 		}
 	}

@@ -4,11 +4,10 @@ import (
 	"testing"
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread/threadtest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
-	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
-	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -16,26 +15,20 @@ func TestMain(m *testing.M) { hosttest.Main(m) }
 
 // realBench is an actuator on real threads in a real cpuset.
 type realBench struct {
+	*threadtest.Agent
 	t          *testing.T
-	host       *linux.Host
 	pod        *hosttest.Pod
-	process    *hosttest.VM
-	vcpu       host.TaskID
 	one, other units.CPUSet
-	dir        string
-	journal    *journal.Journal
 	actuator   *Actuator
 }
 
 func newRealBench(t *testing.T) *realBench {
-	b := &realBench{t: t, dir: t.TempDir()}
+	b := &realBench{t: t}
 	b.one, b.other = hosttest.TwoCPUs(t)
 	b.pod = hosttest.NewPod(t, b.both().String())
-	b.process = hosttest.StartVM(t, "shop", "web")
-	b.vcpu = b.process.Thread("CPU 0/TCG")
-	b.pod.Add(b.process)
+	b.Agent = threadtest.New(t)
+	b.pod.Add(b.Process)
 	b.start()
-	t.Cleanup(func() { b.kill() })
 	return b
 }
 
@@ -44,51 +37,19 @@ func (b *realBench) both() units.CPUSet { return b.one.Union(b.other) }
 // start is the start of an agent, from what is on disk.
 func (b *realBench) start() {
 	b.t.Helper()
-	h, err := linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	facts, err := h.Facts()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	j, err := journal.Open(b.dir, facts.BootID)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	entries, err := j.Load()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.host, b.journal, b.actuator = h, j, New(h, j, entries)
-}
-
-// kill ends an agent without its putting anything back.
-func (b *realBench) kill() {
-	b.t.Helper()
-	if err := b.journal.Close(); err != nil {
-		b.t.Error(err)
-	}
-	if err := b.host.Close(); err != nil {
-		b.t.Error(err)
-	}
+	entries := b.Start()
+	b.actuator = New(b.Host, b.Journal, entries)
 }
 
 func (b *realBench) apply(pins map[string]Pins) Result {
 	b.t.Helper()
-	if _, err := b.host.Processes(); err != nil {
-		b.t.Fatal(err)
-	}
-	sample, err := b.host.Sample(b.process.ID())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	cpuset, err := b.host.Cpuset(b.process.ID())
+	sample := b.Sample()
+	cpuset, err := b.Host.Cpuset(b.Process.ID())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	vm := VM{
-		VM:     discover.VM{Process: b.process.ID(), PodUID: b.pod.UID, Namespace: "shop", Name: "web"},
+		VM:     discover.VM{Process: b.Process.ID(), PodUID: b.pod.UID, Namespace: "shop", Name: "web"},
 		Cpuset: cpuset, Threads: Threads(sample),
 	}
 	results, err := b.actuator.Apply([]VM{vm}, pins)
@@ -111,7 +72,7 @@ func (b *realBench) wantOutcome(pins map[string]Pins, want thread.Outcome) {
 
 func (b *realBench) want(thread host.TaskID, cpus units.CPUSet) {
 	b.t.Helper()
-	got, err := b.host.Affinity(thread)
+	got, err := b.Host.Affinity(thread)
 	if err != nil || !got.Equal(cpus) {
 		b.t.Errorf("thread %d runs on %v (%v), want %v", thread.TID, got, err, cpus)
 	}
@@ -121,11 +82,11 @@ func TestRealPinAndUndoInACpusetThatGrows(t *testing.T) {
 	b := newRealBench(t)
 	b.pod.SetCPUs(b.one.String())
 	b.wantOutcome(b.pins(), thread.Applied)
-	b.want(b.vcpu, b.one)
+	b.want(b.VCPU, b.one)
 	b.wantOutcome(nil, thread.Undone)
-	b.want(b.vcpu, b.one)
+	b.want(b.VCPU, b.one)
 	b.pod.SetCPUs(b.both().String())
-	b.want(b.vcpu, b.both()) // a mask written back would have kept it on one
+	b.want(b.VCPU, b.both()) // a mask written back would have kept it on one
 }
 
 func TestRealPinStaysWhenTheCpusetChanges(t *testing.T) {
@@ -133,45 +94,45 @@ func TestRealPinStaysWhenTheCpusetChanges(t *testing.T) {
 	b.wantOutcome(b.pins(), thread.Applied)
 	b.pod.SetCPUs(b.other.String())
 	b.wantOutcome(b.pins(), thread.NoAllowedCore)
-	b.want(b.vcpu, b.other)
+	b.want(b.VCPU, b.other)
 	b.pod.SetCPUs(b.both().String())
-	b.want(b.vcpu, b.both())
+	b.want(b.VCPU, b.both())
 	b.wantOutcome(b.pins(), thread.Applied)
-	b.want(b.vcpu, b.one)
+	b.want(b.VCPU, b.one)
 }
 
 func TestRealKilledAgentIsSucceeded(t *testing.T) {
 	b := newRealBench(t)
 	b.wantOutcome(b.pins(), thread.Applied)
-	b.kill()
+	b.Kill()
 	b.start()
-	b.want(b.vcpu, b.one)
+	b.want(b.VCPU, b.one)
 	if r := b.apply(b.pins()); r.Outcome != thread.Applied || r.Changed != 0 {
 		t.Errorf("outcome %s with %d writes, want thread.Applied without any", r.Outcome, r.Changed)
 	}
-	b.kill()
+	b.Kill()
 	b.start()
 	if err := b.actuator.Restore(); err != nil {
 		t.Fatal(err)
 	}
-	b.want(b.vcpu, b.both())
+	b.want(b.VCPU, b.both())
 }
 
 func TestRealInheritedMaskIsLifted(t *testing.T) {
 	b := newRealBench(t)
 	b.wantOutcome(b.pins(), thread.Applied)
-	young := b.process.BoundThread("worker", b.one.String())
+	young := b.Process.BoundThread("worker", b.one.String())
 	b.want(young, b.one)
 	b.wantOutcome(b.pins(), thread.Applied)
 	b.want(young, b.both())
-	b.want(b.vcpu, b.one)
+	b.want(b.VCPU, b.one)
 }
 
 func TestRealVMEnds(t *testing.T) {
 	b := newRealBench(t)
 	b.wantOutcome(b.pins(), thread.Applied)
-	b.process.End()
-	if _, err := b.host.Processes(); err != nil {
+	b.Process.End()
+	if _, err := b.Host.Processes(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.actuator.Apply(nil, b.pins()); err != nil {

@@ -6,50 +6,36 @@ import (
 	"testing"
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
-	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 )
-
-// vhosts are the workers of a VM that the kernel shows.
-func (b *realBench) vhosts() []host.ThreadSample {
-	b.t.Helper()
-	if _, err := b.host.Processes(); err != nil {
-		b.t.Fatal(err)
-	}
-	sample, err := b.host.Sample(b.process.ID())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return sample.Workers
-}
 
 // These need a kernel older than Linux 6.4 with module vhost_net.
 func TestRealVhostWorkersArePinnedAndUndone(t *testing.T) {
 	b := newRealBench(t)
-	b.process.Vhost()
-	b.process.Vhost()
-	workers := b.vhosts()
+	b.Process.Vhost()
+	b.Process.Vhost()
+	workers := b.Sample().Workers
 	if len(workers) != 2 {
 		t.Fatalf("workers %+v, want two", workers)
 	}
 	for _, w := range workers {
-		if w.Switches == 0 || !w.CPUs.Equal(b.both()) || w.ID.PID == b.process.PID() {
+		if w.Switches == 0 || !w.CPUs.Equal(b.both()) || w.ID.PID == b.Process.PID() {
 			t.Errorf("worker %+v", w)
 		}
 	}
-	t.Logf("worker %q, number %d, of process %d", workers[0].Name, workers[0].ID.PID, b.process.PID())
+	t.Logf("worker %q, number %d, of process %d", workers[0].Name, workers[0].ID.PID, b.Process.PID())
 	pins := map[string]Pins{b.pod.UID: {Vhosts: b.other}}
 	b.wantOutcome(pins, thread.Applied)
 	b.want(workers[0].ID, b.other)
 	b.want(workers[1].ID, b.other)
-	b.want(b.vcpu, b.both())
+	b.want(b.VCPU, b.both())
 
-	b.kill()
+	b.Kill()
 	b.start()
 	if r := b.apply(pins); r.Outcome != thread.Applied || r.Changed != 0 {
 		t.Errorf("outcome %s with %d writes after a restart, want Applied without any", r.Outcome, r.Changed)
 	}
-	b.kill()
+	b.Kill()
 	b.start()
 	if err := b.actuator.Restore(); err != nil {
 		t.Fatal(err)
@@ -65,19 +51,19 @@ func TestRealVhostWorkersArePinnedAndUndone(t *testing.T) {
 	})
 	t.Run("a new one is bound in the next round", func(t *testing.T) {
 		b.wantOutcome(pins, thread.Applied)
-		b.process.Vhost()
+		b.Process.Vhost()
 		b.wantOutcome(pins, thread.Applied)
-		for _, w := range b.vhosts() {
+		for _, w := range b.Sample().Workers {
 			b.want(w.ID, b.other)
 		}
 		b.wantOutcome(nil, thread.Undone)
-		for _, w := range b.vhosts() {
+		for _, w := range b.Sample().Workers {
 			b.want(w.ID, b.both())
 		}
 	})
-	b.process.End()
+	b.Process.End()
 	hosttest.Eventually(t, "the workers to end", func() bool {
-		_, err := b.host.Affinity(workers[0].ID)
+		_, err := b.Host.Affinity(workers[0].ID)
 		return err != nil
 	})
 }

@@ -9,38 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread/threadtest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
-	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
-	"github.com/joulevirt/joulevirt/internal/host/linux"
 )
 
 func TestMain(m *testing.M) { hosttest.Main(m) }
 
 // realBench is an actuator on real threads.
 type realBench struct {
+	*threadtest.Agent
 	t        *testing.T
-	dir      string
-	process  *hosttest.VM
-	vcpu     host.TaskID
-	host     *linux.Host
-	journal  *journal.Journal
 	actuator *Actuator
 }
 
 // newRealBench returns nil on a kernel without slices, after it has looked that the
 // lever says so and does nothing.
 func newRealBench(t *testing.T) *realBench {
-	b := &realBench{t: t, dir: t.TempDir()}
-	b.process = hosttest.StartVM(t, "shop", "web")
-	b.vcpu = b.process.Thread("CPU 0/TCG")
+	b := &realBench{Agent: threadtest.New(t), t: t}
 	b.start()
-	t.Cleanup(func() { b.kill() })
-	if _, err := b.host.Slice(b.vcpu); errors.Is(err, host.ErrUnsupported) {
+	if _, err := b.Host.Slice(b.VCPU); errors.Is(err, host.ErrUnsupported) {
 		r := b.apply(time.Millisecond)
-		if r.Outcome != thread.Unsupported || r.Changed != 0 || len(b.journal.Slices()) != 0 {
-			t.Errorf("outcome %s with %d writes, journal %v", r.Outcome, r.Changed, b.journal.Slices())
+		if r.Outcome != thread.Unsupported || r.Changed != 0 || len(b.Journal.Slices()) != 0 {
+			t.Errorf("outcome %s with %d writes, journal %v", r.Outcome, r.Changed, b.Journal.Slices())
 		}
 		b.wantOutcome(0, thread.Undone)
 		return nil
@@ -51,49 +43,15 @@ func newRealBench(t *testing.T) *realBench {
 // start is the start of an agent, from what is on disk.
 func (b *realBench) start() {
 	b.t.Helper()
-	h, err := linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	facts, err := h.Facts()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	j, err := journal.Open(b.dir, facts.BootID)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if _, err := j.Load(); err != nil {
-		b.t.Fatal(err)
-	}
-	b.host, b.journal, b.actuator = h, j, New(h, j, j.Slices())
-}
-
-// kill ends an agent without its putting anything back.
-func (b *realBench) kill() {
-	b.t.Helper()
-	if err := errors.Join(b.journal.Close(), b.host.Close()); err != nil {
-		b.t.Error(err)
-	}
-}
-
-func (b *realBench) sample() host.ProcessSample {
-	b.t.Helper()
-	if _, err := b.host.Processes(); err != nil {
-		b.t.Fatal(err)
-	}
-	sample, err := b.host.Sample(b.process.ID())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return sample
+	b.Start()
+	b.actuator = New(b.Host, b.Journal, b.Journal.Slices())
 }
 
 // apply follows a plan that gives the VM a slice, or none.
 func (b *realBench) apply(slice time.Duration) Result {
 	b.t.Helper()
-	sample := b.sample()
-	vm := VM{VM: discover.VM{Process: b.process.ID(), PodUID: "pod", Namespace: "shop", Name: "web"}, Sample: &sample}
+	sample := b.Sample()
+	vm := VM{VM: discover.VM{Process: b.Process.ID(), PodUID: "pod", Namespace: "shop", Name: "web"}, Sample: &sample}
 	plan := map[string]time.Duration{}
 	if slice > 0 {
 		plan["pod"] = slice
@@ -132,14 +90,14 @@ func (b *realBench) undo() {
 // wantAll looks that all threads have a slice.
 func (b *realBench) wantAll(slice time.Duration) {
 	b.t.Helper()
-	for _, s := range b.sample().Threads {
+	for _, s := range b.Sample().Threads {
 		b.want(s.ID, slice)
 	}
 }
 
 func (b *realBench) want(id host.TaskID, slice time.Duration) {
 	b.t.Helper()
-	got, err := b.host.Slice(id)
+	got, err := b.Host.Slice(id)
 	if errors.Is(err, host.ErrGone) {
 		return
 	}
@@ -162,7 +120,7 @@ func TestRealSlicesAreSetAndUndone(t *testing.T) {
 	b.wantAll(20 * time.Millisecond)
 	b.undo()
 	b.wantAll(0)
-	if held := b.journal.Slices(); len(held) != 0 {
+	if held := b.Journal.Slices(); len(held) != 0 {
 		t.Errorf("the journal still holds %v", held)
 	}
 }
@@ -173,15 +131,15 @@ func TestRealNewThreadsInheritAndLoseTheSlice(t *testing.T) {
 		return
 	}
 	b.set(2 * time.Millisecond)
-	young := b.process.Thread("worker")
+	young := b.Process.Thread("worker")
 	b.want(young, 2*time.Millisecond)
 	b.set(2 * time.Millisecond)
-	if _, journaled := b.actuator.Entry(b.process.ID(), young); journaled {
+	if _, journaled := b.actuator.Entry(b.Process.ID(), young); journaled {
 		t.Error("a thread that inherited the slice cost a write of the journal")
 	}
 	b.set(3 * time.Millisecond)
 	b.want(young, 3*time.Millisecond)
-	younger := b.process.Thread("worker2")
+	younger := b.Process.Thread("worker2")
 	b.undo()
 	b.want(younger, 0)
 	b.wantAll(0)
@@ -192,14 +150,14 @@ func TestRealSliceOfSomebodyElseComesBack(t *testing.T) {
 	if b == nil {
 		return
 	}
-	if err := b.host.SetSlice(b.vcpu, 7*time.Millisecond); err != nil {
+	if err := b.Host.SetSlice(b.VCPU, 7*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	b.set(time.Millisecond)
 	b.wantAll(time.Millisecond)
 	b.wantOutcome(0, thread.Undone)
-	b.want(b.vcpu, 7*time.Millisecond)
-	b.want(b.process.ID(), 0)
+	b.want(b.VCPU, 7*time.Millisecond)
+	b.want(b.Process.ID(), 0)
 }
 
 func TestRealKilledAgentIsSucceeded(t *testing.T) {
@@ -208,21 +166,21 @@ func TestRealKilledAgentIsSucceeded(t *testing.T) {
 		return
 	}
 	b.set(time.Millisecond)
-	b.kill()
-	orphan := b.process.Thread("worker") // created while no agent runs
+	b.Kill()
+	orphan := b.Process.Thread("worker") // created while no agent runs
 	b.start()
 	if r := b.apply(time.Millisecond); r.Outcome != thread.Applied || r.Changed != 0 {
 		t.Errorf("outcome %s with %d writes, want Applied without any", r.Outcome, r.Changed)
 	}
-	b.kill()
+	b.Kill()
 	b.start()
 	if err := b.actuator.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	b.want(orphan, 0)
 	b.wantAll(0)
-	if err := b.actuator.Restore(); err != nil || len(b.journal.Slices()) != 0 {
-		t.Errorf("restoring again: %v, journal %v", err, b.journal.Slices())
+	if err := b.actuator.Restore(); err != nil || len(b.Journal.Slices()) != 0 {
+		t.Errorf("restoring again: %v, journal %v", err, b.Journal.Slices())
 	}
 }
 
@@ -233,7 +191,7 @@ func TestRealContestedSlices(t *testing.T) {
 	}
 	b.set(time.Millisecond)
 	for range 2 {
-		if err := b.host.SetSlice(b.vcpu, 9*time.Millisecond); err != nil {
+		if err := b.Host.SetSlice(b.VCPU, 9*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		for range lookEvery {
@@ -241,8 +199,8 @@ func TestRealContestedSlices(t *testing.T) {
 		}
 	}
 	b.wantOutcome(time.Millisecond, thread.Contested)
-	b.want(b.vcpu, 9*time.Millisecond)
-	b.want(b.process.ID(), 0)
+	b.want(b.VCPU, 9*time.Millisecond)
+	b.want(b.Process.ID(), 0)
 	b.wantOutcome(0, thread.Undone)
 	b.set(time.Millisecond) // a new plan is a new chance
 }
@@ -253,18 +211,18 @@ func TestRealRealTimeThreadKeepsTheVMAsItIs(t *testing.T) {
 		return
 	}
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	if err := unix.SchedSetAttr(b.vcpu.TID, &attr, 0); err != nil {
+	if err := unix.SchedSetAttr(b.VCPU.TID, &attr, 0); err != nil {
 		t.Fatal(err)
 	}
 	b.wantOutcome(time.Millisecond, thread.Unsupported)
-	b.want(b.process.ID(), 0)
+	b.want(b.Process.ID(), 0)
 	b.wantOutcome(0, thread.Undone)
 
 	t.Run("also when it becomes one later", func(t *testing.T) {
-		b.vcpu = b.process.Thread("CPU 1/TCG")
-		b.process.EndThread("CPU 0/TCG")
+		b.VCPU = b.Process.Thread("CPU 1/TCG")
+		b.Process.EndThread("CPU 0/TCG")
 		hosttest.Eventually(t, "the slices to be set", func() bool { return b.apply(time.Millisecond).Outcome == thread.Applied })
-		if err := unix.SchedSetAttr(b.vcpu.TID, &attr, 0); err != nil {
+		if err := unix.SchedSetAttr(b.VCPU.TID, &attr, 0); err != nil {
 			t.Fatal(err)
 		}
 		for rounds := 1; b.apply(time.Millisecond).Outcome != thread.Unsupported; rounds++ {
@@ -276,18 +234,18 @@ func TestRealRealTimeThreadKeepsTheVMAsItIs(t *testing.T) {
 			b.wantOutcome(time.Millisecond, thread.Unsupported)
 		}
 		b.wantOutcome(0, thread.Undone)
-		b.want(b.process.ID(), 0)
-		b.kill()
+		b.want(b.Process.ID(), 0)
+		b.Kill()
 		b.start()
-		if err := b.actuator.Restore(); err == nil || len(b.journal.Slices()) != 1 {
-			t.Errorf("restored with %v, the journal holds %v: the kernel remembers the slice", err, b.journal.Slices())
+		if err := b.actuator.Restore(); err == nil || len(b.Journal.Slices()) != 1 {
+			t.Errorf("restored with %v, the journal holds %v: the kernel remembers the slice", err, b.Journal.Slices())
 		}
-		beOrdinary(t, b.vcpu)
-		b.want(b.vcpu, time.Millisecond)
-		if err := b.actuator.Restore(); err != nil || len(b.journal.Slices()) != 0 {
-			t.Errorf("restored with %v, the journal holds %v", err, b.journal.Slices())
+		beOrdinary(t, b.VCPU)
+		b.want(b.VCPU, time.Millisecond)
+		if err := b.actuator.Restore(); err != nil || len(b.Journal.Slices()) != 0 {
+			t.Errorf("restored with %v, the journal holds %v", err, b.Journal.Slices())
 		}
-		b.want(b.vcpu, 0)
+		b.want(b.VCPU, 0)
 		b.set(time.Millisecond)
 		b.undo()
 	})
@@ -311,9 +269,9 @@ func TestRealLostJournal(t *testing.T) {
 		return
 	}
 	b.set(time.Millisecond)
-	b.actuator = New(b.host, b.journal, nil)
-	sample := b.sample()
-	vm := VM{VM: discover.VM{Process: b.process.ID(), PodUID: "pod"}, Sample: &sample}
+	b.actuator = New(b.Host, b.Journal, nil)
+	sample := b.Sample()
+	vm := VM{VM: discover.VM{Process: b.Process.ID(), PodUID: "pod"}, Sample: &sample}
 	if assumed := b.actuator.Assume([]VM{vm}); len(assumed) == 0 {
 		t.Error("nothing assumed")
 	}
