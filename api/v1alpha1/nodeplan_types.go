@@ -196,6 +196,9 @@ type VMApplied struct {
 	// sliceMicroseconds of the VM's threads, as read back from the kernel.
 	// +optional
 	SliceMicroseconds *int32 `json:"sliceMicroseconds,omitempty"`
+	// buffering as read back from the kernel.
+	// +optional
+	Buffering *BufferingReadBack `json:"buffering,omitempty"`
 	// vcpus as read back from the kernel.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512

@@ -1,16 +1,5 @@
 package v1alpha1
 
-// BufferingAction holds the packets of a VM's taps and releases them in
-// bunches.
-type BufferingAction struct {
-	// windowMicroseconds is the distance of the bunches.
-	// +kubebuilder:validation:Enum=125;250;500;1000
-	WindowMicroseconds int32 `json:"windowMicroseconds"`
-	// onPacketsPerSecond is the rate from which packets are held.
-	// +kubebuilder:validation:Minimum=1
-	OnPacketsPerSecond int32 `json:"onPacketsPerSecond"`
-}
-
 // TurnAction lets a VM's deferrable traffic take turns with that of the node's
 // other VMs. Turns lie on a grid of CLOCK_MONOTONIC: the VM's turns start at
 // offset, offset + period, ... since the node's boot.

@@ -102,6 +102,11 @@ type VMNetworkProfileSpec struct {
 	// +optional
 	LatencyBudget *metav1.Duration `json:"latencyBudget,omitempty"`
 
+	// buffering says how packets may be held, in bunches, while they come fast.
+	// +kubebuilder:default={}
+	// +optional
+	Buffering BufferingPreferences `json:"buffering,omitempty"`
+
 	// maxDelay is the longest time that Deferrable traffic may be held in all. A
 	// single hold lasts seconds, and half of maxDelay at most.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="maxDelay must be a duration from 1s to 1h, such as 30s"
@@ -236,11 +241,18 @@ type VMNetworkProfileStatus struct {
 	// +optional
 	Interference *InterferenceStatus `json:"interference,omitempty"`
 
+	// floodedVMs are some of the VMs that are flooded with small packets, at most 20, the
+	// longest flooded first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	FloodedVMs []FloodedVM `json:"floodedVMs,omitempty"`
+
 	// traffic tells what became of the group. Absent: the profile has none.
 	// +optional
 	Traffic *TrafficStatus `json:"traffic,omitempty"`
 
-	// conditions: Ready, Overlapping, Disturbed.
+	// conditions: Ready, Overlapping, Disturbed, UnderFlood.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

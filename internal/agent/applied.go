@@ -128,7 +128,7 @@ func shapingVerdict(result *shape.Result) verdict {
 	case shape.NoUplink:
 		return verdict{v1alpha1.LeverBlocked, reasonNotSupported, result.Message}
 	case shape.Foreign:
-		return verdict{v1alpha1.LeverBlocked, reasonForeignQueue, result.Message}
+		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonForeignQueue, result.Message}
 	case shape.Contested:
 		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonContested, result.Message}
 	case shape.Gone:

@@ -19,7 +19,6 @@ const (
 	reasonNotApplied   = "NotToBeApplied"
 	reasonNotSupported = "NotSupported"
 	reasonBadPlan      = "BadPlan"
-	reasonForeignQueue = "ForeignQueue"
 )
 
 // outcome is what a status is made of.

@@ -228,6 +228,7 @@ type Host interface {
 	Actors() ([]Actor, error)
 
 	Shaper
+	Bufferer
 
 	// DialUnix connects to the socket at an absolute path of the process's own
 	// file system. Symbolic links in it are followed within that file system

@@ -141,13 +141,15 @@ type VMPlan struct {
 	Slice time.Duration
 	// Shaping bounds what the VM sends.
 	Shaping Shaping
+	// Buffering of the packets towards it.
+	Buffering Buffering
 	// Reasons in the order of the levers' names, at most one a lever.
 	Reasons []LeverReason
 }
 
 // Acts tells whether anything is done for the VM.
 func (v *VMPlan) Acts() bool {
-	return len(v.Pins) > 0 || !v.Threads.IsZero() || v.Slice > 0 || !v.Shaping.IsZero()
+	return len(v.Pins) > 0 || !v.Threads.IsZero() || v.Slice > 0 || !v.Shaping.IsZero() || !v.Buffering.IsZero()
 }
 
 // Reason returns why a lever acts or not. It is empty when nothing is said.
@@ -243,6 +245,9 @@ func Revision(vms []VMPlan) string {
 		}
 		if turn := vm.Shaping.Turn; turn != nil {
 			_, _ = fmt.Fprintf(sum, "turn %d+%d of %d trickle %.0f\n", turn.Offset, turn.Length, turn.Period, turn.Trickle)
+		}
+		if b := vm.Buffering; !b.IsZero() {
+			_, _ = fmt.Fprintf(sum, "buffering %d flood %d from %.0f sparing %v\n", b.Window, b.FloodWindow, b.OnPackets, b.Services)
 		}
 	}
 	_, _ = io.WriteString(sum, "end\n")

@@ -69,6 +69,8 @@ type VMRates struct {
 	Other ThreadRates `json:"other"`
 	// Taps are the VM's network devices on the host.
 	Taps []TapRates `json:"taps,omitempty"`
+	// Buffering of the VM's packets. Nil: the agent holds none of them.
+	Buffering *BufferingRates `json:"buffering,omitempty"`
 	// Sent is what the VM sends on average, over many rounds. Nil: not known yet.
 	Sent *Sent `json:"sent,omitempty"`
 	// Domain holds what libvirt said. Nil when it did not answer.

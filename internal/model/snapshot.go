@@ -90,6 +90,22 @@ type VM struct {
 	MaxDelay time.Duration
 	// Ceiling is the most that the VM is to send. 0: no bound.
 	Ceiling units.BitsPerSecond
+	// LatencyBudget is what buffering may add to a round trip. 0: nothing.
+	LatencyBudget time.Duration
+	// OnPackets is the rate of packets from which they may be held, and Services those
+	// whose small packets are no flood.
+	OnPackets units.PacketsPerSecond
+	Services  []Service
+	// DefendFloods is true when packets may be held during a flood, whatever the budget.
+	DefendFloods bool
+	// MaxDrops is the share of packets towards the VM that may be lost, from 0 to 1. Nil:
+	// the profile does not say.
+	MaxDrops *float64
+	// KeepThroughput is the share of its own throughput without levers that the VM must
+	// keep, from 0 to 1. 0: the profile does not say.
+	KeepThroughput float64
+	// Tuning is what was seen of the VM's packets with each window.
+	Tuning Tuning
 	// MaxSteal is the share of one CPU that a vCPU may wait for one: the profile's
 	// service level, from 0 to 1.
 	MaxSteal units.Cores
@@ -131,6 +147,8 @@ type Node struct {
 	Topology         Topology
 	// Slices is true when the node's kernel has slices of single threads.
 	Slices bool
+	// Buffering says why the node's agent can hold no packets. Empty: it can.
+	Buffering string
 	// Costs are what the node's dynamic power is made of, as far as it was learned.
 	Costs PowerCosts
 	// Power that the node draws, by the first of the policy's sources that knows.

@@ -1,0 +1,138 @@
+package model
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// LeverBuffering holds packets of a VM's taps and releases them in bunches.
+const LeverBuffering Lever = "Buffering"
+
+// TrafficThroughput traffic moves bytes: some delay costs nothing.
+const TrafficThroughput TrafficClass = "Throughput"
+
+// Reasons of what lever Buffering does for a VM.
+const (
+	// ReasonBuffered: packets are held while they come fast.
+	ReasonBuffered Reason = "Buffered"
+	// ReasonFloodDefenceOnly: packets are held only during floods.
+	ReasonFloodDefenceOnly Reason = "FloodDefenceOnly"
+	// ReasonNoLatencyBudget: the profile leaves no time to hold packets.
+	ReasonNoLatencyBudget Reason = "NoLatencyBudget"
+	// ReasonBufferingUnsupported: the node lacks what the lever needs.
+	ReasonBufferingUnsupported Reason = "BufferingUnsupported"
+	// ReasonFewPackets: packets have not come fast enough.
+	ReasonFewPackets Reason = "FewPackets"
+	// ReasonHurts: every window that is allowed was seen to cost service.
+	ReasonHurts Reason = "Hurts"
+	// ReasonNoTap: the VM has no tap.
+	ReasonNoTap Reason = "NoTap"
+)
+
+// The windows of buffering, shortest first. The boundaries of each are boundaries of
+// all shorter ones: multiples of the window on the node's CLOCK_MONOTONIC.
+const (
+	ShortestWindow = 125 * time.Microsecond
+	LongestWindow  = 1000 * time.Microsecond
+	// FloodWindow is the longest during a flood.
+	FloodWindow = 500 * time.Microsecond
+)
+
+// MaxServices is how many services of small packets a VM may have.
+const MaxServices = 8
+
+// WindowOf is the longest window that is no longer than a time; 0 when even the
+// shortest one is.
+func WindowOf(longest time.Duration) time.Duration {
+	for w := LongestWindow; w >= ShortestWindow; w /= 2 {
+		if w <= longest {
+			return w
+		}
+	}
+	return 0
+}
+
+// IsWindow tells whether a time is one of the windows.
+func IsWindow(w time.Duration) bool { return w > 0 && WindowOf(w) == w }
+
+// Service is a port that a VM serves, by UDP or else TCP.
+type Service struct {
+	UDP  bool
+	Port uint16
+}
+
+// Buffering says how the packets of a VM's taps are held. The zero value holds none.
+type Buffering struct {
+	// Window between two bunches. 0: packets are held only during floods.
+	Window time.Duration
+	// FloodWindow is the window during a flood. 0: floods change nothing.
+	FloodWindow time.Duration
+	// OnPackets is the rate of each tap and direction from which packets are held.
+	OnPackets units.PacketsPerSecond
+	// Services never count as a flood: at most MaxServices, in no order.
+	Services []Service
+}
+
+// IsZero tells whether no packet is ever held.
+func (b Buffering) IsZero() bool { return b.Window == 0 && b.FloodWindow == 0 }
+
+// Equal tells whether both hold the same packets for as long.
+func (b Buffering) Equal(o Buffering) bool {
+	return b.Window == o.Window && b.FloodWindow == o.FloodWindow && b.OnPackets == o.OnPackets && slices.Equal(b.Services, o.Services)
+}
+
+// IsValid tells whether an agent can do it: windows that there are, a rate, and no more
+// services than fit.
+func (b Buffering) IsValid() bool {
+	return (b.Window == 0 || IsWindow(b.Window)) &&
+		(b.FloodWindow == 0 || IsWindow(b.FloodWindow) && b.FloodWindow <= FloodWindow) &&
+		b.OnPackets >= 1 && b.OnPackets <= 1e9 && len(b.Services) <= MaxServices
+}
+
+// BufferingRates are what became of the packets of a VM's taps towards it, all taps
+// together, in one round.
+type BufferingRates struct {
+	// WindowMicroseconds that is in force: the plan's, or what the guest tolerates when
+	// that is less. 0: packets are held only during floods.
+	WindowMicroseconds int `json:"windowMicroseconds"`
+	// ActiveShare is the share of the round in which packets were held, on the tap that
+	// held most: from 0 to 1.
+	ActiveShare float64 `json:"activeShare"`
+	// PassedPerSecond and HeldPerSecond count packets as the VM is notified of them: a
+	// packet of many segments is one.
+	PassedPerSecond units.PacketsPerSecond `json:"passedPerSecond"`
+	HeldPerSecond   units.PacketsPerSecond `json:"heldPerSecond"`
+	// BunchesPerSecond that held packets were released in.
+	BunchesPerSecond units.PerSecond `json:"bunchesPerSecond"`
+	// DropsPerSecond in the queue in front of the tap. Nil: not looked at.
+	DropsPerSecond *units.PacketsPerSecond `json:"dropsPerSecond,omitempty"`
+	// GuestTools is what the guest declared. Nil: nothing, or too long ago.
+	GuestTools *GuestTools `json:"guestTools,omitempty"`
+	// Flood that the VM is under. Nil: none.
+	Flood *Flood `json:"flood,omitempty"`
+}
+
+// GuestTools is what a guest declares of itself.
+type GuestTools struct {
+	// ToleratedMicroseconds is the longest window that it tolerates.
+	ToleratedMicroseconds int `json:"toleratedMicroseconds"`
+	// TransmitMicroseconds is the window of what it sends. 0: it holds nothing.
+	TransmitMicroseconds int `json:"transmitMicroseconds"`
+	// DefersInterrupts is true when it defers its receive interrupts.
+	DefersInterrupts bool `json:"defersInterrupts,omitempty"`
+}
+
+// Flood is the evidence of a flood of small packets towards a VM, of its last second.
+type Flood struct {
+	// SegmentsPerSecond as they were on the wire, and their mean size with headers.
+	SegmentsPerSecond units.PacketsPerSecond `json:"segmentsPerSecond"`
+	MeanBytes         float64                `json:"meanBytes"`
+	// SYNShare of the segments, from 0 to 1.
+	SYNShare float64 `json:"synShare"`
+	// Sources is how many addresses they came from, about.
+	Sources int `json:"sources"`
+	// ReplyShare is packets from the VM for each segment towards it.
+	ReplyShare float64 `json:"replyShare"`
+}
