@@ -27,7 +27,7 @@ struct jv_frame {
 	/* Declaration: the window of what it sends now; 0: it holds nothing.
 	 * Answer: the packets per second from which the guest may hold. */
 	__be32 second;
-	__u8 padding[24]; /* zero: the least size of a frame is 60 */
+	__u8 padding[26]; /* zero: the least size of a frame is 60 */
 } __attribute__((packed));
 
 #endif
