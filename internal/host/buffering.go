@@ -8,8 +8,10 @@ import (
 
 // Tap is a network device through which a VM gets its packets, as it is now.
 type Tap struct {
-	// Name of the device in the pod's network namespace.
-	Name string
+	// Name of the device in the pod's network namespace, and Index its number there: a
+	// device that was made anew has the same name and another number.
+	Name  string
+	Index int
 	// Owner of the device's queueing discipline, and Queue what it is, such as
 	// "fq_codel 0:".
 	Owner QueueOwner
