@@ -53,7 +53,9 @@ type BufferingPreferences struct {
 
 	// smallPacketServices are ports to which many small packets are what the VM is there
 	// for, such as DNS or VoIP: they never count as a flood.
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=protocol
+	// +listMapKey=port
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	SmallPacketServices []ServicePort `json:"smallPacketServices,omitempty"`

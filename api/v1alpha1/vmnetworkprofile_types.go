@@ -300,6 +300,7 @@ const (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Disturbed",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Disturbed")].reason`
+// +kubebuilder:printcolumn:name="Under-Flood",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="UnderFlood")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VMNetworkProfile struct {
 	metav1.TypeMeta   `json:",inline"`

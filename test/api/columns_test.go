@@ -24,14 +24,15 @@ const (
 			{"name": "web-1", "node": "n", "verdict": "CoRunner", "since": "2026-01-01T00:00:00Z", "message": "words"}]},
 		"conditions": [
 			{"type": "Ready", "status": "True", "reason": "Governing", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-			{"type": "Disturbed", "status": "True", "reason": "CoRunners", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
+			{"type": "Disturbed", "status": "True", "reason": "CoRunners", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+			{"type": "UnderFlood", "status": "False", "reason": "NoFlood", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
 )
 
 const columnsPlan = `{apiVersion: joulevirt.io/v1alpha1, kind: NodePlan, metadata: {name: columns}, spec: {policy: p, mode: Enforce, revision: r, apply: true, reason: Planned, pools: {networkCPUs: 0-3, computeCPUs: 4-9}}}`
 
 // testColumns shows what kubectl makes of a policy's energy, the watts beside the
-// first source that gives any, of a profile, whose wide form says what disturbs its VMs,
-// and of a plan, whose wide form has the cores of pools.
+// first source that gives any, of a profile, whose wide form says what disturbs and floods its
+// VMs, // and of a plan, whose wide form has the cores of pools.
 func testColumns(t *testing.T, c *cluster.Cluster) {
 	for _, test := range []struct {
 		kind, object, status string
@@ -39,7 +40,7 @@ func testColumns(t *testing.T, c *cluster.Cluster) {
 	}{
 		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "3", "2", "RAPL", "734"}, nil},
 		{"vmnetworkprofile", columnsProfile, columnsProfileStatus,
-			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners"}},
+			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners", "NoFlood"}},
 		{"nodeplan", columnsPlan, `{"status": {"vmsInForce": 5}}`, []string{"columns", "p", "Enforce", "r", "true", "5"}, []string{"0-3", "4-9"}},
 	} {
 		file := filepath.Join(t.TempDir(), "object.yaml")

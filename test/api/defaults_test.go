@@ -23,6 +23,7 @@ func testDefaults(t *testing.T, c *cluster.Cluster) {
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
+buffering: {onPacketsPerSecond: 10000, floodDefence: Allow}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,
 	}, {
@@ -33,7 +34,19 @@ serviceLevels: {maxStealPercent: 5}`,
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
+buffering: {onPacketsPerSecond: 10000, floodDefence: Allow}
 group: {kind: Service, name: web, minActive: 2, headroom: LargestMember}
+affinity: Auto
+serviceLevels: {maxStealPercent: 5}`,
+	}, {
+		name:  "a service of small packets",
+		kind:  "VMNetworkProfile",
+		given: `{selector: {matchLabels: {app: web}}, buffering: {smallPacketServices: [{port: 53}]}}`,
+		want: `
+selector: {matchLabels: {app: web}}
+trafficClass: Interactive
+latencyBudget: 0s
+buffering: {onPacketsPerSecond: 10000, floodDefence: Allow, smallPacketServices: [{protocol: UDP, port: 53}]}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,
 	}, {

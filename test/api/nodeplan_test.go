@@ -25,7 +25,7 @@ vms:
   podUID: a
   affinity: {vcpus: [{vcpu: 0, cpus: 0-1}]}
   slice: {microseconds: 3000}
-  buffering: {windowMicroseconds: 250, onPacketsPerSecond: 8000}
+  buffering: {windowMicroseconds: 250, onPacketsPerSecond: 8000, smallPacketServices: [{protocol: UDP, port: 53}]}
   shaping: {ceilingBitsPerSecond: 1000000000, turn: {periodMilliseconds: 4000, offsetMilliseconds: 0, lengthMilliseconds: 1000, trickleBitsPerSecond: 256000}}
   reasons: [{lever: Affinity, reason: Pinned}]
 trial:
@@ -35,7 +35,7 @@ trial:
   blockLength: 5m
   washOut: 30s
   blocks: [true, false]`,
-		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planShapingRows()),
+		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planBufferingRows(), planShapingRows()),
 	}
 }
 
@@ -203,16 +203,6 @@ func planVMRows() []row {
 		rule:    "maximum",
 		accepts: []string{vm(`slice: {microseconds: 100000}`)},
 		refuses: []string{vm(`slice: {microseconds: 100001}`)},
-	}, {
-		field:   "spec.vms[].buffering.windowMicroseconds",
-		rule:    "enum",
-		accepts: []string{vm(`buffering: {windowMicroseconds: 125, onPacketsPerSecond: 1}`)},
-		refuses: []string{vm(`buffering: {windowMicroseconds: 300, onPacketsPerSecond: 1}`)},
-	}, {
-		field:   "spec.vms[].buffering.onPacketsPerSecond",
-		rule:    "minimum",
-		accepts: []string{vm(`buffering: {windowMicroseconds: 125, onPacketsPerSecond: 1}`)},
-		refuses: []string{vm(`buffering: {windowMicroseconds: 125, onPacketsPerSecond: 0}`)},
 	}, {
 		field:   "spec.vms[].reasons",
 		rule:    "unique",

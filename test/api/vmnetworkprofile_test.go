@@ -11,8 +11,9 @@ func vmNetworkProfiles() table {
 		minimal:    `selector: {matchLabels: {app: web}}`,
 		full: `
 selector: {matchLabels: {app: web}, matchExpressions: [{key: tier, operator: Exists}]}
+buffering: {smallPacketServices: [{protocol: UDP, port: 53}]}
 group: {kind: HTTPRoute, name: web, port: 80, route: {parentRefs: [{name: edge}]}}`,
-		rows: slices.Concat(profileSelectorRows(), profileTrafficRows(), profileGroupRows(), profileRouteRows(), profileLevelRows()),
+		rows: slices.Concat(profileSelectorRows(), profileTrafficRows(), profileBufferingRows(), profileGroupRows(), profileRouteRows(), profileLevelRows()),
 	}
 }
 
