@@ -207,7 +207,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	a.state.Pinned, a.state.ManagerStale = a.affinity.Pinned(), a.stale
 	a.state.Sliced, a.state.SlicedThreads = a.slices.Held()
 	turns := a.turns.Stats()
-	a.state.Shaped, a.state.Gates, a.state.GateChanges, a.state.GateDelay = a.shaping.Shaped(), turns.Gates, turns.Changes, turns.Late
+	a.state.Shaped, a.state.Gates, a.state.GateChanges, a.state.GateDelay = a.shaping.Pods(), turns.Gates, turns.Changes, turns.Late
 	a.state.LibvirtAnswering, a.state.LibvirtFailing = a.opts.Libvirt.Health()
 	a.state.Took = a.opts.Clock.Since(round.At)
 	state := a.state

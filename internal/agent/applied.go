@@ -125,7 +125,7 @@ func shapingVerdict(result *shape.Result) verdict {
 		return verdict{v1alpha1.LeverInForce, v1alpha1.ReasonApplied, ""}
 	case shape.Undone:
 		return verdict{v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, "the plan bounds nothing below 1 Tbit/s and has no turn"}
-	case shape.NoUplink:
+	case shape.NoUplink, shape.Unsupported:
 		return verdict{v1alpha1.LeverBlocked, reasonNotSupported, result.Message}
 	case shape.Foreign:
 		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonForeignQueue, result.Message}

@@ -21,8 +21,9 @@ const (
 	corruptName = "journal.corrupt.json"
 	lockName    = "lock"
 	// A journal of bound threads alone is of version 1, which every agent reads,
-	// one with uplinks of version 2, and one with slices or kernel's workers of 3.
-	threadsVersion, uplinksVersion, slicesVersion = 1, 2, 3
+	// one with uplinks of version 2, one with slices or kernel's workers of 3, and one
+	// with taps of 4.
+	threadsVersion, uplinksVersion, slicesVersion, tapsVersion = 1, 2, 3, 4
 	// maxSize is far above what a node's threads need; a larger file is not ours.
 	maxSize = 64 << 20
 )
@@ -36,20 +37,24 @@ var (
 	ErrInUse = errors.New("another agent is running on the node: stop it first")
 )
 
-// Uplink is a device of a VM's pod that the agent shaped, or is about to. What it
-// had before needs no record: only the kernel's default is ever replaced.
-type Uplink struct {
+// Device is a device of a VM's pod that the agent did something to, or is about to. What
+// it had before needs no record: only the kernel's default is ever replaced.
+type Device struct {
 	PodUID string `json:"podUID"`
 	// Process in whose network namespace the device is.
 	Process host.TaskID `json:"process"`
 	Name    string      `json:"name"`
 }
 
+func (d Device) isValid() bool { return d.Process.PID > 1 && d.Name != "" }
+
 // content is what a journal holds.
 type content struct {
 	Entries []Entry      `json:"entries"`
 	Slices  []SliceEntry `json:"slices,omitempty"`
-	Uplinks []Uplink     `json:"uplinks,omitempty"`
+	// Uplinks are shaped, and Taps buffered.
+	Uplinks []Device `json:"uplinks,omitempty"`
+	Taps    []Device `json:"taps,omitempty"`
 }
 
 type document struct {
@@ -91,9 +96,9 @@ func Open(dir, bootID string) (*Journal, error) {
 // Close lets other processes open the journal.
 func (j *Journal) Close() error { return j.lock.Close() }
 
-// Load returns the threads that were bound, and makes Slices and Uplinks known. A
-// journal of an earlier boot is empty: its threads are gone. A journal that cannot be
-// understood is set aside, with ErrCorrupt.
+// Load returns the threads that were bound, and makes Slices, Uplinks and Taps
+// known. A journal of an earlier boot is empty: its threads are gone. A journal that
+// cannot be understood is set aside, with ErrCorrupt.
 func (j *Journal) Load() ([]Entry, error) {
 	path, aside := filepath.Join(j.dir, fileName), filepath.Join(j.dir, corruptName)
 	text, err := readBounded(path)
@@ -124,7 +129,10 @@ func (j *Journal) Load() ([]Entry, error) {
 func (j *Journal) Slices() []SliceEntry { return j.held.Slices }
 
 // Uplinks are those that Load found, or that were saved since.
-func (j *Journal) Uplinks() []Uplink { return j.held.Uplinks }
+func (j *Journal) Uplinks() []Device { return j.held.Uplinks }
+
+// Taps are those that Load found, or that were saved since.
+func (j *Journal) Taps() []Device { return j.held.Taps }
 
 func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -142,8 +150,8 @@ func parse(text []byte) (document, error) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return document{}, err
 	}
-	if doc.Version < threadsVersion || doc.Version > slicesVersion {
-		return document{}, fmt.Errorf("version %d is none of %d to %d", doc.Version, threadsVersion, slicesVersion)
+	if doc.Version < threadsVersion || doc.Version > tapsVersion {
+		return document{}, fmt.Errorf("version %d is none of %d to %d", doc.Version, threadsVersion, tapsVersion)
 	}
 	for _, e := range doc.Entries {
 		if err := e.validate(); err != nil {
@@ -156,8 +164,13 @@ func parse(text []byte) (document, error) {
 		}
 	}
 	for _, u := range doc.Uplinks {
-		if u.Process.PID <= 1 || u.Name == "" {
+		if !u.isValid() {
 			return document{}, fmt.Errorf("uplink %.32q of process %d makes no sense", u.Name, u.Process.PID)
+		}
+	}
+	for _, t := range doc.Taps {
+		if !t.isValid() {
+			return document{}, fmt.Errorf("tap %.32q of process %d makes no sense", t.Name, t.Process.PID)
 		}
 	}
 	return doc, nil
@@ -179,9 +192,16 @@ func (j *Journal) SaveSlices(entries []SliceEntry) error {
 }
 
 // SaveUplinks replaces the uplinks, likewise.
-func (j *Journal) SaveUplinks(uplinks []Uplink) error {
+func (j *Journal) SaveUplinks(uplinks []Device) error {
 	next := j.held
 	next.Uplinks = uplinks
+	return j.write(next)
+}
+
+// SaveTaps replaces the taps, likewise.
+func (j *Journal) SaveTaps(taps []Device) error {
+	next := j.held
+	next.Taps = taps
 	return j.write(next)
 }
 
@@ -201,6 +221,8 @@ func (j *Journal) write(next content) error {
 // version is the oldest that can hold it all.
 func (c content) version() int {
 	switch {
+	case len(c.Taps) > 0:
+		return tapsVersion
 	case len(c.Slices) > 0 || slices.ContainsFunc(c.Entries, Entry.isWorker):
 		return slicesVersion
 	case len(c.Uplinks) > 0:

@@ -53,14 +53,14 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	}
 }
 
-func uplinks() []Uplink {
-	return []Uplink{{PodUID: "a", Process: host.TaskID{PID: 100, TID: 100, Start: 7}, Name: "eth0"}}
+func uplinks() []Device {
+	return []Device{{PodUID: "a", Process: host.TaskID{PID: 100, TID: 100, Start: 7}, Name: "eth0"}}
 }
 
 func TestUplinksAndThreadsAreSavedApart(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, "boot-1")
-	want := func(wantEntries []Entry, wantUplinks []Uplink, version string) {
+	want := func(wantEntries []Entry, wantUplinks []Device, version string) {
 		t.Helper()
 		content, err := os.ReadFile(filepath.Join(dir, fileName))
 		if err != nil || !strings.HasPrefix(string(content), version) {
@@ -146,6 +146,35 @@ func TestSlicesAreSavedApart(t *testing.T) {
 	}
 }
 
+func TestTapsAreSavedApart(t *testing.T) {
+	j := open(t, t.TempDir(), "boot-1")
+	taps := []Device{{PodUID: "a", Process: host.TaskID{PID: 100, TID: 100, Start: 7}, Name: "tap0"}}
+	save := func(err error, want []Device, version string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(filepath.Join(j.dir, fileName))
+		if err != nil || !strings.HasPrefix(string(content), version) {
+			t.Errorf("journal %s, %v", content, err)
+		}
+		if _, err := j.Load(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, j.Taps()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	save(j.SaveTaps(taps), taps, `{"version":4,`)
+	save(j.SaveUplinks(uplinks()), taps, `{"version":4,`)
+	save(j.SaveSlices(sliceEntries()), taps, `{"version":4,`)
+	save(j.SaveTaps(nil), nil, `{"version":3,`) // as agents before buffering wrote it
+	save(j.SaveSlices(nil), nil, `{"version":2,`)
+	if diff := cmp.Diff(uplinks(), j.Uplinks()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestAJournalOfAnEarlierBootIsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, "boot-1")
@@ -163,7 +192,9 @@ func TestACorruptJournalIsSetAside(t *testing.T) {
 		"empty":                   "",
 		"truncated":               `{"version":1,"bootID":"boot-1","entries":[{"podUID":"a","process":{"pid":100`,
 		"not JSON":                "\x00\x01\x02",
-		"another version":         `{"version":4}`,
+		"another version":         `{"version":5}`,
+		"a tap of init":           `{"version":4,"bootID":"boot-1","taps":[{"process":{"pid":1},"name":"tap0"}]}`,
+		"a tap of no name":        `{"version":4,"bootID":"boot-1","taps":[{"process":{"pid":100}}]}`,
 		"a slice of nothing":      `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":"0s"}]}`,
 		"an original of no slice": `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0s","ours":"1ms"}]}`,
 		"a negative slice":        `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":"-1ms"}]}`,
@@ -215,6 +246,9 @@ func TestAFailedSaveKeepsTheOldJournal(t *testing.T) {
 	if err := j.SaveUplinks(uplinks()); err == nil || j.Uplinks() != nil {
 		t.Fatal("SaveUplinks succeeded")
 	}
+	if err := j.SaveTaps(uplinks()); err == nil || j.Taps() != nil {
+		t.Fatal("SaveTaps succeeded")
+	}
 	if got, err := j.Load(); err != nil || len(got) != 2 {
 		t.Errorf("holds %v, %v; want the old entries", got, err)
 	}
@@ -236,6 +270,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"version":1,"bootID":"b","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0-3","ours":"1"}]}`))
 	f.Add([]byte(`{"version":2,"bootID":"b","uplinks":[{"podUID":"a","process":{"pid":100},"name":"eth0"}]}`))
 	f.Add([]byte(`{"version":3,"bootID":"b","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"1ms","ours":"500µs"}]}`))
+	f.Add([]byte(`{"version":4,"bootID":"b","taps":[{"podUID":"a","process":{"pid":100},"name":"tap0"}],"uplinks":[{"process":{"pid":100},"name":"eth0"}]}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		doc, err := parse(content)
 		if err != nil {
@@ -251,9 +286,9 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("slice %+v accepted", e)
 			}
 		}
-		for _, u := range doc.Uplinks {
-			if u.Process.PID <= 1 || u.Name == "" {
-				t.Errorf("uplink %+v accepted", u)
+		for _, d := range append(doc.Uplinks, doc.Taps...) {
+			if d.Process.PID <= 1 || d.Name == "" {
+				t.Errorf("device %+v accepted", d)
 			}
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/device"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -26,7 +27,7 @@ func TestShapingIsAppliedOnceAndUndone(t *testing.T) {
 			t.Errorf("again: %+v, %d writes, %d journals", r, b.writes-writes, b.store.saves-saves)
 		}
 	}
-	if n := b.actuator.Shaped(); n != 1 {
+	if n := b.actuator.Pods(); n != 1 {
 		t.Errorf("%d VMs are shaped", n)
 	}
 	b.wantOutcome(nil, Undone)
@@ -41,7 +42,7 @@ func TestShapingIsAppliedOnceAndUndone(t *testing.T) {
 
 func TestTheJournalIsWrittenFirst(t *testing.T) {
 	b := newBench(t)
-	b.onShape = func(d *device) {
+	b.onShape = func(d *nic) {
 		for _, uplink := range b.store.uplinks {
 			if uplink.Name == d.Name && uplink.Process == b.vm.Process {
 				return
@@ -85,7 +86,7 @@ func TestForeignQueuesAreLeftAlone(t *testing.T) {
 
 	t.Run("also when they come in the last moment", func(t *testing.T) {
 		b := newBench(t)
-		b.onShape = func(*device) { b.eth0().reset("fq 8001:") }
+		b.onShape = func(*nic) { b.eth0().reset("fq 8001:") }
 		b.wantOutcome(turn(), Foreign)
 		b.onShape = nil
 		b.wantOutcome(turn(), Foreign)
@@ -136,7 +137,7 @@ func TestWhatCannotBeShapedIsSaid(t *testing.T) {
 	b.wantOutcome(nil, Undone)
 	b = newBench(t)
 	b.reading = host.ErrUnsupported
-	b.wantOutcome(turn(), NoUplink)
+	b.wantOutcome(turn(), Unsupported)
 	b.wantOutcome(nil, Undone)
 	b = newBench(t)
 	b.reading = errors.New("operation not permitted")
@@ -165,7 +166,7 @@ func TestAVMThatEnds(t *testing.T) {
 	b.wantOutcome(turn(), Applied)
 	delete(b.pods, b.vm.Process)
 	b.wantOutcome(turn(), Gone)
-	if len(b.store.uplinks) != 0 || b.turns.Stats().Gates != 0 || b.actuator.Shaped() != 0 {
+	if len(b.store.uplinks) != 0 || b.turns.Stats().Gates != 0 || b.actuator.Pods() != 0 {
 		t.Errorf("journal %v, %+v", b.store.uplinks, b.turns.Stats())
 	}
 	b = newBench(t)
@@ -222,7 +223,7 @@ func TestALostJournalLosesNothing(t *testing.T) {
 
 func TestAnAgentKilledBeforeItsWriteLeavesOthersAlone(t *testing.T) {
 	b := newBench(t)
-	b.store.uplinks = []journal.Uplink{{PodUID: "pod", Process: b.vm.Process, Name: "eth0"}} // intended, not done
+	b.store.uplinks = []journal.Device{{PodUID: "pod", Process: b.vm.Process, Name: "eth0"}} // intended, not done
 	b.eth0().reset("fq 8001:")
 	b.restart()
 	b.wantOutcome(nil, Undone)
@@ -234,19 +235,19 @@ func TestAnAgentKilledBeforeItsWriteLeavesOthersAlone(t *testing.T) {
 
 func TestWhatIsAsWantedIsSeldomLookedAt(t *testing.T) {
 	b := newBench(t)
-	b.actuator.look = lookInterval
+	b.actuator.Look = device.LookInterval
 	b.wantOutcome(turn(), Applied)
 	b.wantOutcome(turn(), Applied) // looked at once more
 	reads := b.reads
 	for range 5 {
-		b.now += lookInterval / 5
+		b.now += device.LookInterval / 5
 		b.wantOutcome(turn(), Applied)
 	}
 	if b.reads != reads+1 {
 		t.Errorf("%d reads in an interval", b.reads-reads)
 	}
 	b.eth0().reset("fq 8001:")
-	b.now += lookInterval
+	b.now += device.LookInterval
 	b.wantOutcome(turn(), Foreign)
 	b.wantOutcome(turn(), Foreign)
 	reads = b.reads
@@ -265,12 +266,12 @@ func TestWhatIsAsWantedIsSeldomLookedAt(t *testing.T) {
 func TestLooksAtManyVMsAreSpread(t *testing.T) {
 	const count = 320
 	b := newBench(t)
-	b.actuator.look = lookInterval
+	b.actuator.Look = device.LookInterval
 	var vms []discover.VM
 	plan := map[string]model.Shaping{}
 	for i := range count {
 		vm := discover.VM{Process: host.TaskID{PID: 1000 + i, TID: 1000 + i}, PodUID: strconv.Itoa(i)}
-		b.pods[vm.Process] = map[string]*device{"eth0": {Uplink: host.Uplink{Name: "eth0"}}}
+		b.pods[vm.Process] = map[string]*nic{"eth0": {Uplink: host.Uplink{Name: "eth0"}}}
 		plan[vm.PodUID] = model.Shaping{Ceiling: 1e6}
 		vms = append(vms, vm)
 	}
@@ -283,7 +284,7 @@ func TestLooksAtManyVMsAreSpread(t *testing.T) {
 	}
 	round()
 	round() // looked at once more, all together
-	seconds, total := int(lookInterval/time.Second), 0
+	seconds, total := int(device.LookInterval/time.Second), 0
 	for range seconds {
 		b.now += time.Second
 		reads := round()
@@ -307,7 +308,7 @@ func TestNothingIsLeftBesideForeignQueues(t *testing.T) {
 	}
 	b = newBench(t)
 	b.wantOutcome(turn(), Applied)
-	b.onShape = func(*device) { b.eth0().reset("fq 8001:") } // after the look
+	b.onShape = func(*nic) { b.eth0().reset("fq 8001:") } // after the look
 	b.wantOutcome(&model.Shaping{Ceiling: 1e6}, Foreign)
 	b.onShape = nil
 	b.restart()
@@ -331,7 +332,7 @@ func TestOwnFailuresAreNoContest(t *testing.T) {
 		b.wantOutcome(want, Applied)
 	}
 	for range 3 {
-		b.onShape = func(*device) {
+		b.onShape = func(*nic) {
 			b.readAs = func(u *host.Uplink) { u.Ceiling = 5e6 }
 		}
 		b.wantOutcome(&model.Shaping{Ceiling: 1e6}, Failed)
@@ -344,7 +345,7 @@ func TestAGateThatIsToGoIsNotHeldAgain(t *testing.T) {
 	b := newBench(t)
 	b.wantOutcome(turn(), Applied)
 	b.turns.Beat()
-	b.onShape = func(*device) { b.now += 6 * time.Second; b.turns.Beat() }
+	b.onShape = func(*nic) { b.now += 6 * time.Second; b.turns.Beat() }
 	b.log = nil
 	b.wantOutcome(&model.Shaping{Ceiling: 1e6}, Applied)
 	for _, line := range b.log {
@@ -353,7 +354,7 @@ func TestAGateThatIsToGoIsNotHeldAgain(t *testing.T) {
 		}
 	}
 	b.wantOutcome(turn(), Applied)
-	b.onShape = func(*device) { b.eth0().reset("fq 8001:") }
+	b.onShape = func(*nic) { b.eth0().reset("fq 8001:") }
 	b.wantOutcome(&model.Shaping{Ceiling: 2e6}, Foreign)
 	b.onShape = nil
 	b.wantOutcome(&model.Shaping{Ceiling: 2e6}, Foreign)

@@ -20,9 +20,9 @@ import (
 type kernel struct {
 	now     time.Duration
 	kept    time.Duration // until when gates hold
-	pods    map[host.TaskID]map[string]*device
+	pods    map[host.TaskID]map[string]*nic
 	refuse  error // of every write
-	onShape func(d *device)
+	onShape func(d *nic)
 	// failShape is the error of Shape after half of its work.
 	failShape error
 	// reading is the error of Uplinks.
@@ -36,7 +36,7 @@ type kernel struct {
 	log    []string
 }
 
-type device struct {
+type nic struct {
 	host.Uplink
 	trickle units.BitsPerSecond
 	// beside is what the agent gave the device beside its queue.
@@ -71,7 +71,7 @@ func (k *kernel) Uplinks(process host.TaskID) ([]host.Uplink, error) {
 	return uplinks, k.reading
 }
 
-func (k *kernel) device(process host.TaskID, name string) (*device, error) {
+func (k *kernel) device(process host.TaskID, name string) (*nic, error) {
 	d, found := k.pods[process][name]
 	if !found {
 		return nil, fmt.Errorf("%s of process %d: %w", name, process.PID, host.ErrGone)
@@ -132,20 +132,20 @@ func (k *kernel) Unshape(process host.TaskID, name string) error {
 
 // reset gives the device a queueing discipline of somebody else's, or the
 // kernel's.
-func (d *device) reset(foreign string) {
-	*d = device{Uplink: host.Uplink{Name: d.Name, Queue: "noqueue 0:"}, beside: d.beside}
+func (d *nic) reset(foreign string) {
+	*d = nic{Uplink: host.Uplink{Name: d.Name, Queue: "noqueue 0:"}, beside: d.beside}
 	if foreign != "" {
 		d.Owner, d.Queue = host.QueueForeign, foreign
 	}
 }
 
 type store struct {
-	uplinks []journal.Uplink
+	uplinks []journal.Device
 	saves   int
 	fail    error
 }
 
-func (s *store) SaveUplinks(uplinks []journal.Uplink) error {
+func (s *store) SaveUplinks(uplinks []journal.Device) error {
 	if s.fail != nil {
 		return s.fail
 	}
@@ -170,10 +170,10 @@ func newBench(t *testing.T) *bench {
 	b := &bench{
 		t: t, store: &store{}, clock: clocktesting.NewFakeClock(time.Unix(1000, 0)),
 		vm:     discover.VM{Process: process, PodUID: "pod", Namespace: "shop", Name: "web"},
-		kernel: &kernel{now: time.Hour, pods: map[host.TaskID]map[string]*device{process: {}}},
+		kernel: &kernel{now: time.Hour, pods: map[host.TaskID]map[string]*nic{process: {}}},
 	}
 	for _, name := range []string{"eth0", "pod1234-nic"} {
-		d := &device{Uplink: host.Uplink{Name: name}}
+		d := &nic{Uplink: host.Uplink{Name: name}}
 		d.reset("")
 		b.pods[process][name] = d
 	}
@@ -185,7 +185,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) restart() {
 	b.turns = NewTurns(b.kernel, b.clock)
 	b.actuator = New(b.kernel, b.store, b.store.uplinks, b.turns)
-	b.actuator.look = 0
+	b.actuator.Look = 0
 }
 
 func (b *bench) apply(want *model.Shaping) Result {
@@ -208,7 +208,7 @@ func (b *bench) wantOutcome(want *model.Shaping, outcome Outcome) {
 	}
 }
 
-func (b *bench) eth0() *device { return b.pods[b.vm.Process]["eth0"] }
+func (b *bench) eth0() *nic { return b.pods[b.vm.Process]["eth0"] }
 
 // wantOurs tells how many uplinks are the agent's, and in the journal.
 func (b *bench) wantOurs(n int) {

@@ -260,7 +260,7 @@ func TestRealAgentIsKilledInAHold(t *testing.T) {
 // Who takes the agent's queueing discipline away twice is left in peace.
 func TestRealContested(t *testing.T) {
 	b := newRealBench(t, hosttest.Bridge)
-	b.actuator.look = 0
+	b.actuator.Look = 0
 	pod := b.pods[0]
 	want := map[string]model.Shaping{podUID(0): {Ceiling: 1e9}}
 	vm := discover.VM{Process: pod.VM.ID(), PodUID: podUID(0), Namespace: "shop", Name: podUID(0)}
@@ -283,7 +283,7 @@ func TestRealContested(t *testing.T) {
 			return err
 		})
 	}
-	if n := b.actuator.Shaped(); n != 0 {
+	if n := b.actuator.Pods(); n != 0 {
 		t.Errorf("%d VMs count as shaped", n)
 	}
 }

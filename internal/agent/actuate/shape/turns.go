@@ -112,7 +112,7 @@ func (t *Turns) change(k key, g *gate, now time.Duration) time.Duration {
 		if open {
 			trickle = 0
 		}
-		if g.err = t.host.SetGate(k.process, k.uplink, trickle); g.err != nil {
+		if g.err = t.host.SetGate(k.Process, k.Name, trickle); g.err != nil {
 			g.known = false
 			if errors.Is(g.err, host.ErrGone) {
 				delete(t.gates, k)

@@ -135,9 +135,9 @@ func TestManyGates(t *testing.T) {
 	const vms = 300
 	for i := range vms {
 		id := host.TaskID{PID: 1000 + i, TID: 1000 + i, Start: 1}
-		d := &device{Uplink: host.Uplink{Name: "eth0", Owner: host.QueueOurs}}
-		b.pods[id] = map[string]*device{"eth0": d}
-		b.turns.set(key{id, "eth0"}, &model.Turn{
+		d := &nic{Uplink: host.Uplink{Name: "eth0", Owner: host.QueueOurs}}
+		b.pods[id] = map[string]*nic{"eth0": d}
+		b.turns.set(key{Process: id, Name: "eth0"}, &model.Turn{
 			Period: 10 * time.Second, Offset: time.Duration(i) * 33 * time.Millisecond, Length: time.Second, Trickle: 256_000,
 		})
 	}
