@@ -83,6 +83,11 @@ type Config struct {
 	// VhostWorkers is a kernel before Linux 6.4, whose vhost threads are the kernel's
 	// own, each a process of itself.
 	VhostWorkers bool
+	// NoBuffering is a kernel that cannot hold packets.
+	NoBuffering bool
+	// FreePhases has the windows of each VM begin at times of their own, unlike those of
+	// the product: to see what a common grid is worth.
+	FreePhases bool
 	// Nested hosts are VMs. They have no counters of energy, and what hosts them
 	// takes Stolen, a share from 0 to 1, of their CPUs' time on average, of
 	// which they see only a part.

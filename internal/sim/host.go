@@ -45,6 +45,8 @@ type Host struct {
 	fault   Fault
 	// turnsUntil is the time since boot from which on no gate holds anything.
 	turnsUntil time.Duration
+	// bufferUntil is the same of packets towards VMs.
+	bufferUntil time.Duration
 }
 
 var _ host.Host = (*Host)(nil)
@@ -110,18 +112,21 @@ func (h *Host) Facts() (host.Facts, error) {
 	if _, err := h.EnergyZones(); err != nil {
 		counters = host.Capability{Name: counters.Name, Message: err.Error()}
 	}
-	slice, vhost := available("SchedSlice"), available("VhostThreads")
+	slice, vhost, buffering := available("SchedSlice"), available("VhostThreads"), available("Buffering")
 	if h.cfg.NoSlices {
 		slice = missing(slice.Name)
 	}
 	if h.cfg.VhostWorkers {
 		vhost = missing(vhost.Name)
 	}
+	if h.cfg.NoBuffering {
+		buffering.Available, buffering.Message = false, missingBuffering
+	}
 	return host.Facts{
 		BootID: uuid(&seed),
 		Kernel: "simulated",
 		Capabilities: []host.Capability{
-			available("Affinity"), available("CgroupV2"), counters, missing("Libvirt"), slice,
+			available("Affinity"), buffering, available("CgroupV2"), counters, missing("Libvirt"), slice,
 			available("Shaping"), missing("TurnsByFq"), available("VhostNet"), vhost, available("WaitTimes"),
 		},
 	}, nil
@@ -190,7 +195,7 @@ func (h *Host) Sample(process host.TaskID) (host.ProcessSample, error) {
 		}
 	}
 	backlog := uint64(v.work.backlog)
-	sample.Taps = []host.TapSample{{Name: "tap0", ToVM: v.toVM.counters(), FromVM: v.fromVM.counters(), Backlog: &backlog}}
+	sample.Taps = []host.TapSample{{Name: tap, ToVM: v.toVM.counters(), FromVM: v.fromVM.counters(), Backlog: &backlog}}
 	return sample, nil
 }
 

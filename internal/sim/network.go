@@ -13,12 +13,16 @@ type work struct {
 	// that waits longest at a wake-up, and delay how long that is, in seconds.
 	wait, delay float64
 	// late is the part of received packets that is lost because the thread that
-	// takes them waited for too long, and backlog the bytes that wait for it.
-	late, backlog float64
+	// takes them waited for too long, spilt the part that finds the guest's ring full,
+	// and backlog the bytes that wait for the thread.
+	late, spilt, backlog float64
 	// compute is wanted by each vCPU, as CPU time per time.
 	compute, heat float64
-	// window that packets are really held for.
-	window float64
+	// window that packets towards the VM are really held for, and sending that of
+	// packets from it. both is true when all of them are on one grid, and aligned the
+	// part of wake-ups that falls on the grid of all VMs.
+	window, sending, aligned float64
+	both                     bool
 }
 
 const (
@@ -34,8 +38,9 @@ const (
 	lightMigration = 1.0 / 3
 )
 
-// want evaluates a VM's programmes for a step. turns is true while gates hold.
-func (v *vm) want(t, dt float64, turns bool) {
+// want evaluates a VM's programmes for a step.
+func (v *vm) want(s *stepping) {
+	t, dt := s.seconds, s.dt
 	w := &v.work
 	w.size = float64(v.Traffic.PacketBytes)
 	if w.size <= 0 {
@@ -44,18 +49,64 @@ func (v *vm) want(t, dt float64, turns bool) {
 	const bitsPerByte = 8
 	rate := v.traffic.level(&v.Traffic.Programme, t, dt, &v.rng) / (bitsPerByte * w.size)
 	w.rx, w.tx = float64(v.Traffic.ToVM)*rate, float64(v.Traffic.FromVM)*rate
-	w.tx = v.shape.hold(w.tx*w.size, dt, turns) / w.size
+	w.tx = v.shape.hold(w.tx*w.size, dt, s.turns) / w.size
 	cores := float64(v.Compute.Cores) * v.compute.level(&v.Compute.Programme, t, dt, &v.rng)
 	w.compute = min(1, max(0, cores/float64(v.VCPUs)))
 	w.heat = v.Compute.Heat
 	if w.heat == 0 {
 		w.heat = 1
 	}
+	v.bunch(s)
+}
+
+// bunch says for how long packets are held, and what comes of it: requests that wait for
+// replies come later, and what the guest's ring has no room for is lost.
+func (v *vm) bunch(s *stepping) {
+	w := &v.work
+	w.both = v.Window > 0
 	w.window = v.Window.Seconds()
+	w.sending = w.window
 	if packets := w.rx + w.tx; packets*w.window > bunch {
 		w.window = bunch / packets
 	}
+	if !w.both {
+		w.window = v.buffering.receive(s.monotonic, s.buffers).Seconds()
+		w.sending = v.buffering.transmit(s.monotonic, s.buffers).Seconds()
+	}
+	if trip := v.Traffic.RoundTrip.Seconds(); trip > 0 {
+		// A packet comes at any time of the window, and waits for half of it on average.
+		slower := trip / (trip + (w.window+w.sending)/2)
+		w.rx, w.tx = w.rx*slower, w.tx*slower
+	}
+	ring := ringOf
+	if v.Ring > 0 {
+		ring = v.Ring
+	}
+	w.spilt = overflow(w.rx*w.window, float64(ring))
+	w.aligned = 0
+	switch {
+	case s.apart || w.window == 0:
+	case w.both:
+		w.aligned = 1
+	default:
+		if all := w.starts(1); all > 0 {
+			w.aligned = begins(w.rx, w.window) / all
+		}
+	}
 }
+
+// starts is how often a second the first packet comes, of a part of the VM's, that a
+// sleeping thread is woken for.
+func (w *work) starts(part float64) float64 {
+	if w.both {
+		return begins((w.rx+w.tx)*part, w.window)
+	}
+	return begins(w.rx*part, w.window) + begins(w.tx*part, w.sending)
+}
+
+// begins is how many bunches of packets begin a second: after each comes the window, and
+// then the time until the next packet.
+func begins(packets, window float64) float64 { return packets / (1 + packets*window) }
 
 // perPacket is the CPU time per second that the VM's packets take on the host
 // thread and on its vCPUs together, without wake-ups.
@@ -83,7 +134,7 @@ func (v *vm) demands(n *NetCosts, c *classes) {
 	if busiest := max(hostTime, guestTime*first/room); busiest > 1 {
 		w.most = 1 / busiest
 	}
-	packets := (w.rx + w.tx) * w.most
+	starts := w.starts(w.most)
 	at := 0
 	for i := range v.threads {
 		t := &v.threads[i]
@@ -92,21 +143,21 @@ func (v *vm) demands(n *NetCosts, c *classes) {
 		switch {
 		case t.role == vhost || (t.role == emulator && v.Userland):
 			t.net = hostTime * w.most
-			t.sleepAndWake(n, packets, w.window, wander*lightMigration)
+			t.sleepAndWake(n, starts, wander*lightMigration)
 		case t.role == vcpu:
 			// The first vCPU takes the interrupts, a second one runs the
 			// application, and wakes for part of the packets.
 			share, mine := 0.0, 0.0
 			switch at {
 			case 0:
-				share, mine = first, packets
+				share, mine = first, starts
 			case 1:
-				share, mine = second, packets*n.Second
+				share, mine = second, w.starts(w.most*n.Second)
 			}
 			at++
 			t.net = guestTime * w.most * share
 			t.demand = w.compute
-			t.sleepAndWake(n, mine, w.window, wander)
+			t.sleepAndWake(n, mine, wander)
 			idle := max(0, 1-t.demand)
 			t.demand += idle * guestTimers * timerCost
 			t.wakes += idle * guestTimers
@@ -121,17 +172,17 @@ func (v *vm) demands(n *NetCosts, c *classes) {
 
 // sleepAndWake adds the network's part to a thread's demand. The thread is a
 // queue with one server that goes to sleep when it is empty and wakes latency
-// plus window after the first arrival: an M/G/1 queue with set-up time, whose
-// busy periods begin packets*(1-busy)/(1+packets*setup) times a second. The
-// mean sleep is 1/packets + setup, and the longer it was the more the wake-up
-// costs.
-func (t *thread) sleepAndWake(n *NetCosts, packets, window, wander float64) {
+// after the first arrival, or plus window, when that is held: an M/G/1 queue with
+// set-up time, whose busy periods begin packets*(1-busy)/(1+packets*setup) times a
+// second. The mean sleep is 1/packets + setup, which is 1/starts + latency, and the
+// longer it was the more the wake-up costs.
+func (t *thread) sleepAndWake(n *NetCosts, starts, wander float64) {
 	t.demand += t.net
-	if packets <= 0 {
+	if starts <= 0 {
 		return
 	}
 	idle := max(0, 1-t.demand)
-	sleep := 1/packets + n.Latency + window
+	sleep := 1/starts + n.Latency
 	t.wakes = idle / sleep
 	cost := n.WakeUp + n.Cold*(1-math.Exp(-sleep/n.ColdAfter)) + n.Migrate*wander
 	cost = min(cost, sleep)
@@ -150,7 +201,7 @@ func (v *vm) serve(c *classes, dt float64) {
 	}
 	w.served = w.most * part
 	v.queue()
-	arrive := w.rx * w.served * (1 - w.late)
+	arrive := w.rx * w.served * (1 - w.late) * (1 - w.spilt)
 	v.toVM.packets += arrive * dt
 	v.toVM.bytes += arrive * w.size * dt
 	v.toVM.drops += (w.rx - arrive) * dt
@@ -221,9 +272,7 @@ func (t *thread) count(c *classes, part float64, w *work, dt float64) {
 	t.switches += (wakes + wait*k.turns) * dt
 	k.use += run
 	k.wakes += wakes
-	if w.window > 0 {
-		k.grid += wakes
-	}
+	k.grid += wakes * w.aligned
 	computed := max(0, run-t.net*part)
 	if t.role != vcpu {
 		computed = 0

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -43,12 +44,20 @@ type Traffic struct {
 	ToVM, FromVM units.BitsPerSecond
 	// PacketBytes is the size of packets. 0: 1500.
 	PacketBytes int
+	// SYN is the part of packets to the VM that open connections, Sources how many
+	// addresses they come from, and Service where they go.
+	SYN     float64
+	Sources int
+	Service model.Service
+	// RoundTrip of a request whose sender waits for the reply before the next: there are
+	// the fewer of them the longer packets are held. 0: nobody waits.
+	RoundTrip time.Duration
 }
 
 // Flood returns small packets to a VM, each of which it answers.
 func Flood(rate units.BitsPerSecond) Traffic {
-	const syn = 64
-	return Traffic{ToVM: rate, FromVM: rate, PacketBytes: syn}
+	const syn, sources = 64, 5000
+	return Traffic{ToVM: rate, FromVM: rate, PacketBytes: syn, SYN: 1, Sources: sources}
 }
 
 // Compute is work that has nothing to do with the network.
@@ -78,6 +87,9 @@ func (p *Programme) check() error {
 func (t *Traffic) check() error {
 	if !(t.ToVM >= 0 && t.ToVM <= fastest && t.FromVM >= 0 && t.FromVM <= fastest) || t.PacketBytes < 0 {
 		return fmt.Errorf("traffic of %v and %v bit/s in packets of %d bytes: must not be negative nor above %v bit/s", t.ToVM, t.FromVM, t.PacketBytes, fastest)
+	}
+	if !(t.SYN >= 0 && t.SYN <= 1) || t.Sources < 0 || t.RoundTrip < 0 {
+		return fmt.Errorf("traffic with a part of %v that opens connections, of %d sources, with round trips of %v: must not be negative, nor the part above 1", t.SYN, t.Sources, t.RoundTrip)
 	}
 	return t.Programme.check()
 }

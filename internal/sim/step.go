@@ -54,6 +54,9 @@ func (h *Host) Advance(d time.Duration) {
 	h.energy.begin()
 	for d > 0 {
 		step := min(d, longest)
+		if left := h.bufferUntil - h.monotonic(); left > 0 {
+			step = min(step, left) // nothing is held past the lease
+		}
 		d -= step
 		h.step(step.Seconds())
 		h.now = h.now.Add(step)
@@ -75,8 +78,10 @@ func (h *Host) step(dt float64) {
 	h.classes.place(h.cpus.load)
 	h.grant(soft / max(1, open))
 	bytes := 0.0
+	buffers := h.buffers()
 	for _, v := range h.vms {
 		v.serve(&h.classes, dt)
+		v.hold(h.monotonic(), buffers, dt)
 		bytes += (v.work.rx + v.work.tx) * v.work.served * v.work.size
 	}
 	h.settle(soft/max(1, open), dt)
@@ -87,10 +92,13 @@ func (h *Host) step(dt float64) {
 func (h *Host) want(dt float64) (soft float64) {
 	h.steal(dt)
 	h.refreshSpeed()
-	turns := h.monotonic() < h.turnsUntil
+	s := stepping{
+		seconds: h.seconds, dt: dt, monotonic: h.monotonic(),
+		turns: h.monotonic() < h.turnsUntil, buffers: h.buffers(), apart: h.cfg.FreePhases,
+	}
 	for i := range h.vms {
 		v := h.vms[i]
-		v.want(h.seconds, dt, turns)
+		v.want(&s)
 		v.demands(&h.phys.Net, &h.classes)
 		soft += (v.work.rx + v.work.tx) * h.phys.Net.SoftIRQ
 		for j := range v.threads {
@@ -114,6 +122,20 @@ func (h *Host) want(dt float64) (soft float64) {
 	}
 	return soft
 }
+
+// stepping is what VMs know of the step that they are in.
+type stepping struct {
+	// seconds is its start, since that of the host, dt its length, and monotonic its
+	// start since boot.
+	seconds, dt float64
+	monotonic   time.Duration
+	// turns is true while gates hold, buffers while packets may be held, and apart when
+	// windows of VMs have nothing to do with one another.
+	turns, buffers, apart bool
+}
+
+// buffers tells whether packets may be held in the step that begins now.
+func (h *Host) buffers() bool { return h.monotonic() < h.bufferUntil }
 
 // refreshSpeed starts a step of the classes with the throughput of the last
 // one. Half of the old is kept, lest the two siblings of a core swing.

@@ -81,10 +81,11 @@ func (h *Host) VMTruth(podUID string) (VMTruth, error) {
 
 // handled is the part of the wanted traffic of both ways.
 func (w *work) handled() float64 {
-	if w.late == 0 {
+	lost := 1 - (1-w.late)*(1-w.spilt)
+	if lost <= 0 {
 		return w.served
 	}
-	return w.served * (1 - w.late*w.rx/(w.rx+w.tx))
+	return w.served * (1 - lost*w.rx/(w.rx+w.tx))
 }
 
 // knee is where the first of the VM's threads is busy all the time: wake-ups
@@ -136,11 +137,9 @@ func (h *Host) without(v *vm) activity {
 			part := k.spread[j] / k.demand
 			rest.busy[cpu] = max(0, rest.busy[cpu]-part*t.last.run)
 			rest.heat[cpu] = max(0, rest.heat[cpu]-part*t.last.heat)
-			wakes := &rest.wakes[cpu]
-			if v.work.window > 0 {
-				wakes = &rest.grid[cpu]
-			}
-			*wakes = max(0, *wakes-part*t.last.wakes)
+			grid := v.work.aligned * t.last.wakes
+			rest.grid[cpu] = max(0, rest.grid[cpu]-part*grid)
+			rest.wakes[cpu] = max(0, rest.wakes[cpu]-part*(t.last.wakes-grid))
 		}
 	}
 	return rest

@@ -38,8 +38,11 @@ type VM struct {
 	Traffic Traffic
 	Compute Compute
 	// Window for which packets are held to be handed over in bunches, both
-	// ways. 0: they are not.
+	// ways, whatever the agent does. 0: as the agent does.
 	Window time.Duration
+	// Ring is how many packets the guest has room for: what a larger bunch has more is
+	// lost. 0: any bunch fits.
+	Ring int
 }
 
 // vm is a running VM.
@@ -56,6 +59,7 @@ type vm struct {
 	toVM, fromVM     flow
 	work             work
 	shape            shape
+	buffering        buffering
 
 	// runnable is what its threads want together, there that on the CPU which is
 	// being shared out, and claim its weight there.
@@ -223,8 +227,8 @@ func (h *Host) SetCompute(podUID string, compute Compute) error {
 	return h.change(podUID, func(v *vm) { v.Compute = compute })
 }
 
-// SetBuffering holds a VM's packets until the next boundary of a grid that all
-// VMs share. Window 0 ends that.
+// SetBuffering holds a VM's packets both ways until the next boundary of a grid that
+// all VMs share, whatever the agent does. Window 0 leaves that to the agent.
 func (h *Host) SetBuffering(podUID string, window time.Duration) error {
 	return h.change(podUID, func(v *vm) { v.Window = max(0, window) })
 }

@@ -1,0 +1,390 @@
+package sim
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// receiver is a host with one VM that may be buffered.
+type receiver struct {
+	*Host
+	id  host.TaskID
+	pod string
+	t   testing.TB
+}
+
+// packetBytes are small enough that a VM handles all packets of the tests, and too large
+// for a flood.
+const packetBytes = 200
+
+// packets to a VM, with as much traffic from it.
+func packets(perSecond float64) Traffic {
+	rate := units.BitsPerSecond(perSecond * packetBytes * 8)
+	return Traffic{ToVM: rate, FromVM: rate, PacketBytes: packetBytes}
+}
+
+func receiving(t testing.TB, traffic Traffic, change func(*Config)) receiver {
+	t.Helper()
+	h := server(t, change)
+	id, err := h.AddVM(VM{Namespace: "shop", Name: "web", PodUID: "0f9a3c52-7d1e-4b7a-9c55-000000000002", VCPUs: 2, Traffic: traffic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receiver{h, id, h.vms[0].PodUID, t}
+}
+
+func (r receiver) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r receiver) buffer(as model.Buffering) {
+	r.t.Helper()
+	r.must(errors.Join(r.Buffer(r.id, tap, as), r.KeepBuffering(time.Hour)))
+}
+
+func (r receiver) sample() host.BufferSample {
+	r.t.Helper()
+	list, err := r.Buffered(r.id)
+	r.must(err)
+	if len(list) != 1 {
+		r.t.Fatalf("buffered taps %+v", list)
+	}
+	return list[0]
+}
+
+// held is the share of packets that are held over a time, and how many are in a bunch.
+func (r receiver) held(over time.Duration) (share, each float64) {
+	r.t.Helper()
+	was := r.sample()
+	r.Advance(over)
+	is := r.sample()
+	held, passed := float64(is.Held-was.Held), float64(is.Passed-was.Passed)
+	if held == 0 {
+		return 0, 0
+	}
+	return held / (held + passed), held / float64(is.Bunches-was.Bunches)
+}
+
+func usual(window time.Duration) model.Buffering {
+	return model.Buffering{Window: window, FloodWindow: model.FloodWindow, OnPackets: 10_000}
+}
+
+// TestHoldingFollowsTheRate: on from the rate that was set, off below 0.7 of it after the
+// hold, off below two packets a window, and shorter where a bunch would not fit.
+func TestHoldingFollowsTheRate(t *testing.T) {
+	for name, test := range map[string]struct {
+		window   time.Duration
+		on       units.PacketsPerSecond
+		from, to float64 // packets per second: first, then
+		share    float64
+		each     float64
+	}{
+		"slow":                          {500 * time.Microsecond, 10_000, 9000, 9000, 0, 0},
+		"fast":                          {500 * time.Microsecond, 10_000, 10_500, 10_500, 1, 5.3},
+		"slower, but not enough":        {500 * time.Microsecond, 10_000, 11_000, 7500, 1, 3.8},
+		"slower":                        {500 * time.Microsecond, 10_000, 11_000, 6900, 0, 0},
+		"one and a half packets each":   {125 * time.Microsecond, 10_000, 12_000, 12_000, 0, 0},
+		"two packets each":              {250 * time.Microsecond, 1000, 8500, 8500, 1, 2.4},
+		"more than fit in a window":     {1000 * time.Microsecond, 10_000, 200_000, 200_000, 1, 100},
+		"more than fit in the shortest": {125 * time.Microsecond, 10_000, 1_500_000, 1_500_000, 1, 93.8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := receiving(t, packets(test.from), nil)
+			r.buffer(model.Buffering{Window: test.window, OnPackets: test.on})
+			r.Advance(5 * time.Second)
+			r.must(r.SetTraffic(r.pod, packets(test.to)))
+			r.Advance(5 * time.Second)
+			share, each := r.held(10 * time.Second)
+			if share != test.share || math.Abs(each-test.each) > 0.1*test.each {
+				t.Errorf("share %.3f in bunches of %.2f, want %v and %v", share, each, test.share, test.each)
+			}
+		})
+	}
+}
+
+func TestTheGuestBoundsTheWindow(t *testing.T) {
+	r := receiving(t, packets(20_000), nil)
+	r.buffer(usual(1000 * time.Microsecond))
+	r.Advance(5 * time.Second)
+	for _, test := range []struct {
+		name  string
+		tools *model.GuestTools
+		after time.Duration
+		want  time.Duration
+		guest *model.GuestTools
+	}{
+		{"no tools", nil, time.Second, 1000 * time.Microsecond, nil},
+		{
+			"less tolerated", &model.GuestTools{ToleratedMicroseconds: 300, TransmitMicroseconds: 1000}, 5 * time.Second,
+			250 * time.Microsecond, &model.GuestTools{ToleratedMicroseconds: 300, TransmitMicroseconds: 250},
+		},
+		{
+			"sending not held", &model.GuestTools{ToleratedMicroseconds: 5000, DefersInterrupts: true}, 5 * time.Second,
+			1000 * time.Microsecond, &model.GuestTools{ToleratedMicroseconds: 5000, DefersInterrupts: true},
+		},
+		{"nothing tolerated", &model.GuestTools{TransmitMicroseconds: 500}, 5 * time.Second, 0, &model.GuestTools{}},
+		{"ended, and still heard", nil, 29 * time.Second, 0, &model.GuestTools{}},
+		{"ended", nil, time.Second, 1000 * time.Microsecond, nil},
+	} {
+		r.must(r.SetGuestTools(r.pod, test.tools))
+		r.Advance(test.after)
+		got := r.sample()
+		if diff := cmp.Diff(test.guest, got.Guest); got.Window != test.want || diff != "" {
+			t.Errorf("%s: window %v, want %v\n%s", test.name, got.Window, test.want, diff)
+		}
+		if share, _ := r.held(time.Second); share != 0 != (test.want > 0) && test.name != "ended, and still heard" {
+			t.Errorf("%s: share %v is held", test.name, share)
+		}
+	}
+}
+
+// TestGuestToolsHalve: what the guest holds itself saves wake-ups that the host cannot.
+func TestGuestToolsHalve(t *testing.T) {
+	wakes := func(tools *model.GuestTools, window time.Duration) float64 {
+		r := receiving(t, packets(20_000), nil)
+		r.must(r.SetGuestTools(r.pod, tools))
+		r.buffer(usual(window))
+		r.Advance(10 * time.Second)
+		before := totals(r.Host).wakes
+		r.Advance(10 * time.Second)
+		return totals(r.Host).wakes - before
+	}
+	none, receive := wakes(nil, 0), wakes(nil, 1000*time.Microsecond)
+	both := wakes(&model.GuestTools{ToleratedMicroseconds: 1000, TransmitMicroseconds: 1000}, 1000*time.Microsecond)
+	t.Logf("simulated wake-ups: %.0f, receiving held %.0f, both %.0f", none, receive, both)
+	if receive > 0.9*none || both > 0.6*receive {
+		t.Errorf("wake-ups %.0f, %.0f with receiving held, %.0f with both", none, receive, both)
+	}
+}
+
+func TestFloodsAreHeld(t *testing.T) {
+	udp := model.Service{UDP: true, Port: 53}
+	flood := Flood(10 * mbit)
+	answers := flood
+	answers.Service = udp
+	few := flood
+	few.SYN, few.Sources = 0.1, 10
+	large := flood
+	large.PacketBytes, large.ToVM = 200, 40*mbit
+	slow := Flood(4 * mbit)
+	for name, test := range map[string]struct {
+		traffic     Traffic
+		as          model.Buffering
+		flood, held bool
+	}{
+		"budget 0":                 {flood, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, true, true},
+		"forbidden":                {flood, model.Buffering{Window: 1000 * time.Microsecond, OnPackets: 50_000}, true, false},
+		"above the flood's window": {flood, usual(1000 * time.Microsecond), true, true},
+		"on only from more":        {flood, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 1e6}, true, true},
+		"a service":                {answers, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000, Services: []model.Service{udp}}, false, false},
+		"another service":          {answers, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000, Services: []model.Service{{Port: 53}}}, true, true},
+		"few peers":                {few, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
+		"large packets":            {large, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
+		"slow":                     {slow, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := receiving(t, packets(100), nil)
+			r.buffer(test.as)
+			r.Advance(5 * time.Second)
+			if got := r.sample(); got.Flood != nil || got.Held != 0 {
+				t.Fatalf("before: %+v", got)
+			}
+			r.must(r.SetTraffic(r.pod, test.traffic))
+			r.Advance(2 * time.Second)
+			share, each := r.held(10 * time.Second)
+			if got := r.sample().Flood; (got != nil) != test.flood || (share == 1) != test.held || (share == 0) == test.held {
+				t.Errorf("flood %+v, share %.2f is held", got, share)
+			}
+			if most := 1.1 * 19531 * model.FloodWindow.Seconds(); each > most {
+				t.Errorf("bunches of %.1f are longer than the flood's window", each)
+			}
+			r.must(r.SetTraffic(r.pod, packets(100)))
+			r.Advance(5 * time.Second)
+			share, _ = r.held(5 * time.Second)
+			if got := r.sample().Flood; got != nil || share != 0 {
+				t.Errorf("after: flood %+v, share %.2f is held", got, share)
+			}
+		})
+	}
+}
+
+func TestAFloodHasEvidence(t *testing.T) {
+	r := receiving(t, Flood(10*mbit), nil)
+	r.buffer(usual(0))
+	r.Advance(5 * time.Second)
+	got := r.sample().Flood
+	want := &model.Flood{SegmentsPerSecond: 19531.25, MeanBytes: 64, SYNShare: 1, Sources: 5000, ReplyShare: 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestASmallRingSpills what a longer window brings more than fits, and nothing else does.
+func TestASmallRingSpills(t *testing.T) {
+	lost := map[time.Duration]float64{}
+	for _, window := range []time.Duration{0, 125 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, 1000 * time.Microsecond} {
+		r := receiving(t, packets(60_000), nil)
+		r.must(r.SetRing(r.pod, 24))
+		r.buffer(usual(window))
+		r.Advance(5 * time.Second)
+		was := r.vms[0].toVM
+		r.Advance(10 * time.Second)
+		is := r.vms[0].toVM
+		drops := is.drops - was.drops
+		lost[window] = drops / (drops + is.packets - was.packets)
+		truth, err := r.VMTruth(r.pod)
+		r.must(err)
+		if all := (lost[window] - 2*(1-truth.Served)); math.Abs(all) > 1e-6 { // half of the traffic is towards the VM
+			t.Errorf("window %v: %v is lost, and %v handled", window, lost[window], truth.Served)
+		}
+	}
+	t.Logf("simulated losses by window: %v", lost)
+	if lost[0] != 0 || lost[125*time.Microsecond] > 1e-4 || lost[500*time.Microsecond] < 0.1 || lost[1000*time.Microsecond] < lost[500*time.Microsecond] {
+		t.Errorf("losses by window: %v", lost)
+	}
+	for _, mean := range []float64{0, 1, 50, 128} {
+		if part := overflow(mean, ringOf); part > 1e-12 {
+			t.Errorf("a bunch of %v spills %v", mean, part)
+		}
+	}
+}
+
+// TestWaitingForRepliesSlows: the longer a window against the round trip, the fewer
+// requests.
+func TestWaitingForRepliesSlows(t *testing.T) {
+	last := math.Inf(1)
+	for _, test := range []struct {
+		window time.Duration
+		share  float64
+	}{
+		{0, 1},
+		{125 * time.Microsecond, 0.889}, // 500 / (500 + 62.5)
+		{500 * time.Microsecond, 0.667},
+		{1000 * time.Microsecond, 0.5},
+	} {
+		traffic := packets(40_000)
+		traffic.RoundTrip = 500 * time.Microsecond
+		r := receiving(t, traffic, nil)
+		r.buffer(usual(test.window))
+		r.Advance(5 * time.Second)
+		was := r.vms[0].toVM.packets
+		r.Advance(10 * time.Second)
+		share := (r.vms[0].toVM.packets - was) / 400_000
+		if math.Abs(share-test.share) > 0.001 || share >= last {
+			t.Errorf("window %v: %.3f of the requests, want %v", test.window, share, test.share)
+		}
+		last = share
+	}
+}
+
+func TestBufferingFollowsTheKernel(t *testing.T) {
+	r := receiving(t, packets(20_000), nil)
+	if list, err := r.Buffered(r.id); err != nil || list != nil {
+		t.Errorf("nothing is buffered: %+v, %v", list, err)
+	}
+	taps := func(want host.Tap) {
+		t.Helper()
+		got, err := r.Taps(r.id)
+		if diff := cmp.Diff([]host.Tap{want}, got); err != nil || diff != "" {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	}
+	own := host.Tap{Name: tap, Index: 2, Owner: host.QueueDefault, Queue: "fq_codel 0:"}
+	taps(own)
+	r.must(r.Unbuffer(r.id, tap))
+	taps(own)
+	r.must(r.Buffer(r.id, tap, usual(500*time.Microsecond)))
+	r.Advance(5 * time.Second)
+	if got := r.sample(); got.Held != 0 || got.Passed != 100_000 || got.Window != 500*time.Microsecond {
+		t.Errorf("without a lease: %+v", got)
+	}
+	taps(host.Tap{Name: tap, Index: 2, Owner: host.QueueOurs, Queue: "fq 4a57:", Buffered: true})
+	r.must(r.KeepBuffering(2500 * time.Millisecond))
+	was := r.sample()
+	r.Advance(time.Minute)
+	if is := r.sample(); is.Active-was.Active != 2500*time.Millisecond || is.Held-was.Held != 50_000 {
+		t.Errorf("a lease of 2.5 s: %+v", is)
+	}
+	was = r.sample()
+	r.buffer(usual(250 * time.Microsecond))
+	if is := r.sample(); is.Window != 250*time.Microsecond || is.Passed != was.Passed || is.Held != was.Held {
+		t.Errorf("other settings: %+v, before %+v", is, was)
+	}
+	for name, bad := range map[string]struct {
+		err  error
+		want error
+	}{
+		"other device": {r.Buffer(r.id, "tap1", usual(0)), host.ErrGone},
+		"other process": {func() error {
+			gone := r.id
+			gone.Start++
+			return errors.Join(r.Buffer(gone, tap, usual(0)), r.Unbuffer(gone, tap))
+		}(), host.ErrGone},
+	} {
+		if !errors.Is(bad.err, bad.want) {
+			t.Errorf("%s: %v", name, bad.err)
+		}
+	}
+	if err := r.Buffer(r.id, tap, model.Buffering{Window: 7, OnPackets: 1}); err == nil {
+		t.Error("a window that there is not is accepted")
+	}
+	r.must(r.Unbuffer(r.id, tap))
+	taps(own)
+	r.must(r.SetTapQueue(r.pod, "tbf 8001:"))
+	if err := r.Buffer(r.id, tap, usual(0)); !errors.Is(err, host.ErrForeign) {
+		t.Errorf("buffering over a foreign queue: %v", err)
+	}
+	r.must(r.Unbuffer(r.id, tap))
+	taps(host.Tap{Name: tap, Index: 2, Owner: host.QueueForeign, Queue: "tbf 8001:"})
+	r.must(r.SetTapQueue(r.pod, ""))
+	taps(host.Tap{Name: tap, Index: 3, Owner: host.QueueDefault, Queue: "fq_codel 0:"})
+}
+
+func TestAKernelWithoutBuffering(t *testing.T) {
+	for _, without := range []bool{false, true} {
+		r := receiving(t, packets(20_000), func(c *Config) { c.NoBuffering = without })
+		if err := r.Buffer(r.id, tap, usual(0)); errors.Is(err, host.ErrUnsupported) != without {
+			t.Errorf("without buffering %v: %v", without, err)
+		}
+		if capability(t, r.Host, "Buffering") == without {
+			t.Errorf("without buffering %v: the capability says otherwise", without)
+		}
+	}
+}
+
+// TestPhasesOfTheirOwn: the common grid lets the package sleep, which windows at times of
+// their own do not.
+func TestPhasesOfTheirOwn(t *testing.T) {
+	watts := map[bool]float64{}
+	for _, apart := range []bool{false, true} {
+		h := study(t, KVM(), 0)
+		h.cfg.FreePhases = apart
+		for range 10 {
+			add(t, h, VM{Traffic: Traffic{ToVM: 30 * mbit}})
+		}
+		for _, v := range h.vms {
+			if err := h.Buffer(v.id, tap, model.Buffering{Window: model.LongestWindow, OnPackets: 1000}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.KeepBuffering(time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		watts[apart] = run(t, h).watts
+	}
+	t.Logf("simulated: %.2f W on one grid, %.2f W with phases of their own", watts[false], watts[true])
+	if watts[false] > watts[true]-1 {
+		t.Errorf("%.2f W on one grid, %.2f W with phases of their own", watts[false], watts[true])
+	}
+}

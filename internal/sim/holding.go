@@ -1,0 +1,184 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/datapath"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// buffering is the program of a VM's tap, and that of its guest's card: the rules of the
+// kernel's, in terms of rates.
+type buffering struct {
+	// foreign is the queueing discipline that somebody else gave the tap. Empty: none.
+	foreign string
+	// remade is how often the tap was made anew.
+	remade int
+	// ours is true when the tap has the program, which does as config says.
+	ours   bool
+	config datapath.Config
+	// guest is what the guest's tools declare; once they do so no longer, it stands
+	// until heardUntil, a time since boot.
+	guest      model.GuestTools
+	declares   bool
+	heardUntil time.Duration
+
+	// Of the second that is counted: seconds of it, and packets.
+	seconds  float64
+	to, from direction
+	flood    *model.Flood
+	// calm is for how long the flood's signs were missing.
+	calm float64
+	// Totals since the program was made.
+	passed, held, bunches, active float64
+}
+
+// direction is one direction of a VM's packets, as its program sees it.
+type direction struct {
+	// packets that were counted, and their rate in the last full second.
+	packets, rate float64
+	// holding is on, and slow is for how long packets came too slowly for it.
+	holding bool
+	slow    float64
+}
+
+const (
+	// declarationStands is how long a guest's declaration stands.
+	declarationStands = 30 * time.Second
+	// fewest packets a window are worth to be held.
+	fewest = 2
+	// ringOf a guest that nobody sets: any bunch fits.
+	ringOf = 256
+)
+
+// begin forgets the program and all that it knew. What the guest does stays.
+func (b *buffering) begin() {
+	*b = buffering{guest: b.guest, declares: b.declares, heardUntil: b.heardUntil, foreign: b.foreign, remade: b.remade}
+}
+
+// heard tells whether a declaration of the guest stands.
+func (b *buffering) heard(now time.Duration) bool { return b.declares || now < b.heardUntil }
+
+// inForce is the window that the plan and the guest allow outside of floods.
+func (b *buffering) inForce(now time.Duration) time.Duration {
+	w := b.config.Window
+	if b.heard(now) {
+		w = model.WindowOf(min(w, time.Duration(b.guest.ToleratedMicroseconds)*time.Microsecond))
+	}
+	return w
+}
+
+// receive is the window that packets towards the VM are really held for, at the rate
+// that was seen last.
+func (b *buffering) receive(now time.Duration, valid bool) time.Duration {
+	w, on := b.inForce(now), b.to.holding
+	if b.flood != nil && b.config.FloodWindow > 0 {
+		w, on = b.config.FloodWindow, true
+	}
+	if !b.ours || !valid || !on {
+		return 0
+	}
+	return fit(w, b.to.rate)
+}
+
+// transmit is the same of packets from the VM, which the guest holds while the tap's
+// program answers it.
+func (b *buffering) transmit(now time.Duration, valid bool) time.Duration {
+	if !b.ours || !valid || !b.declares || !b.from.holding {
+		return 0
+	}
+	own := time.Duration(b.guest.TransmitMicroseconds) * time.Microsecond
+	return fit(model.WindowOf(min(own, b.inForce(now))), b.from.rate)
+}
+
+// fit halves a window until a bunch fits the guest's ring; 0 when it would hold too few
+// packets to be worth it.
+func fit(w time.Duration, rate float64) time.Duration {
+	for rate*w.Seconds() > bunch {
+		w /= 2
+	}
+	if rate*w.Seconds() < fewest {
+		return 0
+	}
+	return w
+}
+
+// hold books what became of a step's packets, and decides once a second anew. valid says
+// whether the lease covers the step.
+func (v *vm) hold(now time.Duration, valid bool, dt float64) {
+	b, w := &v.buffering, &v.work
+	if !b.ours {
+		return
+	}
+	if window := b.receive(now, valid).Seconds(); window > 0 && v.Window == 0 {
+		b.held += w.rx * dt
+		b.bunches += -math.Expm1(-w.rx*window) / window * dt
+		b.active += dt
+	} else {
+		b.passed += w.rx * dt
+	}
+	b.to.packets += w.rx * dt
+	b.from.packets += w.tx * w.served * dt
+	b.seconds += dt
+	const second = 1 - 1e-9
+	if b.seconds < second {
+		return
+	}
+	b.to.decide(b.seconds, &b.config)
+	b.from.decide(b.seconds, &b.config)
+	b.watch(&v.Traffic, w.size, b.seconds)
+	b.seconds = 0
+}
+
+// decide ends the second that was counted.
+func (d *direction) decide(seconds float64, c *datapath.Config) {
+	d.rate, d.packets = d.packets/seconds, 0
+	switch {
+	case d.rate >= float64(c.OnPackets):
+		d.holding, d.slow = true, 0
+	case d.rate >= float64(c.OffPackets):
+		d.slow = 0
+	default:
+		if d.slow += seconds; d.slow >= c.Hold.Seconds() {
+			d.holding = false
+		}
+	}
+}
+
+// watch tells floods of small packets from traffic. One ends when its signs are missing
+// for as long as a rate must be low.
+func (b *buffering) watch(t *Traffic, size, seconds float64) {
+	c := &b.config
+	spared := false
+	for _, service := range c.Services {
+		spared = spared || service == t.Service
+	}
+	flooded := !spared && b.to.rate >= float64(c.FloodPackets) && size <= float64(c.FloodBytes) &&
+		(t.SYN >= c.FloodSYN || t.Sources >= int(c.FloodSources))
+	if flooded {
+		b.calm = 0
+		b.flood = &model.Flood{
+			SegmentsPerSecond: units.PacketsPerSecond(b.to.rate), MeanBytes: size,
+			SYNShare: t.SYN, Sources: t.Sources, ReplyShare: b.from.rate / b.to.rate,
+		}
+		return
+	}
+	if b.calm += seconds; b.calm >= c.Hold.Seconds() {
+		b.flood = nil
+	}
+}
+
+// overflow is the part of a bunch that a ring has no room for, on average: of bunches
+// with Poisson's spread around a mean, as of a normal distribution.
+func overflow(mean, ring float64) float64 {
+	if mean <= 0 {
+		return 0
+	}
+	deviation := math.Sqrt(mean)
+	z := (ring - mean) / deviation
+	above := math.Erfc(z/math.Sqrt2) / 2
+	density := math.Exp(-z*z/2) / math.Sqrt(2*math.Pi)
+	return min(1, max(0, deviation*(density-z*above)/mean))
+}
