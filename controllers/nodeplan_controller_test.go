@@ -212,6 +212,6 @@ func TestNodePlanReasons(t *testing.T) {
 	s.plan(s.nodes[0], "pins stay", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) })
 	suite.agents.Silence(s.nodes[0], false)
 	reason(v1alpha1.ReasonPlanned, true)
-	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Levers = []v1alpha1.Lever{v1alpha1.LeverBuffering} })
+	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Levers = []v1alpha1.Lever{v1alpha1.LeverTrafficShare} })
 	reason(v1alpha1.ReasonLeverNotAllowed, false)
 }

@@ -58,6 +58,12 @@ func vmMessage(lever model.Lever, reason model.Reason) string {
 		return "no other VM of the node has traffic that could take turns with the VM's"
 	case model.ReasonNoRoom:
 		return "the VM would need a longer turn than the node's other VMs leave"
+	case model.ReasonBuffered:
+		return "packets that come fast are held, and handed over in bunches"
+	case model.ReasonFloodDefenceOnly:
+		return "packets are held during floods only"
+	case model.ReasonNoLatencyBudget:
+		return "the profile's latencyBudget is less than twice the shortest window of 125us, and floodDefence is Forbid"
 	case model.ReasonAwaitingApproval:
 		return "the VM is not part of the recommendation that stands: it waits for the next"
 	default:
@@ -70,7 +76,7 @@ func planMessage(reason model.Reason) string {
 	case model.ReasonObserveOnly:
 		return "the policy's mode is Observe: nothing is changed"
 	case model.ReasonLeverNotAllowed:
-		return "the policy's levers name none of Affinity, Slice and Shaping, all that is planned for a node"
+		return "the policy's levers name none of Affinity, Slice, Shaping and Buffering, all that is planned for a node"
 	case model.ReasonNoMeter:
 		return "mode Enforce needs measured power: give the node a meter, or set spec.energy.allowModelled of the policy"
 	case model.ReasonAwaitingMeter:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 )
 
 // Plan decides what is to be done on a node. Equal nodes give equal plans, and
@@ -25,7 +26,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	}
 	slices.SortFunc(plan.VMs, func(x, y model.VMPlan) int { return cmp.Compare(x.PodUID, y.PodUID) })
 
-	w := newWork(&plan, node)
+	w := newWork(&plan, node, now)
 	if reason := forbidden(node); reason != "" {
 		w.finish(reason)
 		return plan
@@ -43,6 +44,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 		w.place()
 		w.slice()
 		w.shape()
+		w.buffer(now)
 		w.exclude(excluded(node))
 	}
 	summarise(&plan, held)
@@ -59,9 +61,9 @@ type work struct {
 	node model.Node
 	// vms of the node in the order of the plan's.
 	vms []model.VM
-	// affinity, slicing and shaping are the positions of the VMs that the lever may act
-	// on.
-	affinity, slicing, shaping []int
+	// affinity, slicing, shaping and buffering are the positions of the VMs that the lever
+	// may act on.
+	affinity, slicing, shaping, buffering []int
 	// kept is what is in force and still allowed, in the order of the plan's VMs.
 	kept []inForce
 	// keptPools are the cores of the pools in force.
@@ -79,9 +81,13 @@ type inForce struct {
 	pool    model.Pool
 	slice   time.Duration
 	shaping model.Shaping
+	// buffering with what was said of it, and whether all of it stays.
+	buffering      model.Buffering
+	bufferingWhy   model.LeverReason
+	bufferingStays bool
 }
 
-func newWork(plan *model.Plan, node model.Node) *work {
+func newWork(plan *model.Plan, node model.Node, now time.Time) *work {
 	w := &work{Plan: plan, node: node, vms: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
 	slices.SortFunc(w.vms, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
 	// A plan that is not applied counts only for a policy that recommends: it is a
@@ -103,6 +109,7 @@ func newWork(plan *model.Plan, node model.Node) *work {
 		}
 		kept.unbound = was.Reason(model.LeverAffinity).Reason
 		kept.pool, kept.slice, kept.shaping = was.Pool, was.Slice, allowedShaping(vm, was.Shaping)
+		kept.keepsBuffering(&vm, was, now)
 	}
 	return w
 }
@@ -113,12 +120,21 @@ func forbidden(node model.Node) model.Reason {
 	switch {
 	case policy.Mode != model.ModeRecommend && policy.Mode != model.ModeEnforce:
 		return model.ReasonObserveOnly
-	case !policy.Allows(model.LeverAffinity) && !policy.Allows(model.LeverSlice) && !policy.Allows(model.LeverShaping):
+	case !slices.ContainsFunc(policy.Levers, actsOnNodes):
 		return model.ReasonLeverNotAllowed
 	case needsMeter(node) && !node.MeterUnknown:
 		return model.ReasonNoMeter
 	}
 	return ""
+}
+
+// actsOnNodes tells whether a lever is part of the plans of nodes.
+func actsOnNodes(lever model.Lever) bool {
+	switch lever {
+	case model.LeverAffinity, model.LeverSlice, model.LeverShaping, model.LeverBuffering:
+		return true
+	}
+	return false
 }
 
 // needsMeter tells whether the node lacks a meter that its policy asks for.
@@ -133,7 +149,7 @@ func (w *work) finish(reason model.Reason) {
 		if denied == "" || reason == model.ReasonObserveOnly {
 			denied = reason
 		}
-		return because(lever, denied)
+		return w.why(lever, denied)
 	}
 	for i, vm := range w.vms {
 		w.VMs[i].Explain(why(model.LeverAffinity, w.deniesAffinity(vm)))
@@ -142,6 +158,9 @@ func (w *work) finish(reason model.Reason) {
 		}
 		if w.tellsShaping(vm) {
 			w.VMs[i].Explain(why(model.LeverShaping, w.deniesShaping(vm)))
+		}
+		if w.tellsBuffering(vm) {
+			w.VMs[i].Explain(why(model.LeverBuffering, w.deniesBuffering(vm)))
 		}
 	}
 	w.Reason, w.Message = reason, planMessage(reason)
@@ -153,7 +172,7 @@ func (w *work) permit() {
 	for i, vm := range w.vms {
 		permit := func(lever model.Lever, denied model.Reason, permitted *[]int) {
 			if denied != "" {
-				w.VMs[i].Explain(because(lever, denied))
+				w.VMs[i].Explain(w.why(lever, denied))
 				return
 			}
 			*permitted = append(*permitted, i)
@@ -164,6 +183,9 @@ func (w *work) permit() {
 		}
 		if w.tellsShaping(vm) {
 			permit(model.LeverShaping, w.deniesShaping(vm), &w.shaping)
+		}
+		if w.tellsBuffering(vm) {
+			permit(model.LeverBuffering, w.deniesBuffering(vm), &w.buffering)
 		}
 	}
 }
@@ -201,6 +223,9 @@ func (w *work) keep(otherwise model.Reason) {
 	for _, i := range w.shaping {
 		w.keepShaping(i, otherwise)
 	}
+	for _, i := range w.buffering {
+		w.keepBuffering(i, otherwise)
+	}
 	if w.node.Current != nil {
 		w.exclude(w.node.Current.Excluded)
 	}
@@ -219,7 +244,8 @@ func (w *work) recommendationStands(now time.Time) bool {
 	}
 	return w.binds() ||
 		slices.ContainsFunc(w.slicing, func(i int) bool { return w.kept[i].slice > 0 }) ||
-		slices.ContainsFunc(w.shaping, func(i int) bool { return !w.kept[i].shaping.IsZero() })
+		slices.ContainsFunc(w.shaping, func(i int) bool { return !w.kept[i].shaping.IsZero() }) ||
+		slices.ContainsFunc(w.buffering, func(i int) bool { return !w.kept[i].buffering.IsZero() })
 }
 
 // binds tells whether a VM is bound to CPUs, and may be.
@@ -278,7 +304,8 @@ func subset(vms []model.VMPlan, current *model.Plan) bool {
 	return !slices.ContainsFunc(vms, func(vm model.VMPlan) bool {
 		was, _ := current.VM(vm.PodUID)
 		return len(vm.Pins) > 0 && !samePins(vm.Pins, was.Pins) || !bindsLess(vm.Threads, was.Threads) ||
-			vm.Slice > 0 && vm.Slice != was.Slice || !shapesLess(vm.Shaping, was.Shaping)
+			vm.Slice > 0 && vm.Slice != was.Slice || !shapesLess(vm.Shaping, was.Shaping) ||
+			!buffering.HoldsLess(vm.Buffering, was.Buffering)
 	})
 }
 
@@ -310,6 +337,9 @@ func repeatReasons(plan, current *model.Plan, held model.Reason) {
 		waits := vm.Reason(model.LeverShaping).Reason == held || !vm.Shaping.IsZero()
 		if waits && vm.Shaping.Equal(was.Shaping) && was.Reason(model.LeverShaping).Reason != "" {
 			vm.Explain(was.Reason(model.LeverShaping))
+		}
+		if why := was.Reason(model.LeverBuffering); was.Buffering.IsZero() && why.Reason != "" && vm.Reason(model.LeverBuffering).Reason == held {
+			vm.Explain(why)
 		}
 	}
 	if plan.Revision == current.Revision && plan.Apply == current.Apply {

@@ -68,7 +68,7 @@ func TestPlanReasons(t *testing.T) {
 		"no VMs":                   {func(n *model.Node) { n.VMs = nil }, "NothingToDo apply=true"},
 		"observe":                  {func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false a:ObserveOnly/0"},
 		"no mode is like observe":  {func(n *model.Node) { n.Policy.Mode = "" }, "ObserveOnly apply=false a:ObserveOnly/0"},
-		"lever not allowed":        {func(n *model.Node) { n.Policy.Levers = []model.Lever{"Buffering"} }, "LeverNotAllowed apply=false a:LeverNotAllowed/0"},
+		"lever not allowed":        {func(n *model.Node) { n.Policy.Levers = []model.Lever{model.LeverTrafficShare} }, "LeverNotAllowed apply=false a:LeverNotAllowed/0"},
 		"no meter":                 {func(n *model.Node) { n.Metered = false }, "NoMeter apply=false a:NoMeter/0"},
 		"no meter, and shared":     {func(n *model.Node) { n.Metered, n.VMs[0].Affinity = false, model.AffinityShared }, "NoMeter apply=false a:SharedPreferred/0"},
 		"no meter, modelled":       {func(n *model.Node) { n.Metered = false; n.Policy.AllowModelled = true }, "Planned apply=true a:Pinned/2"},

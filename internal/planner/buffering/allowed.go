@@ -1,0 +1,152 @@
+package buffering
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const (
+	// interactiveWindow is the longest for VMs of class Interactive, whatever their budget:
+	// what a window does to the time of a reply is not seen from outside.
+	interactiveWindow = 250 * time.Microsecond
+	// defaultOnPackets is the API's.
+	defaultOnPackets = 10_000
+	mostOnPackets    = 1e9
+	// leastPackets in a window: with fewer nothing is bunched.
+	leastPackets = 2
+)
+
+// Longest is the longest window that a VM's class and latency budget allow; 0 when they
+// allow none.
+func Longest(vm *model.VM) time.Duration {
+	longest := interactiveWindow
+	if vm.TrafficClass == model.TrafficThroughput || vm.TrafficClass == model.TrafficDeferrable {
+		longest = model.LongestWindow
+	}
+	return model.WindowOf(min(vm.LatencyBudget/2, longest))
+}
+
+// limit says why windows are no longer than they are.
+type limit struct {
+	reason  model.Reason
+	message string
+}
+
+// allowedWindow is the longest window that the profile allows and that was not seen to
+// hurt, or 0. Windows longer than one that hurt are not better.
+func allowedWindow(vm *model.VM, now time.Time) (time.Duration, limit) {
+	longest := Longest(vm)
+	if longest == 0 {
+		return 0, limit{model.ReasonNoLatencyBudget, "the profile's latencyBudget is less than twice the shortest window of 125us"}
+	}
+	why := limit{model.ReasonBuffered, "no longer window is within the profile's latencyBudget"}
+	if Longest(vm) == interactiveWindow && vm.LatencyBudget/2 > interactiveWindow {
+		why.message = "no longer window is for trafficClass Interactive"
+	}
+	for _, hurt := range vm.Tuning.Hurts {
+		if !model.IsWindow(hurt.Window) || hurt.Window > longest || !now.Before(hurt.Until) {
+			continue
+		}
+		longest = model.WindowOf(hurt.Window - 1)
+		why = limit{model.ReasonHurts, "longer windows were seen to cost service: " + cut(hurt.Why)}
+		if longest == 0 {
+			why.message = "all windows that the profile allows were seen to cost service: " + cut(hurt.Why)
+		}
+	}
+	return longest, why
+}
+
+// cut bounds words that messages quote, which the API bounds.
+func cut(words string) string {
+	const most = 64
+	if len(words) > most {
+		return words[:most]
+	}
+	return words
+}
+
+// settings are what the profile says of everything but the window.
+func settings(vm *model.VM) model.Buffering {
+	b := model.Buffering{OnPackets: onPackets(vm), Services: services(vm)}
+	if vm.DefendFloods {
+		b.FloodWindow = model.FloodWindow
+	}
+	return b
+}
+
+// onPackets is a whole number, as plans tell it.
+func onPackets(vm *model.VM) units.PacketsPerSecond {
+	if !(vm.OnPackets >= 1) {
+		return defaultOnPackets
+	}
+	return units.PacketsPerSecond(math.Floor(min(float64(vm.OnPackets), mostOnPackets)))
+}
+
+func services(vm *model.VM) []model.Service {
+	return slices.Clone(vm.Services[:min(len(vm.Services), model.MaxServices)])
+}
+
+// start is the first window: the shortest in which packets make a bunch at the rate from
+// which they are held, as far as it is allowed.
+func start(on units.PacketsPerSecond, longest time.Duration) time.Duration {
+	return min(firstRung(on), longest)
+}
+
+// firstRung is the start where everything is allowed.
+func firstRung(on units.PacketsPerSecond) time.Duration {
+	for w := model.ShortestWindow; w < model.LongestWindow; w *= 2 {
+		if float64(on)*w.Seconds() >= leastPackets {
+			return w
+		}
+	}
+	return model.LongestWindow
+}
+
+// Allowed leaves of a buffering what the profile still allows and what did not hurt since:
+// no more packets are held, and none for longer.
+func Allowed(vm *model.VM, was model.Buffering, now time.Time) model.Buffering {
+	is := settings(vm)
+	longest, _ := allowedWindow(vm, now)
+	is.Window = min(model.WindowOf(was.Window), longest)
+	is.FloodWindow = min(is.FloodWindow, model.WindowOf(was.FloodWindow))
+	is.OnPackets = max(is.OnPackets, was.OnPackets)
+	is.Services = spared(is.Services, was.Services)
+	if len(is.Services) > model.MaxServices {
+		// Those that the profile names are spared for certain when nothing is held.
+		is.FloodWindow, is.Services = 0, services(vm)
+	}
+	if is.IsZero() || !is.IsValid() {
+		return model.Buffering{}
+	}
+	return is
+}
+
+// spared are services of either: the profile's are followed by those that were spared.
+func spared(is, was []model.Service) []model.Service {
+	if slices.Equal(is, was) {
+		return is
+	}
+	kept := slices.Clone(was)
+	for _, s := range is {
+		if !slices.Contains(kept, s) {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// HoldsLess tells whether a buffering holds no packet that another does not, and none for
+// longer.
+func HoldsLess(is, was model.Buffering) bool {
+	if is.IsZero() {
+		return true
+	}
+	if is.Window > was.Window || is.FloodWindow > was.FloodWindow || is.OnPackets < was.OnPackets {
+		return false
+	}
+	return is.FloodWindow == 0 || !slices.ContainsFunc(was.Services, func(s model.Service) bool { return !slices.Contains(is.Services, s) })
+}
