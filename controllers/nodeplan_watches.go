@@ -138,7 +138,8 @@ func nodeChanged() predicate.Predicate {
 func reportChanged() predicate.Predicate {
 	return updated(func(was, is *v1alpha1.NodeReport) bool {
 		return was.Status.ReportedAt.IsZero() != is.Status.ReportedAt.IsZero() || was.Status.Power.Source != is.Status.Power.Source ||
-			observe.HasSlices(was) != observe.HasSlices(is) || !equality.Semantic.DeepEqual(was.Status.Topology, is.Status.Topology)
+			observe.HasSlices(was) != observe.HasSlices(is) || observe.WithoutBuffering(was) != observe.WithoutBuffering(is) ||
+			!equality.Semantic.DeepEqual(was.Status.Topology, is.Status.Topology)
 	})
 }
 

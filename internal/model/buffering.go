@@ -114,6 +114,18 @@ type BufferingRates struct {
 	Flood *Flood `json:"flood,omitempty"`
 }
 
+// HeldFor is the window by which the VM's packets were held for most of the round; 0
+// when they were not.
+func (v *VMRates) HeldFor() time.Duration {
+	if v.Buffering == nil || v.Buffering.ActiveShare <= 0.5 {
+		return 0
+	}
+	return time.Duration(v.Buffering.WindowMicroseconds) * time.Microsecond
+}
+
+// Flooded tells whether the VM is flooded with small packets.
+func (v *VMRates) Flooded() bool { return v.Buffering != nil && v.Buffering.Flood != nil }
+
 // GuestTools is what a guest declares of itself.
 type GuestTools struct {
 	// ToleratedMicroseconds is the longest window that it tolerates.

@@ -14,8 +14,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// Plan reads a NodePlan back. Pins, CPUs, pools, slices and turns that cannot be read
-// are left out: the manager then plans as if they were not there.
+// Plan reads a NodePlan back. Pins, CPUs, pools, slices, turns and windows that cannot
+// be read are left out: the manager then plans as if they were not there.
 func Plan(p *v1alpha1.NodePlan) *model.Plan {
 	out := &model.Plan{
 		Policy: p.Spec.Policy, Mode: model.Mode(p.Spec.Mode), Revision: p.Spec.Revision, Apply: p.Spec.Apply,
@@ -57,6 +57,7 @@ func vmPlan(vm v1alpha1.VMPlan) model.VMPlan {
 	out.Pins, out.Threads = bindings(vm.Affinity)
 	out.Slice = slice(vm.Slice)
 	out.Shaping = shaping(vm.Shaping)
+	out.Buffering = buffering(vm.Buffering)
 	return out
 }
 
@@ -160,6 +161,7 @@ func apiVMPlan(vm model.VMPlan) v1alpha1.VMPlan {
 		Affinity:    affinityAction(&vm),
 		Slice:       sliceAction(vm.Slice),
 		Shaping:     shapingAction(vm.Shaping),
+		Buffering:   bufferingAction(vm.Buffering),
 	}
 	for _, why := range vm.Reasons {
 		out.Reasons = append(out.Reasons, v1alpha1.PlanReason{Lever: v1alpha1.Lever(why.Lever), Reason: string(why.Reason), Message: why.Message})

@@ -33,7 +33,11 @@ func TestPlanReadsBack(t *testing.T) {
 				Shaping: model.Shaping{Ceiling: 1e9, Turn: &model.Turn{
 					Period: 8 * time.Second, Offset: 160 * time.Millisecond, Length: time.Second, Trickle: 256_000,
 				}}},
-			{PodUID: "c", Namespace: "ns", Name: "xm", Profile: "pr", Shaping: model.Shaping{Ceiling: 256_000}},
+			{PodUID: "c", Namespace: "ns", Name: "xm", Profile: "pr", Shaping: model.Shaping{Ceiling: 256_000}, Buffering: model.Buffering{
+				Window: time.Millisecond, FloodWindow: 500 * time.Microsecond, OnPackets: 20_000,
+				Services: []model.Service{{Port: 53}, {UDP: true, Port: 53}},
+			}},
+			{PodUID: "d", Namespace: "ns", Name: "ym", Profile: "pr", Buffering: model.Buffering{FloodWindow: 125 * time.Microsecond, OnPackets: 1000}},
 		},
 	}
 	object := &v1alpha1.NodePlan{Spec: NodePlanSpec(plan)}
@@ -91,7 +95,10 @@ func randomVMPlan(random *rand.Rand, podUID string) model.VMPlan {
 	if len(vm.Pins) > 0 {
 		vm.Threads = model.ThreadCPUs{Emulator: randomCPUs(random), IOThreads: randomCPUs(random), Vhost: randomCPUs(random)}
 	}
-	for _, lever := range []model.Lever{model.LeverAffinity, model.LeverSlice} {
+	if random.IntN(2) == 0 {
+		vm.Buffering = randomBuffering(random)
+	}
+	for _, lever := range []model.Lever{model.LeverAffinity, model.LeverBuffering, model.LeverSlice} {
 		if random.IntN(2) == 0 {
 			vm.Explain(model.LeverReason{Lever: lever, Reason: model.ReasonSeparated, Message: "words"})
 		}
@@ -124,20 +131,27 @@ func TestRandomPlansReadBack(t *testing.T) {
 
 // Whatever stands in a NodePlan, what is read of it can be written and read again.
 func FuzzPlan(f *testing.F) {
-	f.Add("0-3", "0-3,8", "", "x", "Network", int32(1000))
-	f.Add("", "1", "2", "3", "Storage", int32(99))
-	f.Add("3-1", "99999999", "-", ",", "", int32(-5))
-	f.Fuzz(func(t *testing.T, pin, emulator, io, vhost, pool string, slice int32) {
+	f.Add("0-3", "0-3,8", "", "x", "Network", int32(1000), int32(250), int32(500), int32(10_000), int32(53))
+	f.Add("", "1", "2", "3", "Storage", int32(99), int32(0), int32(1000), int32(0), int32(0))
+	f.Add("3-1", "99999999", "-", ",", "", int32(-5), int32(-1), int32(-1), int32(-1), int32(65536))
+	f.Fuzz(func(t *testing.T, pin, emulator, io, vhost, pool string, slice, window, flood, from, port int32) {
 		spec := v1alpha1.NodePlanSpec{VMs: []v1alpha1.VMPlan{{
 			Pool: v1alpha1.Pool(pool), Slice: &v1alpha1.SliceAction{Microseconds: slice},
 			Affinity: &v1alpha1.AffinityAction{
 				VCPUs: []v1alpha1.VCPUPin{{CPUs: pin}}, EmulatorCPUs: emulator, IOThreadCPUs: io, VhostCPUs: vhost,
+			},
+			Buffering: &v1alpha1.BufferingAction{
+				WindowMicroseconds: &window, FloodWindowMicroseconds: &flood, OnPacketsPerSecond: from,
+				SmallPacketServices: []v1alpha1.ServicePort{{Port: port}, {Protocol: v1alpha1.TransportProtocol(pool), Port: port}},
 			},
 		}}}
 		read := Plan(&v1alpha1.NodePlan{Spec: spec})
 		vm := read.VMs[0]
 		if vm.Slice != 0 && (vm.Slice < leastSlice || vm.Slice > mostSlice) || len(vm.Pins) == 0 && !vm.Threads.IsZero() {
 			t.Fatalf("read %+v", vm)
+		}
+		if !vm.Buffering.IsZero() && !vm.Buffering.IsValid() {
+			t.Fatalf("read %+v", vm.Buffering)
 		}
 		if diff := cmp.Diff(read, Plan(&v1alpha1.NodePlan{Spec: NodePlanSpec(*read)})); diff != "" {
 			t.Fatalf("(-first +second):\n%s", diff)

@@ -3,6 +3,8 @@ package observe
 import (
 	"fmt"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner"
@@ -62,7 +64,7 @@ func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
 		}
 		m.Rate = found[i].Traffic().BitsPerSecond
 	}
-	usual, workers := meanPacket(found), vhostSeen(found)
+	usual, workers, held := meanPacket(found), vhostSeen(found), anyHeld(found)
 	plan.Curves = []traffic.Curve{nil}
 	if plan.Missing != "" {
 		seen.recall()
@@ -72,6 +74,7 @@ func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
 	for i := range plan.Members {
 		size := packetSize(found[i], usual)
 		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], size, workers)
+		seen.bases[i].key.Window = windowOf(found[i], held)
 		knees[i] = o.knee(seen.bases[i], size)
 	}
 	pool(knees, seen.bases, func(i int) string { return nodes[plan.Members[i].Node].processor })
@@ -124,6 +127,21 @@ func vhostSeen(vms []*model.VMRates) bool {
 		}
 	}
 	return !told
+}
+
+// anyHeld tells whether the packets of some member are held.
+func anyHeld(vms []*model.VMRates) bool {
+	return slices.ContainsFunc(vms, func(vm *model.VMRates) bool { return vm != nil && vm.HeldFor() > 0 })
+}
+
+// windowOf is the window of buffering that a member would have if it carried what the
+// busier ones do: its own, as soon as anybody's packets are held. Otherwise one on standby
+// would seem to cost something else than if it were active.
+func windowOf(vm *model.VMRates, held bool) time.Duration {
+	if vm == nil || vm.Buffering == nil || !held {
+		return 0
+	}
+	return time.Duration(vm.Buffering.WindowMicroseconds) * time.Microsecond
 }
 
 // packetSize is a member's own, or the group's usual one when it has little

@@ -120,6 +120,7 @@ func (o *Observer) report(into *model.Node, report *v1alpha1.NodeReport) error {
 	}
 	into.Topology, into.Reported = topology, true
 	into.Slices = HasSlices(report)
+	into.Buffering = WithoutBuffering(report)
 	into.Costs = o.Costs.Costs(into.Name, topology)
 	into.Rates = o.Powers.Rates.Fresh(into.Name)
 	into.RatesAwaited = into.Rates == nil && report.Status.RatesAddress != "" && o.Powers.Rates.Awaited(into.Name)
@@ -180,6 +181,7 @@ func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile,
 			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec), MaxSteal: MaxSteal(&profile.Spec),
 			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected,
 		})
+		bufferingWishes(&vms[len(vms)-1], &profile.Spec)
 	}
 	return vms
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -34,6 +35,9 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 		model.ReasonNoSaving: v1alpha1.ReasonNoSaving, model.ReasonSiblingsTaken: v1alpha1.ReasonSiblingsTaken,
 		model.ReasonShortSlice: v1alpha1.ReasonShortSlice, model.ReasonLongSlice: v1alpha1.ReasonLongSlice,
 		model.ReasonNoOtherPool: v1alpha1.ReasonNoOtherPool, model.ReasonSlicesUnsupported: v1alpha1.ReasonSlicesUnsupported,
+		model.ReasonBuffered: v1alpha1.ReasonBuffered, model.ReasonFloodDefenceOnly: v1alpha1.ReasonFloodDefenceOnly,
+		model.ReasonNoLatencyBudget: v1alpha1.ReasonNoLatencyBudget, model.ReasonBufferingUnsupported: v1alpha1.ReasonBufferingUnsupported,
+		model.ReasonFewPackets: v1alpha1.ReasonFewPackets, model.ReasonHurts: v1alpha1.ReasonHurts, model.ReasonNoTap: v1alpha1.ReasonNoTap,
 		model.ReasonNotRunning: v1alpha1.ReasonNotRunning, model.ReasonAwaitingMeter: v1alpha1.ReasonAwaitingMeter, model.ReasonAwaitingApproval: v1alpha1.ReasonAwaitingApproval,
 	} {
 		if string(word) != api {
@@ -45,8 +49,10 @@ func TestReasonsAreTheAPIs(t *testing.T) {
 		string(model.ModeEnforce): string(v1alpha1.ModeEnforce), string(model.LeverAffinity): string(v1alpha1.LeverAffinity),
 		string(model.AffinityAuto): string(v1alpha1.AffinityAuto), string(model.AffinityShared): string(v1alpha1.AffinityShared),
 		string(model.LeverShaping): string(v1alpha1.LeverShaping), string(model.TrafficDeferrable): string(v1alpha1.TrafficDeferrable),
-		string(model.LeverSlice):  string(v1alpha1.LeverSlice),
-		string(model.PoolNetwork): string(v1alpha1.PoolNetwork), string(model.PoolCompute): string(v1alpha1.PoolCompute),
+		string(model.LeverSlice):     string(v1alpha1.LeverSlice),
+		string(model.LeverBuffering): string(v1alpha1.LeverBuffering), string(model.TrafficThroughput): string(v1alpha1.TrafficThroughput),
+		string(model.TrafficInteractive): string(v1alpha1.TrafficInteractive),
+		string(model.PoolNetwork):        string(v1alpha1.PoolNetwork), string(model.PoolCompute): string(v1alpha1.PoolCompute),
 		string(model.ShareWithinVM): string(v1alpha1.ShareWithinVM), string(model.ShareAny): string(v1alpha1.ShareAny),
 		string(model.ShareWithinNamespace): string(v1alpha1.ShareWithinNamespace),
 		string(model.InterferenceStable):   string(v1alpha1.InterferenceStable), string(model.InterferenceSelf): string(v1alpha1.InterferenceSelf),
@@ -66,7 +72,14 @@ func TestLaunchers(t *testing.T) {
 		Spec: v1alpha1.VMNetworkProfileSpec{
 			TrafficClass: v1alpha1.TrafficDeferrable, MaxDelay: &metav1.Duration{Duration: time.Minute},
 			Bandwidth: &v1alpha1.BandwidthLimits{Ceiling: &ceiling}, Affinity: v1alpha1.AffinityAuto,
-			ServiceLevels: v1alpha1.ServiceLevels{MaxStealPercent: 8},
+			ServiceLevels: v1alpha1.ServiceLevels{
+				MaxStealPercent: 8, MaxDropsPerMillion: ptr.To[int32](20), MinThroughputPercent: ptr.To[int32](95),
+			},
+			LatencyBudget: &metav1.Duration{Duration: 500 * time.Microsecond},
+			Buffering: v1alpha1.BufferingPreferences{
+				OnPacketsPerSecond: 20_000, FloodDefence: v1alpha1.FloodDefenceForbid,
+				SmallPacketServices: []v1alpha1.ServicePort{{Port: 5060}, {Protocol: "TCP", Port: 53}, {Protocol: "UDP", Port: 53}, {Port: 5060}, {Port: 70_000}},
+			},
 		},
 	}}
 	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
@@ -74,12 +87,15 @@ func TestLaunchers(t *testing.T) {
 	want := []model.VM{{
 		PodUID: "a", Namespace: "ns", Name: "vm", Profile: "backup", Affinity: model.AffinityAuto,
 		TrafficClass: model.TrafficDeferrable, MaxDelay: time.Minute, Ceiling: 1.5e9, MaxSteal: 0.08, NamespaceSelected: true,
+		LatencyBudget: 500 * time.Microsecond, OnPackets: 20_000, MaxDrops: ptr.To(20e-6), KeepThroughput: 0.95,
+		Services: []model.Service{{Port: 53}, {UDP: true, Port: 53}, {UDP: true, Port: 5060}},
 	}}
 	if diff := cmp.Diff(want, launchers(vmi, "n", profile, true)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	plain := Profile{VMNetworkProfile: &v1alpha1.VMNetworkProfile{Spec: v1alpha1.VMNetworkProfileSpec{Bandwidth: &v1alpha1.BandwidthLimits{}}}}
-	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() || got.MaxSteal != 0.05 {
+	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() || got.MaxSteal != 0.05 ||
+		got.LatencyBudget != 0 || got.OnPackets != 10_000 || !got.DefendFloods || got.MaxDrops != nil || got.KeepThroughput != 0 || got.Services != nil {
 		t.Errorf("a profile that asks for nothing gives %+v", got)
 	}
 }

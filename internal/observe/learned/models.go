@@ -85,8 +85,9 @@ type Processor struct {
 	Cores int
 }
 
-// maxCurves is how many classes of VMs are learned for a node: all of one
-// buffering window, and few enough for a thousand nodes in the manager's memory.
+// maxCurves is how many curves are learned for a node, one for each class of VMs and
+// buffering window: more than a node has at a time, and few enough for a thousand nodes
+// in the manager's memory.
 const maxCurves = 16
 
 // New returns Models that know nothing but priors.
@@ -110,7 +111,7 @@ func (m *Models) Look(name string, sight Sight) {
 		n.add(sight.Power.Source, joules)
 	}
 	if n.account.pulled != before && m.fit(n, sight, anyScope) {
-		m.observed = learn.Observations(m.observed[:0], sight.Rates.VMs, unbuffered)
+		m.observed = learn.Observations(m.observed[:0], sight.Rates.VMs, (*model.VMRates).HeldFor)
 		n.learned.node.Update(learn.Sample{Seconds: standsFor(before, sight.Rates), VMs: m.observed})
 	}
 	for _, lesson := range lessons {
@@ -129,9 +130,6 @@ func standsFor(before, now *model.NodeRates) float64 {
 	}
 	return min(max(now.IntervalSeconds, now.Totals.Seconds-before.Totals.Seconds), longestGap.Seconds())
 }
-
-// unbuffered is the window of all VMs: this version buffers no packets.
-func unbuffered(*model.VMRates) time.Duration { return 0 }
 
 func (n *node) add(source model.PowerSource, joules units.Joules) {
 	for i := range n.energy {

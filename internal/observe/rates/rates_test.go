@@ -111,7 +111,7 @@ func TestDecode(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, good := range []*model.NodeRates{round(1), metered()} {
+	for _, good := range []*model.NodeRates{round(1), metered(), buffered()} {
 		body, err := json.Marshal(good)
 		if err != nil {
 			f.Fatal(err)
@@ -120,6 +120,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(`{"node":"n","power":{"source":"Prometheus","watts":1e308},"totals":{"since":"0001-01-01T00:00:00Z"}}`)
 	f.Add(`{"vms":[{"allowedCPUs":"8191"}]}`)
+	f.Add(`{"node":"n","time":"2026-01-01T00:00:00Z","intervalSeconds":1,"vms":[{"podUID":"p","buffering":{"windowMicroseconds":-1,"activeShare":1e308,"flood":{"sources":9223372036854775807}}}]}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		r, err := decode(strings.NewReader(body), "n")
 		if err != nil {
@@ -129,6 +130,11 @@ func FuzzDecode(f *testing.F) {
 		store.Put(r)
 		if !store.TakeNotice("n") || store.Fresh("n") == nil {
 			t.Fatal("valid rates are not kept")
+		}
+		for i := range r.VMs {
+			if window := r.VMs[i].HeldFor(); window != 0 && !model.IsWindow(window) {
+				t.Fatalf("packets are held for %v", window)
+			}
 		}
 	})
 }

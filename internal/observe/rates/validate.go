@@ -128,6 +128,9 @@ func validateVM(vm *model.VMRates) error {
 	if err := validateMemory(vm); err != nil {
 		return err
 	}
+	if err := validateBuffering(vm.Buffering); err != nil {
+		return err
+	}
 	return validateTaps(vm.Taps)
 }
 

@@ -89,10 +89,11 @@ func ClassOf(vcpus int, vhost bool) string {
 
 // OfVM makes an observation of a VM's rates. It returns false when they tell
 // nothing about the cost of traffic: the VM has no tap, so that its traffic is
-// not counted, or nothing ran, as in the first round that it is seen.
+// not counted, nothing ran, as in the first round that it is seen, or the traffic is a
+// flood, which is held by another window and asks for no work.
 func OfVM(vm *model.VMRates, window time.Duration) (Observation, bool) {
 	busy, wakeUps := vm.Busy(), vm.WakeUps()
-	if len(vm.Taps) == 0 || (busy == 0 && wakeUps == 0) {
+	if len(vm.Taps) == 0 || (busy == 0 && wakeUps == 0) || vm.Flooded() {
 		return Observation{}, false
 	}
 	traffic := vm.Traffic()
