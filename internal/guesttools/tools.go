@@ -1,0 +1,236 @@
+package guesttools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/datapath/inband"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+const (
+	// lease is how long packets may be held when the tools end without a word.
+	lease = 5 * time.Second
+	// retryAfter is how long what failed, or is somebody else's, is left alone.
+	retryAfter = time.Minute
+)
+
+// Holder has cards hold what they send. The errors of Hold wrap host.ErrForeign or
+// datapath.ErrUnsupported when that is why, and then nothing was changed.
+type Holder interface {
+	// Hold has packets that leave through a card held as told; the zero value of as
+	// holds none. Done again it changes nothing.
+	Hold(card string, as model.Buffering) error
+	// Release lets out what a card holds, in order, takes from it what Hold gave it, in
+	// this run or one before, and gives it the kernel's own queue back. Nothing is to be
+	// done on a card that is gone.
+	Release(card string) error
+	// Extend lets packets be held for so long from now on.
+	Extend(valid time.Duration) error
+}
+
+// Options of the tools.
+type Options struct {
+	// SysRoot is where sysfs is mounted, StateDir where changes are recorded.
+	SysRoot, StateDir string
+	// Cards by name. Empty: all of virtio.
+	Cards []string
+	// Longest window that the guest tolerates. 0: it declines.
+	Longest time.Duration
+	Holder  Holder
+	// Now is the time of CLOCK_MONOTONIC.
+	Now func() time.Duration
+	Log *slog.Logger
+}
+
+// Tools tend the cards of one guest. They are used by one goroutine.
+type Tools struct {
+	Options
+	cards   cards
+	journal *journal
+	tended  map[card]*tended
+	told    []byte // the status as it is on disk
+}
+
+// tended is a card and what is known of it.
+type tended struct {
+	card
+	memory   memory
+	line     *line
+	nonce    uint32
+	declared bool
+	// declaredAt is when the last declaration was sent.
+	declaredAt time.Duration
+	// in are the receive and out the transmit half.
+	in, out half
+	wished  wish
+	// flush that was written to the card, and as that it was told to hold, heldAt a time.
+	flush  time.Duration
+	as     model.Buffering
+	heldAt time.Duration
+}
+
+// half is what became of one half, and from when on it may be tried.
+type half struct {
+	Half
+	retryAt time.Duration
+}
+
+// Open makes tools, and undoes what a run before left: ErrInUse when one goes on.
+func Open(o Options) (*Tools, error) {
+	j, err := openJournal(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tools{
+		Options: o, journal: j, tended: map[card]*tended{},
+		cards: cards{sysRoot: o.SysRoot, only: o.Cards},
+	}
+	if err := t.restore(); err != nil {
+		return nil, errors.Join(err, j.close())
+	}
+	return t, nil
+}
+
+// Restore undoes what a run that is gone left, and tells how many cards that were.
+func Restore(o Options) (changed int, err error) {
+	j, err := openJournal(o.StateDir)
+	if err != nil {
+		return 0, err
+	}
+	changed = len(j.entries)
+	t := &Tools{Options: o, journal: j, cards: cards{sysRoot: o.SysRoot}}
+	return changed, errors.Join(t.restore(), j.close())
+}
+
+// Run tends the cards, a round a tick, until the context ends, and then undoes all.
+func (t *Tools) Run(ctx context.Context, ticks <-chan time.Time) error {
+	for {
+		if err := t.round(); err != nil {
+			t.Log.Error("round", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return t.close()
+		case <-ticks:
+		}
+	}
+}
+
+// close undoes all changes.
+func (t *Tools) close() error {
+	err := t.restore()
+	for _, c := range t.tended {
+		err = errors.Join(err, c.hangUp())
+	}
+	return errors.Join(err, t.journal.close())
+}
+
+// round looks at each card once.
+func (t *Tools) round() error {
+	found, err := t.cards.find()
+	if err != nil {
+		return err
+	}
+	for c, known := range t.tended {
+		if !slices.Contains(found, c) {
+			err = errors.Join(err, known.hangUp(), t.forget(known))
+		}
+	}
+	now, holds := t.Now(), false
+	for _, c := range found {
+		if t.tended[c] == nil {
+			t.tended[c] = &tended{card: c}
+		}
+		if failed := t.tend(t.tended[c], now); failed != nil {
+			err = errors.Join(err, fmt.Errorf("card %s: %w", c.name, failed))
+		}
+		holds = holds || !t.tended[c].as.IsZero()
+	}
+	if holds {
+		err = errors.Join(err, t.Holder.Extend(lease))
+	}
+	return errors.Join(err, t.tell(found))
+}
+
+// tend does a round for one card.
+func (t *Tools) tend(c *tended, now time.Duration) (err error) {
+	s := seen{now: now}
+	if c.line == nil {
+		if c.line, err = openLine(c.card); err != nil {
+			return err
+		}
+	}
+	if s.received, err = t.cards.received(c.name); err != nil {
+		return err
+	}
+	if c.declared {
+		s.answer, err = c.line.hear(c.card, c.nonce)
+	}
+	c.memory, c.wished = decide(c.memory, s, t.Longest)
+	t.transmit(c, now)
+	t.receive(c, now)
+	if c.declared && now-c.declaredAt < inband.Interval {
+		return err
+	}
+	// Unlike anything that others could guess: see docs/design/inband.md.
+	c.nonce, c.declared, c.declaredAt = rand.Uint32(), true, now
+	return errors.Join(err, c.line.send(inband.Declaration{
+		Source: c.address, Nonce: c.nonce, Tolerated: t.Longest, Transmit: c.as.Window, Defers: c.flush > 0,
+	}.Frame()))
+}
+
+// forget lets go of a card that is gone. One that came back under its name has another
+// index.
+func (t *Tools) forget(c *tended) error {
+	delete(t.tended, c.card)
+	var err error
+	if t.journal.of(c.card).Attached {
+		err = t.Holder.Release(c.name)
+	}
+	return errors.Join(err, t.journal.set(entry{Card: c.name, Index: c.index}))
+}
+
+func (c *tended) hangUp() error {
+	if c.line == nil {
+		return nil
+	}
+	err := c.line.close()
+	c.line = nil
+	return err
+}
+
+// tell logs and writes down what changed of the halves.
+func (t *Tools) tell(found []card) error {
+	status := Status{Running: true, ToleratedMicroseconds: int(t.Longest.Microseconds()), Cards: []CardStatus{}}
+	for _, c := range found {
+		status.Cards = append(status.Cards, t.tended[c].status())
+	}
+	text, err := json.Marshal(status)
+	if err != nil {
+		return fmt.Errorf("encode the status: %w", err)
+	}
+	if string(text) == string(t.told) {
+		return nil
+	}
+	if err := replace(filepath.Join(t.StateDir, statusName), text); err != nil {
+		return fmt.Errorf("write the status: %w", err)
+	}
+	t.told = text
+	return nil
+}
+
+func (c *tended) status() CardStatus {
+	return CardStatus{
+		Card: c.name, WindowMicroseconds: int(c.wished.transmit.Window.Microseconds()),
+		OnPacketsPerSecond: int(c.wished.transmit.OnPackets),
+		Receive:            c.in.Half, Transmit: c.out.Half, Deferring: c.flush > 0,
+	}
+}
