@@ -4,12 +4,12 @@
 package disturbance
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/heard"
 	"github.com/joulevirt/joulevirt/internal/planner/interference"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -37,59 +37,43 @@ type Circumstances struct {
 // What it knows is gone with the manager: a new leader knows nothing of any VM until
 // it has heard enough.
 type Store struct {
-	clock clock.PassiveClock
-	// staleAfter is how long a VM may be unheard of: its verdict is then unknown, and
-	// forgotten. A VM that an agent misses in a round, as at its start, keeps its own.
-	staleAfter time.Duration
-	detector   func() Detector
-
-	mu  sync.Mutex
-	vms map[string]*vm
+	*heard.VMs[vm]
+	detector func() Detector
 }
 
 type vm struct {
-	node     string
-	heard    time.Time
 	detector Detector
 	// verdict of the detector after its last sample. It is since when it was heard
 	// first, by the manager's clock: an agent's says nothing to those who read it.
 	verdict model.Disturbance
 }
 
-// NewStore returns an empty store, with detectors of a kind.
+// NewStore returns an empty store, with detectors of a kind. The verdict on a VM that is
+// unheard of for longer than staleAfter is unknown, and forgotten.
 func NewStore(clk clock.PassiveClock, staleAfter time.Duration, detector func() Detector) *Store {
-	return &Store{clock: clk, staleAfter: staleAfter, detector: detector, vms: map[string]*vm{}}
+	return &Store{VMs: heard.New[vm](clk, staleAfter), detector: detector}
 }
 
-// Add takes in a new round of a node: each round once, in their order. A launcher pod
-// never changes its node: what a second node says of it while the first is heard does
-// not count.
+// Add takes in a new round of a node: each round once, in their order.
 func (s *Store) Add(rates *model.NodeRates, of Circumstances) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.clock.Now()
 	for i := range rates.VMs {
 		vmRates := &rates.VMs[i]
 		maxSteal, known := of.MaxSteal(vmRates.PodUID)
 		if !known {
 			continue
 		}
-		v := s.vms[vmRates.PodUID]
-		if v == nil || s.stale(v) {
-			v = &vm{node: rates.Node, detector: s.detector()}
-			s.vms[vmRates.PodUID] = v
-		}
-		if v.node != rates.Node {
-			continue
-		}
-		v.hear(now, interference.Sample{
-			Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: vmRates, Nested: of.Nested, MaxSteal: float64(maxSteal),
+		s.Hear(rates.Node, vmRates.PodUID, func(now time.Time, v *vm) {
+			if v.detector == nil {
+				v.detector = s.detector()
+			}
+			v.hear(now, interference.Sample{
+				Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: vmRates, Nested: of.Nested, MaxSteal: float64(maxSteal),
+			})
 		})
 	}
 }
 
 func (v *vm) hear(now time.Time, sample interference.Sample) {
-	v.heard = now
 	v.detector.Add(sample)
 	said := v.detector.Disturbance()
 	since := v.verdict.Since
@@ -103,31 +87,6 @@ func (v *vm) hear(now time.Time, sample interference.Sample) {
 // Of returns what is said of the VM of a launcher pod: the zero value while it is not
 // known.
 func (s *Store) Of(podUID string) model.Disturbance {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.vms[podUID]
-	if v == nil || s.stale(v) {
-		return model.Disturbance{}
-	}
+	v, _ := s.VMs.Of(podUID)
 	return v.verdict
-}
-
-func (s *Store) stale(v *vm) bool { return s.clock.Since(v.heard) > s.staleAfter }
-
-// Sweep forgets the VMs that were not heard of for too long: those that are gone.
-func (s *Store) Sweep() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for podUID, v := range s.vms {
-		if s.stale(v) {
-			delete(s.vms, podUID)
-		}
-	}
-}
-
-// Len returns how many VMs are followed.
-func (s *Store) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.vms)
 }
