@@ -72,6 +72,7 @@ func vmRates(old, vm *VM) model.VMRates {
 		MemoryMiB:   mebibytes(vm.Cgroup.MemoryBytes),
 		VCPUs:       []model.VCPURates{},
 		Taps:        tapRates(old.Sample.Taps, vm, elapsed),
+		Buffering:   bufferingRates(old.Buffered, vm, elapsed),
 	}
 	addThreads(&rates, old.Sample.Threads, vm.Sample.Threads, elapsed)
 	addThreads(&rates, old.Sample.Workers, vm.Sample.Workers, elapsed)

@@ -145,7 +145,7 @@ func TestCPURates(t *testing.T) {
 // node is a host with one VM whose parts can fail.
 type node struct {
 	host.Host
-	listErr, sampleErr, cpusetErr, tapsErr error
+	listErr, sampleErr, cpusetErr, tapsErr, bufferedErr error
 }
 
 func (n *node) CPUTimes() ([]host.CPUTimes, error) { return nil, nil }
@@ -164,6 +164,8 @@ func (n *node) Sample(host.TaskID) (host.ProcessSample, error) {
 }
 
 func (n *node) Cgroup(host.TaskID) (host.CgroupFacts, error) { return host.CgroupFacts{}, nil }
+
+func (n *node) Buffered(host.TaskID) ([]host.BufferSample, error) { return nil, n.bufferedErr }
 
 func (n *node) Cpuset(host.TaskID) (units.CPUSet, error) { return units.CPUSet{}, n.cpusetErr }
 
@@ -190,7 +192,8 @@ func TestReadKeepsFailuresApart(t *testing.T) {
 		"the VM cannot be read":          {node: node{sampleErr: broken}, unread: 1, fails: true},
 		"its cpuset cannot be read":      {node: node{cpusetErr: broken}, vms: 1, fails: true},
 		"its taps cannot be read":        {node: node{tapsErr: broken}, vms: 1, fails: true},
-		"it ends while it is read":       {node: node{cpusetErr: host.ErrGone, tapsErr: host.ErrGone}, vms: 1},
+		"its buffered taps cannot be":    {node: node{bufferedErr: broken}, vms: 1, fails: true},
+		"it ends while it is read":       {node: node{cpusetErr: host.ErrGone, tapsErr: host.ErrGone, bufferedErr: host.ErrGone}, vms: 1},
 		"the processes cannot be listed": {node: node{listErr: broken}, fails: true, noRound: true},
 	} {
 		t.Run(name, func(t *testing.T) {

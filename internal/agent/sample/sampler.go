@@ -28,6 +28,12 @@ type VM struct {
 	// Backlogs are the bytes that wait in front of taps, by tap, as they were when
 	// looked at last. One that was not looked at for long is missing.
 	Backlogs map[string]uint64
+	// Buffered taps, or why they could not be read.
+	Buffered    []host.BufferSample
+	BufferedErr error
+	// DropRates of the queues in front of buffered taps, by tap: between the two times
+	// that they were looked at last. One that was not looked at for long is missing.
+	DropRates map[string]units.PacketsPerSecond
 }
 
 // UnreadVM is a VM that runs and whose process could not be read.
@@ -96,7 +102,7 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 			continue
 		}
 		round.VMs = append(round.VMs, one)
-		for _, err := range []error{one.CpusetErr, one.Sample.TapsErr} {
+		for _, err := range []error{one.CpusetErr, one.Sample.TapsErr, one.BufferedErr} {
 			if err != nil && !errors.Is(err, host.ErrGone) {
 				failures = append(failures, fmt.Errorf("VM %s/%s: %w", vm.Namespace, vm.Name, err))
 			}
@@ -113,5 +119,6 @@ func (s *Sampler) readVM(vm discover.VM) (VM, error) {
 	}
 	one.Cpuset, one.CpusetErr = s.host.Cpuset(vm.Process)
 	s.addSlow(&one)
+	s.addBuffered(&one)
 	return one, nil
 }

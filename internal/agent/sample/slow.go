@@ -21,6 +21,8 @@ type slow struct {
 	// due is when the facts are to be read again; zero: never read.
 	due      time.Time
 	backlogs map[string]backlog
+	// drops of buffered taps.
+	drops map[string]drops
 }
 
 type backlog struct {
