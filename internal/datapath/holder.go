@@ -330,11 +330,11 @@ func (d *Datapath) Stats(id string) (Stats, bool, error) {
 	return stats, true, nil
 }
 
-// Drops is how many packets were dropped in front of a device by what Apply gave it;
-// false when it has nothing of that.
-func Drops(handle *netlink.Handle, device netlink.Link) (uint64, bool) {
-	q, err := readQueue(handle, device)
-	return q.drops, err == nil && q.owner == OwnerUs
+// Drops is how many packets were dropped by what Apply gave a device, of all queueing
+// disciplines that the device has; false when none of them is ours.
+func Drops(qdiscs []netlink.Qdisc) (uint64, bool) {
+	q := queueOf(qdiscs, 0)
+	return q.drops, q.owner == OwnerUs
 }
 
 // Forget lets go of what is kept of a device that is gone.

@@ -3,6 +3,7 @@ package linux
 import (
 	"github.com/vishvananda/netlink"
 
+	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/host"
 )
 
@@ -38,30 +39,38 @@ func (h *Host) addBacklogs(p *process, taps []host.TapSample) {
 	p.look = look{next: h.round + lookRounds, packets: packets}
 	_ = h.inNetwork(p.ID, func(handle *netlink.Handle) error { // it has no backlog to tell, then
 		for i := range taps {
-			if backlog, ok := backlogOf(handle, taps[i].Name); ok {
+			backlog, drops, ok := backlogOf(handle, taps[i].Name)
+			if ok {
 				taps[i].Backlog = &backlog
 				p.look.waiting = p.look.waiting || backlog > 0
+			}
+			if drops != nil {
+				h.buffers.dropped(tapKey{p.ID, taps[i].Name}, *drops)
 			}
 		}
 		return nil
 	})
 }
 
-// backlogOf is what waits in a device's root queue, which counts that of all below it.
-func backlogOf(handle *netlink.Handle, name string) (uint64, bool) {
+// backlogOf is what waits in a device's root queue, which counts that of all below it, and
+// what was dropped there when the queue holds packets.
+func backlogOf(handle *netlink.Handle, name string) (backlog uint64, drops *uint64, ok bool) {
 	d, err := openDevice(handle, name)
 	if err != nil {
-		return 0, false
+		return 0, nil, false
 	}
 	qdiscs, err := d.QdiscList(d.link)
 	if err != nil {
-		return 0, false
+		return 0, nil, false
+	}
+	if dropped, ours := datapath.Drops(qdiscs); ours {
+		drops = &dropped
 	}
 	for _, qdisc := range qdiscs {
 		attrs := qdisc.Attrs()
 		if attrs.Parent == netlink.HANDLE_ROOT && attrs.Statistics != nil && attrs.Statistics.Queue != nil {
-			return uint64(attrs.Statistics.Queue.Backlog), true
+			return uint64(attrs.Statistics.Queue.Backlog), drops, true
 		}
 	}
-	return 0, false
+	return 0, nil, false
 }

@@ -16,6 +16,11 @@ import (
 const (
 	// CapabilityAffinity: threads of other users can be bound to CPUs.
 	CapabilityAffinity = "Affinity"
+	// CapabilityBuffering: packets towards VMs can be held and released in bunches.
+	CapabilityBuffering = "Buffering"
+	// CapabilityBufferingKept: the programs that hold packets outlive the agent, and the
+	// next one takes them over.
+	CapabilityBufferingKept = "BufferingKept"
 	// CapabilityCgroupV2: the cgroups are of version 2.
 	CapabilityCgroupV2 = "CgroupV2"
 	// CapabilityEnergyCounters: the node has energy counters of its own.
@@ -54,6 +59,8 @@ func (h *Host) Facts() (host.Facts, error) {
 	}
 	facts.Capabilities = []host.Capability{
 		capability(CapabilityAffinity, needs(unix.CAP_SYS_NICE, "CAP_SYS_NICE")),
+		capability(CapabilityBuffering, h.missesBuffering()),
+		capability(CapabilityBufferingKept, h.missesPins()),
 		capability(CapabilityCgroupV2, h.cgroupV2()),
 		capability(CapabilityEnergyCounters, h.energyCounters()),
 		capability(CapabilityLibvirt, needs(unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE")),

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	CgroupRoot string
 	// WithoutFq has turns kept by htb and tbf also where the kernel has fq.
 	WithoutFq bool
+	// Buffering says how packets of taps are held, and where its programs are kept.
+	Buffering datapath.Options
 }
 
 // Host reads and changes the node that this process runs on.
@@ -39,6 +42,7 @@ type Host struct {
 	proc     procfs.FS
 	cgroups  *cgroupTree
 	shaper   shaper
+	buffers  buffers
 	slices   sliceDefault
 
 	// mu guards what is below.
@@ -82,7 +86,10 @@ func New(opts Options) (*Host, error) {
 		workers:   map[int]*process{},
 		masks:     newMaskCache(),
 		shaper:    shaper{withoutFq: opts.WithoutFq},
-		scratch:   make([]byte, maxFile),
+		buffers: buffers{
+			opts: opts.Buffering, taps: map[host.TaskID][]string{}, drops: map[tapKey]uint64{},
+		},
+		scratch: make([]byte, maxFile),
 	}, nil
 }
 
@@ -96,7 +103,7 @@ func (h *Host) Close() error {
 	for _, w := range h.workers {
 		h.dropWorker(w)
 	}
-	return errors.Join(h.shaper.close(), h.cgroups.close())
+	return errors.Join(h.shaper.close(), h.buffers.close(), h.cgroups.close())
 }
 
 // Uptime implements host.Host.

@@ -72,7 +72,7 @@ func (h *Host) Processes() ([]host.Process, error) {
 	found := make([]host.Process, 0, len(h.processes))
 	for _, p := range h.processes {
 		if p.round != h.round {
-			h.drop(p)
+			h.end(p)
 			continue
 		}
 		found = append(found, p.Process)
@@ -197,8 +197,14 @@ func (h *Host) refresh(p *process) bool {
 		return true
 	}
 	p.ID = id
-	h.drop(p)
+	h.end(p)
 	return false
+}
+
+// end drops a process for good.
+func (h *Host) end(p *process) {
+	h.forgetTaps(p.ID)
+	h.drop(p)
 }
 
 func (h *Host) drop(p *process) {

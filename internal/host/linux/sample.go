@@ -32,7 +32,7 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
 	}
 	if err := h.updateThreads(p); err != nil {
-		h.drop(p)
+		h.end(p)
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
 	}
 	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(p.threads))}
@@ -42,7 +42,7 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		}
 	}
 	if len(sample.Threads) == 0 {
-		h.drop(p)
+		h.end(p)
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
 	}
 	sample.Workers = h.sampleWorkers(p)
