@@ -20,7 +20,7 @@ const (
 
 // seen is what one round sees of a card.
 type seen struct {
-	// now is the time of CLOCK_MONOTONIC.
+	// now is the time since some moment.
 	now time.Duration
 	// answer that came since the last round, to the declaration that was last.
 	answer *inband.Answer

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/datapath"
-	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -35,7 +34,7 @@ func (t *Tools) hold(c *tended, now time.Duration) error {
 	if err := t.journal.set(e); err != nil {
 		return err
 	}
-	if err := t.Holder.Hold(c.name, c.wished.transmit); err != nil {
+	if err := t.Holder.Hold(c.index, c.wished.transmit); err != nil {
 		return errors.Join(err, t.release(c))
 	}
 	c.as, c.heldAt = c.wished.transmit, now
@@ -43,7 +42,7 @@ func (t *Tools) hold(c *tended, now time.Duration) error {
 }
 
 func (t *Tools) release(c *tended) error {
-	if err := t.Holder.Release(c.name); err != nil {
+	if err := t.Holder.Release(c.index); err != nil {
 		return err
 	}
 	c.as = model.Buffering{}
@@ -132,7 +131,7 @@ func (t *Tools) settle(c *tended, h *half, name string, err error, now time.Dura
 
 func stateOf(err error) State {
 	switch {
-	case errors.Is(err, errForeign), errors.Is(err, host.ErrForeign):
+	case errors.Is(err, errForeign), errors.Is(err, datapath.ErrForeign):
 		return Foreign
 	case errors.Is(err, errUnsupported), errors.Is(err, datapath.ErrUnsupported):
 		return Unsupported
@@ -155,7 +154,7 @@ func (t *Tools) restore() error {
 			continue
 		}
 		if e.Attached {
-			if err := t.Holder.Release(e.Card); err != nil {
+			if err := t.Holder.Release(e.Index); err != nil {
 				problems = append(problems, err)
 			} else {
 				e.Attached = false

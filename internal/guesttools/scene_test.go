@@ -37,23 +37,31 @@ type scene struct {
 
 // holder remembers what it was told.
 type holder struct {
+	card  int // index of card0
 	calls []string
 	holds map[string]model.Buffering
 	fail  error
 }
 
-func (h *holder) Hold(card string, as model.Buffering) error {
-	h.calls = append(h.calls, fmt.Sprintf("hold %s %v", card, as.Window))
+func (h *holder) Hold(card int, as model.Buffering) error {
+	h.calls = append(h.calls, fmt.Sprintf("hold %s %v", h.name(card), as.Window))
 	if h.fail != nil {
 		return h.fail
 	}
-	h.holds[card] = as
+	h.holds[h.name(card)] = as
 	return nil
 }
 
-func (h *holder) Release(card string) error {
-	h.calls = append(h.calls, "release "+card)
-	delete(h.holds, card)
+func (h *holder) name(index int) string {
+	if index == h.card {
+		return "card0"
+	}
+	return strconv.Itoa(index)
+}
+
+func (h *holder) Release(card int) error {
+	h.calls = append(h.calls, "release "+h.name(card))
+	delete(h.holds, h.name(card))
 	return nil
 }
 
@@ -93,6 +101,7 @@ func newScene(t *testing.T) *scene {
 		return true
 	})
 	s.card = s.show("card0", driver)
+	s.holder.card = s.card.index
 	s.show("lo", "")
 	s.show("other0", "e1000")
 	peer, err := net.InterfaceByName("host0")

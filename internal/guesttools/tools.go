@@ -22,16 +22,16 @@ const (
 	retryAfter = time.Minute
 )
 
-// Holder has cards hold what they send. The errors of Hold wrap host.ErrForeign or
-// datapath.ErrUnsupported when that is why, and then nothing was changed.
+// Holder has cards hold what they send. Cards are given by their index. The errors
+// of Hold wrap datapath.ErrForeign or ErrUnsupported when that is why.
 type Holder interface {
 	// Hold has packets that leave through a card held as told; the zero value of as
 	// holds none. Done again it changes nothing.
-	Hold(card string, as model.Buffering) error
+	Hold(card int, as model.Buffering) error
 	// Release lets out what a card holds, in order, takes from it what Hold gave it, in
 	// this run or one before, and gives it the kernel's own queue back. Nothing is to be
 	// done on a card that is gone.
-	Release(card string) error
+	Release(card int) error
 	// Extend lets packets be held for so long from now on.
 	Extend(valid time.Duration) error
 }
@@ -45,7 +45,7 @@ type Options struct {
 	// Longest window that the guest tolerates. 0: it declines.
 	Longest time.Duration
 	Holder  Holder
-	// Now is the time of CLOCK_MONOTONIC.
+	// Now is the time since some moment.
 	Now func() time.Duration
 	Log *slog.Logger
 }
@@ -193,7 +193,7 @@ func (t *Tools) forget(c *tended) error {
 	delete(t.tended, c.card)
 	var err error
 	if t.journal.of(c.card).Attached {
-		err = t.Holder.Release(c.name)
+		err = t.Holder.Release(c.index)
 	}
 	return errors.Join(err, t.journal.set(entry{Card: c.name, Index: c.index}))
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/datapath/inband"
-	"github.com/joulevirt/joulevirt/internal/host"
 )
 
 func TestWithoutAnAnswerNothingChanges(t *testing.T) {
@@ -161,7 +160,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 	}{
 		{"no fq or eBPF", func(s *scene) { s.holder.fail = fmt.Errorf("no fq: %w", datapath.ErrUnsupported) }, 500 * us,
 			InForce, Unsupported, 500, deferral{2, 500_000}},
-		{"another's queue", func(s *scene) { s.holder.fail = fmt.Errorf("htb 1: %w", host.ErrForeign) }, 500 * us,
+		{"another's queue", func(s *scene) { s.holder.fail = fmt.Errorf("htb 1: %w", datapath.ErrForeign) }, 500 * us,
 			InForce, Foreign, 500, deferral{2, 500_000}},
 		{"another's deferral", func(s *scene) { s.write("card0", flushTime, "20000") }, 500 * us,
 			Foreign, InForce, 500, deferral{0, 20_000}},

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -28,8 +29,6 @@ const (
 	declaration = 1
 	answer      = 2
 	flagDefers  = 1
-	// longest window that a frame can tell of and that is not nonsense.
-	longest = time.Second
 )
 
 // Where the fields are. The rest of a frame is zero.
@@ -100,8 +99,7 @@ func (d Declaration) Frame() [Size]byte {
 	return f
 }
 
-// Frame encodes an answer, as hosts that have no eBPF would: those that have rewrite the
-// declaration.
+// Frame encodes an answer. Hosts do not: their program makes it of the declaration.
 func (a Answer) Frame() [Size]byte {
 	f := frame(a.Destination, Group(), answer, a.Nonce)
 	binary.BigEndian.PutUint32(f[windowAt:], microseconds(a.Window))
@@ -120,7 +118,7 @@ func frame(destination, source MAC, kind byte, nonce uint32) (f [Size]byte) {
 }
 
 func microseconds(d time.Duration) uint32 {
-	return uint32(min(max(d, 0), longest).Microseconds())
+	return uint32(min(max(d.Microseconds(), 0), math.MaxUint32))
 }
 
 // ParseDeclaration decodes what a guest sent, with its Ethernet header. The error is
@@ -129,17 +127,12 @@ func ParseDeclaration(f []byte) (Declaration, error) {
 	if err := check(f, declaration); err != nil {
 		return Declaration{}, err
 	}
-	tolerated, err := window(f, windowAt, "tolerated")
-	if err != nil {
-		return Declaration{}, err
-	}
-	transmit, err := window(f, secondAt, "transmit")
 	return Declaration{
 		Source: MAC(f[sourceAt:etherTypeAt]), Nonce: binary.BigEndian.Uint32(f[nonceAt:]),
-		Tolerated: tolerated, Transmit: transmit,
+		Tolerated: window(f, windowAt), Transmit: window(f, secondAt),
 		// Flags of later versions that this one may ignore.
 		Defers: binary.BigEndian.Uint16(f[flagsAt:])&flagDefers != 0,
-	}, err
+	}, nil
 }
 
 // ParseAnswer decodes what a host sent, likewise.
@@ -147,11 +140,10 @@ func ParseAnswer(f []byte) (Answer, error) {
 	if err := check(f, answer); err != nil {
 		return Answer{}, err
 	}
-	w, err := window(f, windowAt, "answered")
 	return Answer{
 		Destination: MAC(f[:sourceAt]), Nonce: binary.BigEndian.Uint32(f[nonceAt:]),
-		Window: w, OnPackets: binary.BigEndian.Uint32(f[secondAt:]),
-	}, err
+		Window: window(f, windowAt), OnPackets: binary.BigEndian.Uint32(f[secondAt:]),
+	}, nil
 }
 
 func check(f []byte, kind byte) error {
@@ -171,10 +163,6 @@ func check(f []byte, kind byte) error {
 	return nil
 }
 
-func window(f []byte, at int, name string) (time.Duration, error) {
-	w := time.Duration(binary.BigEndian.Uint32(f[at:])) * time.Microsecond
-	if w > longest {
-		return 0, fmt.Errorf("%w: %s window of %v", ErrMalformed, name, w)
-	}
-	return w, nil
+func window(f []byte, at int) time.Duration {
+	return time.Duration(binary.BigEndian.Uint32(f[at:])) * time.Microsecond
 }
