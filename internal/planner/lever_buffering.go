@@ -84,7 +84,7 @@ func (w *work) buffer(now time.Time) {
 		w.VMs[i].Buffering = choice.Buffering
 		why := model.LeverReason{Lever: model.LeverBuffering, Reason: choice.Reason, Message: choice.Message}
 		// Who knows nothing yet contradicts nothing that was said.
-		same := kept.bufferingStays && choice.Buffering.Equal(kept.buffering) && why.Reason == kept.bufferingWhy.Reason
+		same := kept.bufferingStays && choice.Equal(kept.buffering) && why.Reason == kept.bufferingWhy.Reason
 		if same && len(vm.Tuning.Trials) == 0 && len(vm.Tuning.Hurts) == 0 {
 			why = kept.bufferingWhy
 		}

@@ -127,18 +127,20 @@ type trialsOf []model.Trial
 
 // enough returns the trial of a window of which enough was seen.
 func (t trialsOf) enough(window time.Duration) (model.Trial, bool) {
-	least := float64(EnoughSeconds)
-	if window == 0 {
-		least = BaselineSeconds
-	}
 	for _, trial := range t {
-		if trial.Window != window || !possible(trial) {
-			continue
+		if trial.Window == window && possible(trial) {
+			return trial, Enough(trial)
 		}
-		packets := float64(trial.PacketsPerSecond) * trial.Seconds
-		return trial, trial.Seconds >= least && (window == 0 || packets >= EnoughPackets)
 	}
 	return model.Trial{}, false
+}
+
+// Enough tells whether a trial says something about its window.
+func Enough(trial model.Trial) bool {
+	if trial.Window == 0 {
+		return trial.Seconds >= BaselineSeconds
+	}
+	return trial.Seconds >= EnoughSeconds && float64(trial.PacketsPerSecond)*trial.Seconds >= EnoughPackets
 }
 
 func possible(t model.Trial) bool {

@@ -1,0 +1,104 @@
+package tuning
+
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner/buffering"
+)
+
+const (
+	// silentRounds is how many rounds in a row without a word of the lever mean that it
+	// holds nothing: an agent that starts knows of its programs a little later.
+	silentRounds = 3
+	// certainDrops are needed for a sign: fewer may be of anything.
+	certainDrops = 10
+)
+
+// follow is what is known of one VM.
+type follow struct {
+	node  string
+	heard time.Time
+	// window in force, once started, and since when; since is zero when it was there
+	// before.
+	started bool
+	window  time.Duration
+	since   time.Time
+	silent  int
+	// flooded is true when the last round was in a flood: what it leaves behind counts for
+	// nothing either.
+	flooded bool
+	trials  trials
+	// hurts of this VM alone.
+	hurts      hurts
+	throughput throughput
+}
+
+// found is what a round brought.
+type found struct {
+	news bool
+	// hurt, and whether it is remembered for the profile or for the VM alone.
+	hurt      *model.Hurt
+	ofProfile bool
+}
+
+// hear takes in a round.
+func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
+	f.hurts = f.hurts.at(now)
+	f.trials.forget(now)
+	whole, wasFlooded := f.follows(now, &r), f.flooded
+	f.flooded = r.flooded
+	if !whole || r.flooded || wasFlooded || f.hurts.bar(now, r.window) || known.bar(now, r.window) {
+		return found{}
+	}
+	// The first sign of loss counts, however short packets were held in the round.
+	if r.held && r.window > 0 && f.loses(&r.sums, vm) && !f.trials.losesToo(r.window, r.lostShare(), true) {
+		return hurtBy(now, r.window, signDrops, !vm.Disturbed)
+	}
+	if r.packets == 0 || r.window > 0 && !r.active || r.window == 0 && !(r.fastest >= float64(vm.OnPackets)) {
+		return found{}
+	}
+	trial, enough := f.trials.add(now, r)
+	if window, verdict := f.throughput.add(now, r, buffering.LeastThroughput(vm.KeepThroughput)); verdict != nothing {
+		return hurtBy(now, window, signThroughput, verdict == toBlame && !vm.Disturbed)
+	}
+	if r.window > 0 && f.loses(&trial.sums, vm) && !f.trials.losesToo(r.window, trial.lostShare(), false) {
+		return hurtBy(now, r.window, signDrops, !vm.Disturbed)
+	}
+	return found{news: enough}
+}
+
+// follows notes the round's window, and tells whether all of the round was of it.
+func (f *follow) follows(now time.Time, r *round) bool {
+	if !r.told {
+		f.silent++
+		if f.window > 0 && f.silent < silentRounds {
+			return false
+		}
+	} else {
+		f.silent = 0
+	}
+	if f.started && r.window == f.window {
+		return true
+	}
+	whole := !f.started
+	if f.started {
+		f.since = now
+	}
+	f.started, f.window = true, r.window
+	f.throughput.change(r.window)
+	return whole
+}
+
+// loses tells whether more packets were lost than the VM may lose.
+func (f *follow) loses(s *sums, vm VM) bool {
+	return s.lost >= certainDrops && s.lostShare() > buffering.MostDrops(vm.MaxDrops)
+}
+
+func hurtBy(now time.Time, window time.Duration, sign string, ofProfile bool) found {
+	remembered := remembered
+	if !ofProfile {
+		remembered = doubted
+	}
+	return found{news: true, ofProfile: ofProfile, hurt: &model.Hurt{Window: window, Until: now.Add(remembered), Why: sign}}
+}
