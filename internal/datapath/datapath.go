@@ -51,7 +51,7 @@ const (
 // ConfigOf fills in what a plan does not say.
 func ConfigOf(b model.Buffering) Config {
 	return Config{
-		Buffering: b, OffPackets: uint32(float64(b.OnPackets) * offShare), Hold: defaultHold,
+		Buffering: b, OffPackets: max(1, uint32(float64(b.OnPackets)*offShare)), Hold: defaultHold,
 		Gap: defaultGap, MostArrivals: defaultMostArrivals,
 		FloodPackets: floodPackets, FloodBytes: floodBytes, FloodSources: floodSources, FloodSYN: floodSYN,
 	}
@@ -76,4 +76,7 @@ type Stats struct {
 	// Flood that the device is under, and Floods how many there were.
 	Flood  *model.Flood
 	Floods uint64
+	// Declarations that were taken in, and those Refused: malformed ones, of another
+	// version, and too many.
+	Declarations, Refused uint64
 }

@@ -2,52 +2,51 @@ package datapath
 
 import (
 	"errors"
-	"time"
+	"fmt"
+	"io"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
 )
 
 // ErrOtherVersion means that what is pinned was made by another version of the program:
 // it cannot be taken over.
 var ErrOtherVersion = errors.New("the pinned program is of another version")
 
-// Lease is the time until which packets may be held, shared by all programs that were
-// loaded with it. Past it every packet leaves at once.
-type Lease struct {
-	until *ebpf.Map
-}
-
-// NewLease returns a lease that has expired.
-func NewLease() (*Lease, error) { return nil, ErrUnsupported }
-
-// OpenLease takes over the lease that is pinned at a path, or pins a new one there.
-func OpenLease(path string) (*Lease, error) { return nil, ErrUnsupported }
-
-// Extend lets packets be held until a time of CLOCK_MONOTONIC.
-func (l *Lease) Extend(until time.Duration) error { return ErrUnsupported }
-
-// Close lets go of the lease. Programs keep it, and so does its pin.
-func (l *Lease) Close() error { return nil }
-
 // Program decides about the packets of one device.
 type Program struct {
-	hold, hear *ebpf.Program
+	hold, hear           *ebpf.Program
+	config, state, guest *ebpf.Map
+	lease                *Lease
 }
 
 // Load makes the programs of one device, which hold nothing until they are configured.
 // The error wraps ErrUnsupported when the kernel refuses them.
-func Load(lease *Lease) (*Program, error) { return nil, ErrUnsupported }
+func Load(lease *Lease) (*Program, error) {
+	spec, err := bpf.LoadJv()
+	if err != nil {
+		return nil, err
+	}
+	return load(spec, lease)
+}
 
-// OpenPinned takes over programs that were pinned in a folder, with all that they know.
-// ErrOtherVersion when they are not those that Load makes, or have another lease;
-// fs.ErrNotExist when there are none.
-func OpenPinned(folder string, lease *Lease) (*Program, error) { return nil, ErrUnsupported }
-
-// Pin keeps the programs and their maps in a folder of a BPF file system, which is made.
-func (p *Program) Pin(folder string) error { return ErrUnsupported }
-
-// Unpin removes the folder that Pin made.
-func Unpin(folder string) error { return nil }
+// load makes the programs from what was compiled.
+func load(spec *ebpf.CollectionSpec, lease *Lease) (*Program, error) {
+	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{bpf.JvMapJvLease: lease.until},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load the programs that hold packets: %w: %w", ErrUnsupported, err)
+	}
+	// What is not taken out of it here is kept by the programs alone.
+	defer made.Close()
+	return &Program{
+		hold: made.DetachProgram(bpf.JvProgJvHold), hear: made.DetachProgram(bpf.JvProgJvHear),
+		config: made.DetachMap(bpf.JvMapJvConfig), state: made.DetachMap(bpf.JvMapJvState),
+		guest: made.DetachMap(bpf.JvMapJvGuest), lease: lease,
+	}, nil
+}
 
 // Hold is the program for what leaves through the device: on a host, towards the VM.
 func (p *Program) Hold() *ebpf.Program { return p.hold }
@@ -58,10 +57,29 @@ func (p *Program) Hear() *ebpf.Program { return p.hear }
 
 // Configure says how packets are held from now on. The zero Config holds none; those that
 // wait still leave in order.
-func (p *Program) Configure(c Config) error { return ErrUnsupported }
-
-// Stats reads the counters. now is the time of CLOCK_MONOTONIC.
-func (p *Program) Stats(now time.Duration) (Stats, error) { return Stats{}, ErrUnsupported }
+func (p *Program) Configure(c Config) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	var before bpf.JvConfig
+	if err := p.config.Lookup(uint32(0), &before); err != nil {
+		return fmt.Errorf("read the configuration of the programs that hold packets: %w", err)
+	}
+	raw, err := c.raw(before)
+	if err != nil {
+		return err
+	}
+	if err := p.config.Put(uint32(0), &raw); err != nil {
+		return fmt.Errorf("configure the programs that hold packets: %w", err)
+	}
+	return nil
+}
 
 // Close lets go of the programs. Devices and pins keep them.
-func (p *Program) Close() error { return nil }
+func (p *Program) Close() error {
+	var errs []error
+	for _, c := range []io.Closer{p.hold, p.hear, p.config, p.state, p.guest} {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
