@@ -77,8 +77,8 @@ func restore(o *nodeOptions, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d threads were bound, %d had scheduler slices and %d uplinks were shaped; none is now\n",
-		restored.Threads, restored.Slices, restored.Uplinks)
+	fmt.Fprintf(out, "%d threads were bound, %d had scheduler slices, %d uplinks were shaped and packets of %d taps were held; none is now\n",
+		restored.Threads, restored.Slices, restored.Uplinks, restored.Taps)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/buffer"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
@@ -78,23 +79,27 @@ type Options struct {
 
 // Agent is the loop of one node.
 type Agent struct {
-	opts     Options
-	started  time.Time
-	sampler  *sample.Sampler
-	affinity *affinity.Actuator
-	slices   *slice.Actuator
-	shaping  *shape.Actuator
-	turns    *shape.Turns
-	machine  *machine
-	account  *metering.Account
+	opts      Options
+	started   time.Time
+	sampler   *sample.Sampler
+	affinity  *affinity.Actuator
+	slices    *slice.Actuator
+	shaping   *shape.Actuator
+	turns     *shape.Turns
+	buffering *buffer.Actuator
+	keeper    *buffer.Keeper
+	machine   *machine
+	account   *metering.Account
 	// journalLost is true until the threads that an earlier agent may have
 	// changed have been looked for.
 	journalLost bool
 
 	previous *sample.Round
 	sent     sample.SentMeans
-	state    publish.State
-	stale    bool
+	// told is what the status says of buffered VMs.
+	told  map[host.TaskID]told
+	state publish.State
+	stale bool
 	// plan is the one that was followed last, nil when there was none.
 	plan *v1alpha1.NodePlan
 	// reported is the last status of the plan of that UID.
@@ -114,14 +119,16 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 	if lost {
 		opts.Log.Error(err, "what an earlier agent had changed is not known: threads of VMs that do not run on their "+
 			"whole cpuset, or have a scheduler slice, are taken for changed by it, and are put back unless the plan wants them so")
-	} else if slices, uplinks := j.Slices(), j.Uplinks(); len(entries)+len(slices)+len(uplinks) > 0 {
-		opts.Log.Info("took over what an earlier agent had changed", "threads", len(entries), "slices", len(slices), "uplinks", len(uplinks))
+	} else if slices, uplinks, taps := j.Slices(), j.Uplinks(), j.Taps(); len(entries)+len(slices)+len(uplinks)+len(taps) > 0 {
+		opts.Log.Info("took over what an earlier agent had changed",
+			"threads", len(entries), "slices", len(slices), "uplinks", len(uplinks), "taps", len(taps))
 	}
 	machine, err := newMachine(opts.Host, opts.Clock)
 	if err != nil {
 		return nil, err
 	}
 	turns := shape.NewTurns(opts.Host, opts.Clock)
+	keeper := buffer.NewKeeper(opts.Host, opts.Clock, opts.Interval)
 	return &Agent{
 		opts:        opts,
 		started:     opts.Clock.Now(),
@@ -132,21 +139,24 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		slices:      slice.New(opts.Host, j, j.Slices()),
 		shaping:     shape.New(opts.Host, j, j.Uplinks(), turns),
 		turns:       turns,
+		buffering:   buffer.New(opts.Host, j, j.Taps(), keeper),
+		keeper:      keeper,
 		journalLost: lost,
 	}, nil
 }
 
 // Run works until the context ends, and then puts back all that was changed.
 func (a *Agent) Run(ctx context.Context) error {
-	var turns sync.WaitGroup
-	turns.Go(func() { a.turns.Run(ctx) })
+	var beside sync.WaitGroup
+	beside.Go(func() { a.turns.Run(ctx) })
+	beside.Go(func() { a.keeper.Run(ctx) })
 	ticker := a.opts.Clock.NewTicker(a.opts.Interval)
 	defer ticker.Stop()
 	a.round(ctx, true)
 	for {
 		select {
 		case <-ctx.Done():
-			turns.Wait()
+			beside.Wait()
 			return a.end()
 		case <-ticker.C():
 			a.round(ctx, true)
@@ -160,7 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // end puts the node back, and has the plan's status say so: nobody else will
 // until the next agent starts.
 func (a *Agent) end() error {
-	err := errors.Join(a.affinity.Restore(), a.slices.Restore(), a.shaping.Restore())
+	err := errors.Join(a.affinity.Restore(), a.slices.Restore(), a.shaping.Restore(), a.buffering.Restore())
 	if a.plan != nil {
 		a.opts.Statuses.Offer(a.plan, planStatus(a.plan, &a.reported, outcome{ended: true, err: err}, a.opts.Clock.Now()))
 	}
@@ -188,6 +198,7 @@ func (a *Agent) round(ctx context.Context, publishing bool) {
 	if publishing && round != nil {
 		a.publish(round, synced, failure)
 	}
+	a.keeper.Alive()
 }
 
 // publish posts the rates since the last published round.
@@ -208,6 +219,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	a.state.Sliced, a.state.SlicedThreads = a.slices.Held()
 	turns := a.turns.Stats()
 	a.state.Shaped, a.state.Gates, a.state.GateChanges, a.state.GateDelay = a.shaping.Pods(), turns.Gates, turns.Changes, turns.Late
+	a.state.Buffered = a.buffering.Pods()
 	a.state.LibvirtAnswering, a.state.LibvirtFailing = a.opts.Libvirt.Health()
 	a.state.Took = a.opts.Clock.Since(round.At)
 	state := a.state

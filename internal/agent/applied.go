@@ -7,6 +7,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/buffer"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
@@ -19,6 +20,9 @@ type results struct {
 	pins    *affinity.Result
 	slice   *slice.Result
 	shaping *shape.Result
+	buffers *buffer.Result
+	// held is how packets are held; nil: not known.
+	held *v1alpha1.BufferingReadBack
 }
 
 // byPod sorts what became of a round's orders.
@@ -38,6 +42,12 @@ func (a *applied) byPod() map[string]*results {
 	}
 	for i := range a.shaping {
 		of(a.shaping[i].PodUID).shaping = &a.shaping[i]
+	}
+	for i := range a.buffers {
+		of(a.buffers[i].PodUID).buffers = &a.buffers[i]
+	}
+	for uid, held := range a.held {
+		of(uid).held = &held
 	}
 	return pods
 }
@@ -75,7 +85,9 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, r *results) []v1alpha1.VMApplied {
 		add(v1alpha1.LeverShaping, shapingVerdict(r.shaping))
 	}
 	if vm.Buffering != nil {
-		add(v1alpha1.LeverBuffering, verdict{v1alpha1.LeverFailed, reasonNotSupported, "this version of the agent does not have the lever"})
+		if one := add(v1alpha1.LeverBuffering, bufferingVerdict(r.buffers)); one.State == v1alpha1.LeverInForce {
+			one.Buffering = r.held
+		}
 	}
 	slices.SortFunc(entries, func(a, b v1alpha1.VMApplied) int { return strings.Compare(string(a.Lever), string(b.Lever)) })
 	return entries

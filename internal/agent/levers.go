@@ -3,7 +3,9 @@ package agent
 import (
 	"errors"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/buffer"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
@@ -15,13 +17,16 @@ type applied struct {
 	pins    []affinity.Result
 	slices  []slice.Result
 	shaping []shape.Result
+	buffers []buffer.Result
+	// held is how packets of VMs are held, by pod UID.
+	held map[string]v1alpha1.BufferingReadBack
 }
 
 // apply makes the node what the orders say, but for emulator threads that the node shows
 // to be crowded by them. What fails of one lever fails for it alone.
 func (a *Agent) apply(round *sample.Round, o orders) (applied, error) {
 	var done applied
-	var pinErr, sliceErr, shapeErr error
+	var pinErr, sliceErr error
 	vms := affinityVMs(round)
 	topology, _ := a.machine.now()
 	o.freeNarrow(vms, topology)
@@ -39,7 +44,14 @@ func (a *Agent) apply(round *sample.Round, o orders) (applied, error) {
 			a.opts.Log.Info("slices changed", "namespace", r.Namespace, "vmi", r.Name, "threads", r.Changed, "outcome", r.Outcome)
 		}
 	}
-	done.shaping, shapeErr = a.shaping.Apply(shapeVMs(round), o.shaping)
+	return done, errors.Join(pinErr, sliceErr, a.applyToDevices(round, o, &done))
+}
+
+// applyToDevices is the part of apply that is about devices of VMs' pods.
+func (a *Agent) applyToDevices(round *sample.Round, o orders, done *applied) error {
+	var shapeErr, bufferErr error
+	vms := allVMs(round)
+	done.shaping, shapeErr = a.shaping.Apply(vms, o.shaping)
 	for _, r := range done.shaping {
 		if r.Changed > 0 {
 			a.state.ShapingWrites += uint64(r.Changed)
@@ -48,7 +60,17 @@ func (a *Agent) apply(round *sample.Round, o orders) (applied, error) {
 	}
 	// New turns begin at once.
 	a.turns.Beat()
-	return done, errors.Join(pinErr, sliceErr, shapeErr)
+	done.buffers, bufferErr = a.buffering.Apply(vms, o.buffering)
+	for _, r := range done.buffers {
+		if r.Changed > 0 {
+			a.state.BufferingWrites += uint64(r.Changed)
+			a.opts.Log.Info("buffering changed", "namespace", r.Namespace, "vmi", r.Name, "taps", r.Changed, "outcome", r.Outcome)
+		}
+	}
+	// So does the holding of packets.
+	a.keeper.Beat()
+	done.held = a.readBuffering(round, o, done.buffers)
+	return errors.Join(shapeErr, bufferErr)
 }
 
 // affinityVMs are the VMs of a round as the actuator wants them.
@@ -79,9 +101,9 @@ func sliceVMs(round *sample.Round) []slice.VM {
 	return vms
 }
 
-// shapeVMs are all VMs of a round: one whose counters could not be read may
-// still be shaped.
-func shapeVMs(round *sample.Round) []discover.VM {
+// allVMs are those of a round whose counters could not be read too: their devices may be
+// the agent's all the same.
+func allVMs(round *sample.Round) []discover.VM {
 	vms := make([]discover.VM, 0, len(round.VMs)+len(round.Unread))
 	for i := range round.VMs {
 		vms = append(vms, round.VMs[i].VM)

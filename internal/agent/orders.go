@@ -18,9 +18,10 @@ const leastSlice, mostSlice = 100, 100_000
 
 // orders are what a plan says is to be done now, by pod UID.
 type orders struct {
-	pins    map[string]affinity.Pins
-	slices  map[string]time.Duration
-	shaping map[string]model.Shaping
+	pins      map[string]affinity.Pins
+	slices    map[string]time.Duration
+	shaping   map[string]model.Shaping
+	buffering map[string]model.Buffering
 	// refused are VMs whose part of the plan makes no sense, and why, by lever.
 	refused map[refusal]string
 	// excluded CPUs are left out of the masks of emulator threads.
@@ -40,7 +41,7 @@ type refusal struct {
 func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
 	o := orders{
 		pins: map[string]affinity.Pins{}, slices: map[string]time.Duration{}, shaping: map[string]model.Shaping{},
-		refused: map[refusal]string{}, freed: map[string]string{},
+		buffering: map[string]model.Buffering{}, refused: map[refusal]string{}, freed: map[string]string{},
 	}
 	if plan == nil || !plan.Spec.Apply || stale {
 		return o
@@ -74,6 +75,10 @@ func (o *orders) add(vm *v1alpha1.VMPlan) {
 		shaping, err := shapingOf(vm.Shaping)
 		o.note(uid, v1alpha1.LeverShaping, err, func() { o.shaping[uid] = shaping })
 	}
+	if vm.Buffering != nil {
+		buffering, err := bufferingOf(vm.Buffering)
+		o.note(uid, v1alpha1.LeverBuffering, err, func() { o.buffering[uid] = buffering })
+	}
 }
 
 // note takes an order, or refuses what makes no sense.
@@ -89,7 +94,8 @@ func (o *orders) refuseAll(podUID, why string) {
 	delete(o.pins, podUID)
 	delete(o.slices, podUID)
 	delete(o.shaping, podUID)
-	for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverShaping} {
+	delete(o.buffering, podUID)
+	for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverShaping, v1alpha1.LeverBuffering} {
 		o.refused[refusal{podUID, lever}] = why
 	}
 }

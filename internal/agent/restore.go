@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/buffer"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
@@ -16,9 +17,9 @@ import (
 
 // Restored counts what an agent that is gone had changed.
 type Restored struct {
-	// Threads that it had bound, Slices of threads that it had set, and Uplinks that it
-	// had shaped.
-	Threads, Slices, Uplinks int
+	// Threads that it had bound, Slices of threads that it had set, Uplinks that it had
+	// shaped, and Taps whose packets it had held.
+	Threads, Slices, Uplinks, Taps int
 }
 
 // Restore puts back what an agent that is gone had changed, from its journal
@@ -28,14 +29,15 @@ func Restore(h host.Host, j *journal.Journal) (Restored, error) {
 	if err != nil {
 		return Restored{}, fmt.Errorf("what was changed is not known: start the agent, which finds out from the cluster: %w", err)
 	}
-	slices, uplinks := j.Slices(), j.Uplinks()
+	slices, uplinks, taps := j.Slices(), j.Uplinks(), j.Taps()
 	// What fails for one lever is no reason to leave the others in force.
 	err = errors.Join(
 		affinity.New(h, j, entries).Restore(),
 		slice.New(h, j, slices).Restore(),
 		shape.New(h, j, uplinks, shape.NewTurns(h, clock.RealClock{})).Restore(),
+		buffer.New(h, j, taps, buffer.NewKeeper(h, clock.RealClock{}, 0)).Restore(),
 	)
-	return Restored{Threads: len(entries), Slices: len(slices), Uplinks: len(uplinks)}, err
+	return Restored{Threads: len(entries), Slices: len(slices), Uplinks: len(uplinks), Taps: len(taps)}, err
 }
 
 // Jitter spreads a duration by up to 20 % to both sides, so that the agents of

@@ -8,7 +8,7 @@ import (
 )
 
 // Collector turns the latest State into metrics. VMs that are gone have no
-// series. A VM has at most 22. docs/metrics.md lists them all.
+// series. A VM has at most 37. docs/metrics.md lists them all.
 type Collector struct {
 	board *Board
 
@@ -18,6 +18,7 @@ type Collector struct {
 	slicings, slicedThreads     *prometheus.Desc
 	shapings, gates             *prometheus.Desc
 	gateChanges, gateDelay      *prometheus.Desc
+	bufferings                  *prometheus.Desc
 
 	energy energyMetrics
 	// perVM is nil when single VMs have no series.
@@ -41,7 +42,7 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 	collector := &Collector{
 		board: board,
 
-		vms:           agent("vms", "VMs found on the node, by state: running (all), pinned, sliced, shaped, dedicated.", "state"),
+		vms:           agent("vms", "VMs found on the node, by state: running (all), pinned, sliced, shaped, buffered, dedicated.", "state"),
 		unknown:       agent("unknown_processes", "QEMU processes that belong to no known VM, by reason.", "reason"),
 		libvirt:       agent("libvirt_vms", "VMs by whether their libvirt answered last time.", "answered"),
 		rounds:        agent("rounds_total", "Rounds of sampling since the agent started."),
@@ -56,6 +57,7 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 		gates:         agent("gates", "Uplinks of VMs that take turns."),
 		gateChanges:   agent("gate_changes_total", "How often gates of uplinks were opened or held."),
 		gateDelay:     agent("gate_delay_seconds", "Largest delay of a gate behind its turn's boundary in the last round."),
+		bufferings:    agent("buffering_changes_total", "Taps of VMs whose buffering the agent set or took back."),
 		energy:        newEnergyMetrics(agent, c),
 	}
 	if perVM {
@@ -68,7 +70,7 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.vms, c.unknown, c.libvirt, c.rounds, c.roundErrors, c.writes, c.took, c.stale, c.cpuBusy,
-		c.slicings, c.slicedThreads, c.shapings, c.gates, c.gateChanges, c.gateDelay,
+		c.slicings, c.slicedThreads, c.shapings, c.gates, c.gateChanges, c.gateDelay, c.bufferings,
 	} {
 		out <- d
 	}
@@ -102,6 +104,7 @@ func (c *Collector) collectAgent(state *State, out chan<- prometheus.Metric) {
 	gauge(out, c.vms, float64(state.Pinned), "pinned")
 	gauge(out, c.vms, float64(state.Sliced), "sliced")
 	gauge(out, c.vms, float64(state.Shaped), "shaped")
+	gauge(out, c.vms, float64(state.Buffered), "buffered")
 	gauge(out, c.vms, float64(dedicated), "dedicated")
 	for _, verdict := range discover.Unknown() {
 		gauge(out, c.unknown, float64(state.Unknown[verdict]), string(verdict))
@@ -114,6 +117,7 @@ func (c *Collector) collectAgent(state *State, out chan<- prometheus.Metric) {
 	counter(out, c.slicings, float64(state.SliceWrites))
 	gauge(out, c.slicedThreads, float64(state.SlicedThreads))
 	counter(out, c.shapings, float64(state.ShapingWrites))
+	counter(out, c.bufferings, float64(state.BufferingWrites))
 	gauge(out, c.gates, float64(state.Gates))
 	counter(out, c.gateChanges, float64(state.GateChanges))
 	gauge(out, c.gateDelay, state.GateDelay.Seconds())

@@ -23,6 +23,7 @@ func metered() *State {
 	memory := units.Watts(8)
 	s.Rates.Power = measured(100)
 	s.Rates.Power.DRAMWatts = &memory
+	s.Rates.VMs[0].Buffering = flooded()
 	s.Energy = metering.Status{
 		Refusals: map[energy.Reason]uint64{energy.ReasonJumped: 3},
 		Used: []metering.Used{

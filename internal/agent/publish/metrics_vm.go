@@ -14,6 +14,7 @@ type vmMetrics struct {
 	run, wait, switches   *prometheus.Desc
 	bytes, packets, drops *prometheus.Desc
 	power                 *prometheus.Desc
+	buffering             bufferingMetrics
 }
 
 func newVMMetrics(vm describe) *vmMetrics {
@@ -25,6 +26,8 @@ func newVMMetrics(vm describe) *vmMetrics {
 		packets:  vm("network_packets_per_second", "Packets of the VM's taps, by direction seen from the VM.", "namespace", "name", "direction"),
 		drops:    vm("network_drops_per_second", "Packets dropped at the VM's taps, by direction seen from the VM.", "namespace", "name", "direction"),
 		power:    vm("power_watts", "The VM's share of the node's dynamic power: ranks VMs, proves nothing.", "namespace", "name"),
+
+		buffering: newBufferingMetrics(vm),
 	}
 }
 
@@ -32,6 +35,7 @@ func (m *vmMetrics) describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{m.run, m.wait, m.switches, m.bytes, m.packets, m.drops, m.power} {
 		out <- d
 	}
+	m.buffering.describe(out)
 }
 
 func (m *vmMetrics) collect(vms []model.VMRates, out chan<- prometheus.Metric) {
@@ -73,6 +77,9 @@ func (m *vmMetrics) collectOne(vm *model.VMRates, out chan<- prometheus.Metric) 
 	}
 	if vm.Watts != nil {
 		gauge(out, m.power, float64(*vm.Watts), vm.Namespace, vm.Name)
+	}
+	if vm.Buffering != nil {
+		m.buffering.collect(vm.Namespace, vm.Name, vm.Buffering, out)
 	}
 }
 

@@ -89,6 +89,12 @@ func TestMetrics(t *testing.T) {
 	if n := testutil.CollectAndCount(newCollector(board, false)); n != one-perVM {
 		t.Errorf("%d series without those of VMs, want %d", n, one-perVM)
 	}
+	s := state("web")
+	s.Rates.VMs[0].Buffering = flooded()
+	board.Post(s)
+	if n := testutil.CollectAndCount(collector); n != one+15 {
+		t.Errorf("%d series of a VM whose packets are held, want %d", n, one+15)
+	}
 	board.Post(state("web", "web")) // two pods of one VM for a moment
 	if n := testutil.CollectAndCount(collector); n != one {
 		t.Errorf("%d series of a VM with two pods, want %d", n, one)

@@ -31,6 +31,8 @@ type State struct {
 	// Shaped is the number of VMs whose sending is bounded or held, and Gates
 	// that of their uplinks that take turns.
 	Shaped, Gates int
+	// Buffered is the number of VMs of which a tap's packets may be held.
+	Buffered int
 	// GateDelay is the largest delay of a gate behind its turn's boundary since
 	// the round before.
 	GateDelay time.Duration
@@ -46,10 +48,10 @@ type State struct {
 	// Rounds, RoundErrors and Writes count since the agent's start: rounds,
 	// those with an error, and threads whose affinity was changed.
 	Rounds, RoundErrors, Writes uint64
-	// SliceWrites, ShapingWrites and GateChanges count likewise: threads whose slice
-	// was set or taken back, uplinks that were shaped or put back, and how often gates
-	// were opened or held.
-	SliceWrites, ShapingWrites, GateChanges uint64
+	// SliceWrites, ShapingWrites, GateChanges and BufferingWrites count likewise: threads
+	// whose slice was set or taken back, uplinks that were shaped or put back, how often
+	// gates were opened or held, and taps whose buffering was set or taken back.
+	SliceWrites, ShapingWrites, GateChanges, BufferingWrites uint64
 }
 
 // Board holds the latest State. One goroutine posts, any number read.

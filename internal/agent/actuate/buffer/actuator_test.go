@@ -110,6 +110,29 @@ func TestATapThatWasMadeAnewIsBufferedAgain(t *testing.T) {
 	b.wantOurs(1)
 }
 
+// Nor is one that goes down and comes up, or what the agent undid for another tap's sake.
+func TestWhatTheAgentUndidIsNoContest(t *testing.T) {
+	b := newBench(t)
+	for range 4 {
+		b.wantOutcome(window(time.Millisecond), Applied)
+		down := b.tap0()
+		delete(b.pods[b.vm.Process], "tap0")
+		b.wantOutcome(window(time.Millisecond), Applied)
+		down.give(kernelsQueue)
+		down.program = false
+		b.pods[b.vm.Process]["tap0"] = down
+		b.wantOutcome(window(time.Millisecond), Applied)
+		plugged := b.newTap()
+		plugged.give(othersQueue)
+		b.pods[b.vm.Process]["tap2"] = plugged
+		b.wantOutcome(window(time.Millisecond), Foreign)
+		b.wantOurs(0)
+		b.wantOutcome(window(time.Millisecond), Foreign)
+		delete(b.pods[b.vm.Process], "tap2")
+	}
+	b.wantOutcome(window(time.Millisecond), Applied)
+}
+
 func TestWhatTheKernelCannotIsSaidAndSeldomTried(t *testing.T) {
 	b := newBench(t)
 	b.refuse = fmt.Errorf("the kernel has no fq: %w", host.ErrUnsupported)

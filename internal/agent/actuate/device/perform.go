@@ -52,6 +52,9 @@ func (a *Actuator[D, V]) do(t *task[V], c change) {
 		err = a.set(t, k)
 	case undo, tidy:
 		a.lever.End(k)
+		if t.memory != nil {
+			delete(t.memory.applied, k.Name) // or its absence would be somebody else's doing
+		}
 		if err = a.lever.Unset(k); err == nil {
 			delete(a.ours, k)
 			if c.action == undo {
