@@ -174,6 +174,9 @@ func (p *pins) ids() ([]string, error) {
 		return nil, nil
 	}
 	entries, err := os.ReadDir(p.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pins: %w", err)
 	}

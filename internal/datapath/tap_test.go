@@ -1,0 +1,270 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+)
+
+// place of a test: a network namespace that ends with it.
+type world struct {
+	*hosttest.Outside
+	t testing.TB
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{hosttest.NewOutside(t), t}
+	w.Do(func() error { // nothing is sent but by the test
+		return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+	})
+	return w
+}
+
+// on works on a device with a netlink handle.
+func (w *world) on(name string, do func(*netlink.Handle, netlink.Link) error) {
+	w.t.Helper()
+	w.Do(func() error {
+		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer handle.Close()
+		device, err := handle.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return do(handle, device)
+	})
+}
+
+// tap is a device with a reader for each of its queues, which stands for the VM.
+type tap struct {
+	w      *world
+	name   string
+	queues []int
+	// sender puts frames onto the device's way to the VM.
+	sender int
+}
+
+func (w *world) newTap(name string, queues int) *tap {
+	w.t.Helper()
+	p := &tap{w: w, name: name, sender: -1}
+	w.t.Cleanup(p.close)
+	w.Do(func() error {
+		for range queues {
+			fd, err := openTap(name, queues > 1)
+			if err != nil {
+				return err
+			}
+			p.queues = append(p.queues, fd)
+		}
+		device, err := netlink.LinkByName(name)
+		if err == nil {
+			err = netlink.LinkSetUp(device)
+		}
+		if err == nil {
+			p.sender, err = openSender(device.Attrs().Index)
+		}
+		return err
+	})
+	return p
+}
+
+// close ends the device.
+func (p *tap) close() {
+	for _, fd := range append(p.queues, p.sender) {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	p.queues, p.sender = nil, -1
+}
+
+func openTap(name string, several bool) (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return fd, err
+	}
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	if several {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	request.SetUint16(flags)
+	return fd, unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
+}
+
+func openSender(index int) (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: index, Protocol: 0})
+}
+
+// send a packet of a flow to the VM.
+func (p *tap) send(flow, number int) {
+	p.w.t.Helper()
+	if err := unix.Send(p.sender, frameOf(flow, number), 0); err != nil {
+		p.w.t.Fatalf("send: %v", err)
+	}
+}
+
+// fromVM sends a packet as the VM would.
+func (p *tap) fromVM() {
+	p.w.t.Helper()
+	if _, err := unix.Write(p.queues[0], frameOf(0, 0)); err != nil {
+		p.w.t.Fatalf("send from the VM: %v", err)
+	}
+}
+
+const (
+	headerBytes = 14 + 20 + 8
+	testPort    = 7777
+)
+
+// frameOf is a UDP packet of a flow, which carries a number.
+func frameOf(flow, number int) []byte {
+	frame := make([]byte, headerBytes+64)
+	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
+	ip := frame[14:]
+	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	copy(ip[12:], net.IPv4(10, 0, 0, 1).To4())
+	copy(ip[16:], net.IPv4(10, 0, 0, 2).To4())
+	udp := ip[20:]
+	binary.BigEndian.PutUint16(udp, uint16(10_000+flow))
+	binary.BigEndian.PutUint16(udp[2:], testPort)
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
+	binary.BigEndian.PutUint32(udp[8:], uint32(flow))
+	binary.BigEndian.PutUint32(udp[12:], uint32(number))
+	return frame
+}
+
+// arrival is a packet that came to the VM.
+type arrival struct {
+	flow, number int
+	at           time.Duration // of CLOCK_MONOTONIC
+}
+
+// receive takes what has come, waiting for the first packet no longer than told.
+func (p *tap) receive(patience time.Duration) []arrival {
+	p.w.t.Helper()
+	polled := make([]unix.PollFd, len(p.queues))
+	for i, fd := range p.queues {
+		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	wait := unix.NsecToTimespec(patience.Nanoseconds())
+	if _, err := unix.Ppoll(polled, &wait, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		p.w.t.Fatalf("poll: %v", err)
+	}
+	now, err := monotonic()
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	var arrivals []arrival
+	frame := make([]byte, 2048)
+	for _, fd := range p.queues {
+		for {
+			n, err := unix.Read(fd, frame)
+			if errors.Is(err, unix.EAGAIN) {
+				break
+			}
+			if err != nil {
+				p.w.t.Fatalf("read: %v", err)
+			}
+			if udp := frame[34:]; n == headerBytes+64 && frame[23] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(udp[2:]) == testPort {
+				arrivals = append(arrivals, arrival{
+					int(binary.BigEndian.Uint32(udp[8:])), int(binary.BigEndian.Uint32(udp[12:])), now,
+				})
+			}
+		}
+	}
+	return arrivals
+}
+
+// newPinRoot is a folder of a BPF file system of the test's own.
+func newPinRoot(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
+		t.Fatalf("mount a BPF file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir + "/joulevirt"
+}
+
+// newDatapath closes with the test.
+func newDatapath(t testing.TB, opts Options) *Datapath {
+	t.Helper()
+	d := New(opts)
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// dump is all that a namespace's devices have, as text.
+func (w *world) dump() []string {
+	w.t.Helper()
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	w.Do(func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, device := range links {
+			attrs := device.Attrs()
+			add("%s: %x %d %d %s", attrs.Name, attrs.RawFlags, attrs.MTU, attrs.TxQLen, attrs.OperState)
+			qdiscs, err := netlink.QdiscList(device)
+			if err != nil {
+				return err
+			}
+			for _, qdisc := range qdiscs {
+				a := *qdisc.Attrs()
+				a.Statistics, a.LinkIndex = nil, 0
+				add("  %s %s", qdisc.Type(), a.String())
+			}
+			for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+				filters, err := netlink.FilterList(device, parent)
+				if err != nil && !isAbsent(err) {
+					return err
+				}
+				for _, filter := range filters {
+					add("  %s %s", filter.Type(), filter.Attrs())
+				}
+			}
+			for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+				if result, err := link.QueryPrograms(link.QueryOptions{Target: attrs.Index, Attach: hook}); err == nil {
+					for _, program := range result.Programs {
+						add("  %v program %d", hook, program.ID)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	return lines
+}
