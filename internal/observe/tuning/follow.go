@@ -45,7 +45,6 @@ type found struct {
 // hear takes in a round.
 func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
 	f.hurts = f.hurts.at(now)
-	f.trials.forget(now)
 	whole, wasFlooded := f.follows(now, &r), f.flooded
 	f.flooded = r.flooded
 	if !whole || r.flooded || wasFlooded || f.hurts.bar(now, r.window) || known.bar(now, r.window) {
@@ -53,7 +52,7 @@ func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
 	}
 	// The first sign of loss counts, however short packets were held in the round.
 	if r.held && r.window > 0 && f.loses(&r.sums, vm) && !f.trials.losesToo(r.window, r.lostShare(), true) {
-		return hurtBy(now, r.window, signDrops, !vm.Disturbed)
+		return hurtBy(now, r.window, signDrops, f.toBlame(r.window, vm))
 	}
 	if r.packets == 0 || r.window > 0 && !r.active || r.window == 0 && !(r.fastest >= float64(vm.OnPackets)) {
 		return found{}
@@ -63,7 +62,7 @@ func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
 		return hurtBy(now, window, signThroughput, verdict == toBlame && !vm.Disturbed)
 	}
 	if r.window > 0 && f.loses(&trial.sums, vm) && !f.trials.losesToo(r.window, trial.lostShare(), false) {
-		return hurtBy(now, r.window, signDrops, !vm.Disturbed)
+		return hurtBy(now, r.window, signDrops, f.toBlame(r.window, vm))
 	}
 	return found{news: enough}
 }
@@ -93,6 +92,12 @@ func (f *follow) follows(now time.Time, r *round) bool {
 // loses tells whether more packets were lost than the VM may lose.
 func (f *follow) loses(s *sums, vm VM) bool {
 	return s.lost >= certainDrops && s.lostShare() > buffering.MostDrops(vm.MaxDrops)
+}
+
+// toBlame tells whether it was a window that cost packets: nothing else disturbs the VM, and
+// it was seen that a shorter one, or none, does not.
+func (f *follow) toBlame(window time.Duration, vm VM) bool {
+	return !vm.Disturbed && f.trials.seenBelow(window)
 }
 
 func hurtBy(now time.Time, window time.Duration, sign string, ofProfile bool) found {

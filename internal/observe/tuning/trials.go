@@ -51,7 +51,7 @@ type trial struct {
 func (t *trials) add(now time.Time, r round) (trial, bool) {
 	at := paceOf(r.packets / r.seconds)
 	t.fade(r.window, r.seconds)
-	of := t.find(r.window, at)
+	of := t.find(now, r.window, at)
 	was := buffering.Enough(of.tell())
 	of.heard = now
 	of.recent += r.seconds
@@ -73,10 +73,14 @@ func (t *trials) fade(window time.Duration, seconds float64) {
 	}
 }
 
-// find returns the trial of a window at a pace: a new one in place of what was not seen
-// for longest when there are too many.
-func (t *trials) find(window time.Duration, at pace) *trial {
+// find returns the trial of a window at a pace. One that was last seen too long ago begins
+// anew, and a new one takes the place of what was not seen for longest when there are too
+// many.
+func (t *trials) find(now time.Time, window time.Duration, at pace) *trial {
 	if i := slices.IndexFunc(t.all, func(t trial) bool { return t.window == window && t.pace == at }); i >= 0 {
+		if t.all[i].past(now) {
+			t.all[i] = trial{window: window, pace: at}
+		}
 		return &t.all[i]
 	}
 	if len(t.all) >= mostTrials {
@@ -118,12 +122,12 @@ func (t *trials) drop(window time.Duration) {
 	t.all = slices.DeleteFunc(t.all, func(t trial) bool { return t.window >= window })
 }
 
-// forget drops what was last seen too long ago.
-func (t *trials) forget(now time.Time) {
-	t.all = slices.DeleteFunc(t.all, func(t trial) bool { return now.Sub(t.heard) > remembered })
+// seenBelow tells whether enough was seen of a shorter window.
+func (t *trials) seenBelow(window time.Duration) bool {
+	return slices.ContainsFunc(t.all, func(t trial) bool { return t.window < window && buffering.Enough(t.tell()) })
 }
 
-// losesToo tells whether a shorter window than a trial's loses about as many packets: of
+// losesToo tells whether a shorter window lost about as many packets, however long ago: of
 // all, or of those of one round.
 func (t *trials) losesToo(window time.Duration, share float64, ofRound bool) bool {
 	return slices.ContainsFunc(t.all, func(t trial) bool {
@@ -138,13 +142,16 @@ func (t *trials) losesToo(window time.Duration, share float64, ofRound bool) boo
 func (t *trials) tell(now time.Time) []model.Trial {
 	var out []model.Trial
 	for i := range t.all {
-		if of := &t.all[i]; of.pace == t.pace && now.Sub(of.heard) <= remembered {
+		if of := &t.all[i]; of.pace == t.pace && !of.past(now) {
 			out = append(out, of.tell())
 		}
 	}
 	slices.SortFunc(out, func(x, y model.Trial) int { return int(x.Window - y.Window) })
 	return out
 }
+
+// past tells whether what was seen says nothing of now.
+func (t *trial) past(now time.Time) bool { return now.Sub(t.heard) > remembered }
 
 func (t *trial) tell() model.Trial {
 	out := model.Trial{Window: t.window, Seconds: t.seconds, DropShare: t.lostShare()}

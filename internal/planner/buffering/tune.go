@@ -11,13 +11,12 @@ import (
 const (
 	// BaselineSeconds without packets held are enough to begin with, and EnoughSeconds and
 	// EnoughPackets with each window to go on.
-	BaselineSeconds = 8
+	BaselineSeconds = 12
 	EnoughSeconds   = 30
 	EnoughPackets   = 50_000
-	// tryGain is the share of a packet's cost that a window must have saved against the
-	// next shorter one for a longer one to be tried, and keepGain the share below which
-	// it is given up.
-	tryGain, keepGain = 0.10, 0.05
+	// noRise is how much of a packet's cost in wake-ups or CPU time may rise while the other
+	// falls.
+	noRise = 0.05
 	// alikeRates of packets differ by this factor at most: what a packet costs depends on
 	// how fast they come.
 	alikeRates = 2
@@ -26,6 +25,16 @@ const (
 	defaultDrops = 1e-4
 	defaultKeep  = 0.9
 )
+
+// gainFor is the share of a packet's cost that a window must have saved against a shorter
+// one for a longer one to follow, and the share below which it is given up. Against none it
+// is more: less was seen then, and holding packets at all has a price.
+func gainFor(shorter time.Duration) (try, keep float64) {
+	if shorter == 0 {
+		return 0.15, 0.10
+	}
+	return 0.10, 0.05
+}
 
 // MostDrops is the share of packets that a VM may lose on the node, of what its profile
 // says.
@@ -60,7 +69,8 @@ func tune(vm *model.VM, window, first time.Duration) (time.Duration, next) {
 	}
 	shorter := rungBelow(window, rung)
 	gain, known := trials.gain(shorter, window)
-	if known && gain < keepGain {
+	try, keep := gainFor(shorter)
+	if known && gain < keep {
 		return shorter, savesTooLittle
 	}
 	was, seen := trials.enough(shorter)
@@ -69,7 +79,7 @@ func tune(vm *model.VM, window, first time.Duration) (time.Duration, next) {
 		return shorter, costsService
 	case !serves(vm, is, was, seen):
 		return window, costsService
-	case known && gain < tryGain:
+	case known && gain < try:
 		return window, savesTooLittle
 	case 2*window > model.LongestWindow:
 		return window, toBeSeen
@@ -82,8 +92,9 @@ func (t trialsOf) lengthen(vm *model.VM, is model.Trial) (time.Duration, next) {
 	longer := 2 * is.Window
 	then, tried := t.enough(longer)
 	gain, known := t.gain(is.Window, longer)
+	try, _ := gainFor(is.Window)
 	switch {
-	case known && gain < tryGain:
+	case known && gain < try:
 		return is.Window, savesTooLittle
 	case tried && !serves(vm, then, is, true):
 		return is.Window, costsService
@@ -170,7 +181,7 @@ func (t trialsOf) gain(from, to time.Duration) (float64, bool) {
 	if was.WakeUpsPerPacket == 0 && was.CoresPerPacket == 0 {
 		return 0, false
 	}
-	if least := min(wakeUps, cores); least < -keepGain {
+	if least := min(wakeUps, cores); least < -noRise {
 		return least, true
 	}
 	return max(wakeUps, cores), true
@@ -191,8 +202,9 @@ func (t trialsOf) begin(vm *model.VM, first, rung time.Duration) (time.Duration,
 	if !seen || first == 0 {
 		return 0, toBeSeen
 	}
+	try, _ := gainFor(0)
 	for w := first; w <= rung; w *= 2 {
-		if gain, known := t.gain(0, w); known && gain < tryGain {
+		if gain, known := t.gain(0, w); known && gain < try {
 			return 0, savesTooLittle
 		}
 		if is, tried := t.enough(w); tried && loses(vm, is, without, true) {
