@@ -9,10 +9,10 @@ import (
 )
 
 // disturbanceCollector shows how many VMs of each profile are kept from their network
-// work, from the last look: a profile that went has no series any longer.
+// work, or flooded, from the last look: a profile that went has no series any longer.
 type disturbanceCollector struct {
-	seen       func() *disturbanceFacts
-	vms, heavy *prometheus.Desc
+	seen                func() *disturbanceFacts
+	vms, heavy, flooded *prometheus.Desc
 }
 
 func newDisturbanceCollector(seen func() *disturbanceFacts) *disturbanceCollector {
@@ -24,11 +24,17 @@ func newDisturbanceCollector(seen func() *disturbanceFacts) *disturbanceCollecto
 			append(labels, "interference"), nil),
 		heavy: prometheus.NewDesc("joulevirt_profile_heavy_steal_vms",
 			"VMs of a profile whose vCPUs wait for CPUs so much that they had better run on another node.", labels, nil),
+		flooded: prometheus.NewDesc("joulevirt_profile_flooded_vms",
+			"VMs of a profile that are flooded with small packets, of those that lever Buffering watches. Absent: it watches none.", labels, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *disturbanceCollector) Describe(out chan<- *prometheus.Desc) { out <- c.vms; out <- c.heavy }
+func (c *disturbanceCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{c.vms, c.heavy, c.flooded} {
+		out <- desc
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (c *disturbanceCollector) Collect(out chan<- prometheus.Metric) {
@@ -44,5 +50,8 @@ func (c *disturbanceCollector) Collect(out chan<- prometheus.Metric) {
 				profile.Namespace, profile.Name, cmp.Or(string(verdict), "Unknown"))
 		}
 		out <- prometheus.MustNewConstMetric(c.heavy, prometheus.GaugeValue, float64(sight.heavy), profile.Namespace, profile.Name)
+		if sight.watched > 0 {
+			out <- prometheus.MustNewConstMetric(c.flooded, prometheus.GaugeValue, float64(sight.flooded), profile.Namespace, profile.Name)
+		}
 	}
 }

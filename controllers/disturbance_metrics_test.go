@@ -17,7 +17,8 @@ import (
 
 func someDisturbances() *disturbanceFacts {
 	return &disturbanceFacts{profiles: map[types.NamespacedName]*profileSight{
-		{Namespace: "ns", Name: "web"}: {verdicts: map[model.Interference]int{model.InterferenceStable: 3, model.InterferenceCoRunner: 2, "": 1}, heavy: 1},
+		{Namespace: "ns", Name: "web"}:       {verdicts: map[model.Interference]int{model.InterferenceStable: 3, model.InterferenceCoRunner: 2, "": 1}, heavy: 1, watched: 4, flooded: 2},
+		{Namespace: "ns", Name: "unwatched"}: {},
 	}}
 }
 
@@ -29,14 +30,22 @@ func TestDisturbanceMetrics(t *testing.T) {
 	}
 	facts = someDisturbances()
 	want := `
+# HELP joulevirt_profile_flooded_vms VMs of a profile that are flooded with small packets, of those that lever Buffering watches. Absent: it watches none.
+# TYPE joulevirt_profile_flooded_vms gauge
+joulevirt_profile_flooded_vms{namespace="ns",profile="web"} 2
 # HELP joulevirt_profile_heavy_steal_vms VMs of a profile whose vCPUs wait for CPUs so much that they had better run on another node.
 # TYPE joulevirt_profile_heavy_steal_vms gauge
+joulevirt_profile_heavy_steal_vms{namespace="ns",profile="unwatched"} 0
 joulevirt_profile_heavy_steal_vms{namespace="ns",profile="web"} 1
 # HELP joulevirt_profile_vms VMs of a profile by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown.
 # TYPE joulevirt_profile_vms gauge
+joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="unwatched"} 0
 joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="web"} 2
+joulevirt_profile_vms{interference="Self",namespace="ns",profile="unwatched"} 0
 joulevirt_profile_vms{interference="Self",namespace="ns",profile="web"} 0
+joulevirt_profile_vms{interference="Stable",namespace="ns",profile="unwatched"} 0
 joulevirt_profile_vms{interference="Stable",namespace="ns",profile="web"} 3
+joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="unwatched"} 0
 joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="web"} 1
 `
 	if err := testutil.CollectAndCompare(collector, strings.NewReader(want)); err != nil {
@@ -62,7 +71,7 @@ func TestWhatPlansAreMadeWith(t *testing.T) {
 	costs := model.PowerCosts{PerBusyCore: 9, Pinned: 0.2, Separated: 0.1}
 	observer := &observe.Observer{
 		Reader: s.client, Powers: &observe.Powers{Rates: s.heard(), Meters: s.meters, Clock: s.clock},
-		Costs: fixedCosts{costs}, Disturbances: disturbances{"pod-a": steals(20, 1)},
+		Costs: fixedCosts{costs}, Disturbances: disturbances{"pod-a": steals(20, 1)}, Tunings: noTunings{},
 	}
 	seen, err := observer.Node(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}})
 	if err != nil || len(seen.Node.VMs) != 1 {

@@ -17,13 +17,16 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
+	"github.com/joulevirt/joulevirt/internal/observe/flood"
+	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// disturbanceWatch gives the agents' rates to the store of disturbances, and looks
-// again and again at its verdicts, because a verdict may also end by silence. It tells
-// who writes statuses of profiles, and who plans, that there are others. It is a
-// Runnable of the controller runtime.
+// disturbanceWatch gives the agents' rates to the stores of what is known of VMs beyond a
+// round: disturbances, floods and the tuning of buffering. It looks again and again at
+// the verdicts, because one may also end by silence. It tells who writes statuses of
+// profiles, and who plans, that there are others. It is a Runnable of the controller
+// runtime.
 type disturbanceWatch struct {
 	disturbanceOptions
 	// facts of the last look. Nil: none yet.
@@ -37,13 +40,16 @@ type disturbanceWatch struct {
 type disturbanceOptions struct {
 	reader client.Reader
 	store  *disturbance.Store
+	floods *flood.Store
+	tuning *tuning.Store
 	// interval between two looks, settle the least time between two notices about one
 	// node.
 	interval, settle time.Duration
 	clock            clock.WithTicker
 	log              logr.Logger
-	// changed is told of a profile whose VMs have other verdicts, replan of a node
-	// whose disturbed VMs are others. They may block until the context ends.
+	// changed is told of a profile whose VMs have other verdicts, or begin or end to be
+	// flooded, replan of a node whose disturbed VMs are others, or whose windows of
+	// buffering were seen to do well or not. They may block until the context ends.
 	changed func(ctx context.Context, profile types.NamespacedName)
 	replan  func(ctx context.Context, node string)
 }
@@ -65,6 +71,8 @@ type podFacts struct {
 	node string
 	// maxSteal is the service level of its VM.
 	maxSteal units.Cores
+	// wishes for buffering.
+	wishes tuning.VM
 }
 
 // profileSight counts a profile's VMs.
@@ -72,6 +80,8 @@ type profileSight struct {
 	verdicts map[model.Interference]int
 	// heavy VMs had better run on another node.
 	heavy int
+	// watched VMs are looked at for floods, flooded ones are under one.
+	watched, flooded int
 	// figure is equal while all verdicts are.
 	figure uint64
 }
@@ -91,7 +101,7 @@ func (w *disturbanceWatch) NeedLeaderElection() bool { return true }
 // Hear takes in a new round of a node. Nothing is taken in of a node that no look has
 // seen: that steal means nothing on a nested node has to be known first. Nor is it of a
 // VM that is not on the node: no agent speaks for others.
-func (w *disturbanceWatch) Hear(_ context.Context, rates *model.NodeRates) {
+func (w *disturbanceWatch) Hear(ctx context.Context, rates *model.NodeRates) {
 	facts := w.facts.Load()
 	if facts == nil {
 		return
@@ -100,10 +110,26 @@ func (w *disturbanceWatch) Hear(_ context.Context, rates *model.NodeRates) {
 	if !known {
 		return
 	}
-	w.store.Add(rates, disturbance.Circumstances{Nested: nested, MaxSteal: func(podUID string) (units.Cores, bool) {
+	on := func(podUID string) (podFacts, bool) {
 		pod, governed := facts.pods[podUID]
-		return pod.maxSteal, governed && pod.node == rates.Node
+		return pod, governed && pod.node == rates.Node
+	}
+	w.store.Add(rates, disturbance.Circumstances{Nested: nested, MaxSteal: func(podUID string) (units.Cores, bool) {
+		pod, known := on(podUID)
+		return pod.maxSteal, known
 	}})
+	w.floods.Add(rates, func(podUID string) bool {
+		_, known := on(podUID)
+		return known
+	})
+	if w.tuning.Add(rates, tuning.Circumstances{VM: func(podUID string) (tuning.VM, bool) {
+		pod, known := on(podUID)
+		verdict := w.store.Of(podUID).Verdict
+		pod.wishes.Disturbed = verdict == model.InterferenceCoRunner || verdict == model.InterferenceSelf
+		return pod.wishes, known
+	}}) {
+		w.replan(ctx, rates.Node)
+	}
 }
 
 // Seen returns the last look, or nil. It must not be changed.
@@ -111,6 +137,7 @@ func (w *disturbanceWatch) Seen() *disturbanceFacts { return w.facts.Load() }
 
 // Start looks until the context ends.
 func (w *disturbanceWatch) Start(ctx context.Context) error {
+	w.floods.Lead()
 	ticker := w.clock.NewTicker(w.interval)
 	defer ticker.Stop()
 	for {
@@ -127,7 +154,9 @@ func (w *disturbanceWatch) Start(ctx context.Context) error {
 
 func (w *disturbanceWatch) look(ctx context.Context) error {
 	w.store.Sweep()
-	facts, err := lookAtDisturbances(ctx, w.reader, w.store)
+	w.floods.Sweep()
+	w.tuning.Sweep()
+	facts, err := lookAtDisturbances(ctx, w.reader, w.store, w.floods)
 	if err != nil {
 		return err
 	}
@@ -170,7 +199,7 @@ func (w *disturbanceWatch) tellPlanner(ctx context.Context, nodes map[string]uin
 }
 
 // lookAtDisturbances reads the cache's own objects, and changes none.
-func lookAtDisturbances(ctx context.Context, reader client.Reader, store observe.Disturbances) (*disturbanceFacts, error) {
+func lookAtDisturbances(ctx context.Context, reader client.Reader, store observe.Disturbances, floods Floods) (*disturbanceFacts, error) {
 	facts := &disturbanceFacts{
 		nested: map[string]bool{}, pods: map[string]podFacts{},
 		profiles: map[types.NamespacedName]*profileSight{}, nodes: map[string]uint64{},
@@ -199,16 +228,16 @@ func lookAtDisturbances(ctx context.Context, reader client.Reader, store observe
 		profiles := observe.NewProfiles(items)
 		for i := range vmis.Items {
 			if profile, governed := profiles.Governing(&vmis.Items[i]); governed && observe.IsRunning(&vmis.Items[i]) {
-				facts.add(&vmis.Items[i], profile, store)
+				facts.add(&vmis.Items[i], profile, store, floods)
 			}
 		}
 	}
 	return facts, nil
 }
 
-func (f *disturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile observe.Profile, store observe.Disturbances) {
+func (f *disturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile observe.Profile, store observe.Disturbances, floods Floods) {
 	for pod, node := range vmi.Status.ActivePods {
-		f.pods[string(pod)] = podFacts{node, observe.MaxSteal(&profile.Spec)}
+		f.pods[string(pod)] = podFacts{node, observe.MaxSteal(&profile.Spec), wishesOf(profile)}
 	}
 	pod, node := launcherOf(vmi)
 	d := store.Of(string(pod))
@@ -218,6 +247,7 @@ func (f *disturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile obser
 		sight = &profileSight{verdicts: map[model.Interference]int{}}
 		f.profiles[key] = sight
 	}
+	sight.addFlood(string(pod), floods, len(profile.Status.FloodedVMs) > 0)
 	sight.verdicts[d.Verdict]++
 	if d.Heavy {
 		sight.heavy++

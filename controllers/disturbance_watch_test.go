@@ -17,6 +17,8 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
+	"github.com/joulevirt/joulevirt/internal/observe/flood"
+	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/planner/interference"
 )
 
@@ -24,6 +26,18 @@ import (
 type disturbances map[string]model.Disturbance
 
 func (d disturbances) Of(podUID string) model.Disturbance { return d[podUID] }
+
+// floods are what is known by the UID of the launcher pod, of a manager that leads for long.
+type floods map[string]flood.State
+
+func (f floods) Of(podUID string) flood.State { return f[podUID] }
+
+func (f floods) Awaited() bool { return false }
+
+// noTunings has seen no packets.
+type noTunings struct{}
+
+func (noTunings) Of(string, types.NamespacedName) model.Tuning { return model.Tuning{} }
 
 // noCosts knows nothing of any node's power.
 type noCosts struct{}
@@ -75,6 +89,7 @@ func newWatched(t *testing.T) *watched {
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	w.disturbanceWatch = newDisturbanceWatch(disturbanceOptions{
 		reader: w.client, clock: w.clock, log: logr.Discard(), interval: 15 * time.Second, settle: time.Minute,
+		floods: flood.NewStore(w.clock, 2*time.Minute, 30*time.Second), tuning: tuning.NewStore(w.clock, 2*time.Minute),
 		store:   disturbance.NewStore(w.clock, 2*time.Minute, func() disturbance.Detector { return &byWeight{} }),
 		changed: func(_ context.Context, p types.NamespacedName) { w.told = append(w.told, p.String()) },
 		replan:  func(_ context.Context, node string) { w.told = append(w.told, "node "+node) },

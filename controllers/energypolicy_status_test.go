@@ -21,7 +21,7 @@ func policyOf(name string, priority int32, zone string) v1alpha1.EnergyPolicy {
 	policy := v1alpha1.EnergyPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 3},
 		Spec: v1alpha1.EnergyPolicySpec{
-			Priority: priority, Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverShaping, v1alpha1.LeverBuffering, v1alpha1.LeverAffinity},
+			Priority: priority, Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverShaping, "Sleep", v1alpha1.LeverAffinity, v1alpha1.LeverBuffering},
 		},
 	}
 	if zone != "" {
@@ -46,6 +46,7 @@ func policyScene(policies ...v1alpha1.EnergyPolicy) policyView {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}}
 	}
 	clock := testingclock.NewFakePassiveClock(statusTime())
+	plan := applied(shaped(planOf("a", true, "v", "w:CoreWouldBeHot"), "w", "NothingToShape"), 2, "v", v1alpha1.LeverInForce, "Applied")
 	return policyView{
 		policies: observe.NewPolicies(policies), now: statusTime(),
 		powers: &observe.Powers{Rates: rates.NewStore(clock, time.Minute, time.Minute), Meters: metersByURL{}, Clock: clock},
@@ -55,7 +56,7 @@ func policyScene(policies ...v1alpha1.EnergyPolicy) policyView {
 			"b": reportOf(v1alpha1.PowerRAPL, ptr.To[int64](80), time.Hour, 0),
 		},
 		plans: map[string]*indexedPlan{
-			"a": {NodePlan: applied(shaped(planOf("a", true, "v", "w:CoreWouldBeHot"), "w", "NothingToShape"), 2, "v", v1alpha1.LeverInForce, "Applied")},
+			"a": {NodePlan: buffered(plan, "w", v1alpha1.ReasonFewPackets, nil)},
 		},
 	}
 }
@@ -74,8 +75,9 @@ func TestPolicyStatus(t *testing.T) {
 		},
 		Coverage: []v1alpha1.LeverCoverage{
 			{Lever: "Affinity", VMs: 3, ReachedVMs: 1, Reasons: []v1alpha1.ReasonCount{{Reason: "CoreWouldBeHot", Count: 1}, {Reason: "NoProfile", Count: 1}}},
-			{Lever: "Buffering", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "NotInThisVersion", Count: 3}}},
+			{Lever: "Buffering", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "FewPackets", Count: 1}, {Reason: "NoProfile", Count: 1}, {Reason: "NothingToDo", Count: 1}}},
 			{Lever: "Shaping", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "NoProfile", Count: 1}, {Reason: "NothingToDo", Count: 1}, {Reason: "NothingToShape", Count: 1}}},
+			{Lever: "Sleep", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "NotInThisVersion", Count: 3}}},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -93,7 +95,7 @@ func TestPolicyConditions(t *testing.T) {
 		words                   []string
 	}{
 		"governs": {policyOf("p", 0, "x"), nil, "True GoverningNodes", "False NotContested", "True MeterFound",
-			[]string{"does not act on", "spec.budgets", "lever Buffering"}},
+			[]string{"does not act on", "spec.budgets", "lever Sleep"}},
 		"unknown node": {policyOf("p", 0, "misspelt"), nil, "False NoNodesSelected", "False NotContested", "False NoMeter",
 			[]string{"spec.nodeSelector", "zone=misspelt", "kubevirt.io/schedulable"}},
 		"loses all": {policyOf("p", 0, "x"), []v1alpha1.EnergyPolicy{policyOf("q", 1, "")}, "False OtherPolicyWins", "True OtherPolicyWins", "False NoMeter",

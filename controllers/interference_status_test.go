@@ -40,7 +40,7 @@ func stable() model.Disturbance {
 func disturbedView(known disturbances, vms ...string) (v1alpha1.VMNetworkProfile, profileView) {
 	web := profileOf("web", "web", time.Hour)
 	view := profileView{
-		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}), disturbances: known, now: statusTime(),
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}), disturbances: known, floods: floods{}, now: statusTime(),
 	}
 	for _, vm := range vms {
 		view.vmis = append(view.vmis, vmiOn(vm, "web", "n"))

@@ -79,7 +79,7 @@ func (s *oneNode) reconcile(store *rates.Store) v1alpha1.NodePlanSpec {
 	r := &NodePlanReconciler{
 		Client: s.client, Observer: &observe.Observer{
 			Reader: s.client, Powers: &observe.Powers{Rates: store, Meters: s.meters, Clock: s.clock},
-			Costs: noCosts{}, Disturbances: disturbances{},
+			Costs: noCosts{}, Disturbances: disturbances{}, Tunings: noTunings{},
 		},
 		Recorder: events.NewFakeRecorder(8), Clock: s.clock, Metrics: s.metrics, Planned: func(model.Node) {},
 		Reviews: NewReviews(DefaultReview),

@@ -42,9 +42,7 @@ func (s *scene) rates(node string, vms ...model.VMRates) {
 // kernel lets a node's report say whether it has slices.
 func (s *scene) kernel(node string, hasSlices bool) {
 	s.Helper()
-	report := &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	patch := fmt.Sprintf(`{"status":{"capabilities":[{"name":"SchedSlice","available":%t}]}}`, hasSlices)
-	s.must(suite.client.Status().Patch(s.Context(), report, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	s.capability(node, "SchedSlice", hasSlices)
 }
 
 // planned returns what a plan says of a VM.

@@ -23,8 +23,10 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
+	"github.com/joulevirt/joulevirt/internal/observe/flood"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
+	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 )
 
@@ -138,6 +140,8 @@ type reconcilerParts struct {
 	// disturbances are the verdicts on VMs, disturbed looks at them.
 	disturbances *disturbance.Store
 	disturbed    *disturbanceWatch
+	floods       *flood.Store
+	tuning       *tuning.Store
 	powers       *observe.Powers
 	meter        *energy.Meter
 	watch        *powerWatch
@@ -149,7 +153,7 @@ type reconcilerParts struct {
 type news struct {
 	// plans are nodes to be planned anew. policies are for statuses that say
 	// something else now, figures for those that say it with other figures.
-	// profiles are those whose VMs are disturbed by others than before.
+	// profiles are those whose VMs are disturbed or flooded otherwise than before.
 	plans, policies, figures, profiles chan event.GenericEvent
 }
 
@@ -222,7 +226,7 @@ func addEnergy(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	plans := &NodePlanReconciler{
 		Client: mgr.GetClient(), Observer: &observe.Observer{
-			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances,
+			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances, Tunings: parts.tuning,
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
 		Planned: parts.watch.Planned, Reviews: NewReviews(o.Pull.Review),
@@ -236,7 +240,8 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	}
 	delay := statusDelay(o.StatusDelay)
 	profiles := &VMNetworkProfileReconciler{
-		Client: mgr.GetClient(), Clock: o.Clock, Disturbances: parts.disturbances, Recorder: mgr.GetEventRecorder("joulevirt-manager"),
+		Client: mgr.GetClient(), Clock: o.Clock, Disturbances: parts.disturbances, Floods: parts.floods,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"),
 	}
 	if err := profiles.setup(mgr, delay, parts.news.profiles); err != nil {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)

@@ -150,7 +150,7 @@ func TestErrorsWithin(t *testing.T) {
 func TestProfileStatusKeepsTraffic(t *testing.T) {
 	web := groupProfileOf("web")
 	web.Status.Traffic = &v1alpha1.TrafficStatus{ObservedGeneration: web.Generation, State: v1alpha1.LeverInForce, Reason: "Skewed"}
-	view := profileView{disturbances: disturbances{}, profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}), now: statusTime()}
+	view := profileView{disturbances: disturbances{}, floods: floods{}, profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}), now: statusTime()}
 	view.vmis = append(view.vmis, vmiOn("a", "web", "n"), vmiOn("b", "web", "n"))
 	got := profileStatus(&web, view)
 	if got.Traffic != web.Status.Traffic || got.VMsInForce != 2 {

@@ -112,7 +112,7 @@ func TestSnapshotHasPowerOfVMs(t *testing.T) {
 	} {
 		observer := &observe.Observer{
 			Reader: s.client, Powers: &observe.Powers{Rates: s.heard(), Meters: vmsByNode{"n": tc.vms}, Clock: s.clock},
-			Costs: noCosts{}, Disturbances: disturbances{},
+			Costs: noCosts{}, Disturbances: disturbances{}, Tunings: noTunings{},
 		}
 		seen, err := observer.Node(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}})
 		if err != nil || len(seen.Node.VMs) != 1 {

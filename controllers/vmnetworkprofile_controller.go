@@ -27,6 +27,7 @@ type VMNetworkProfileReconciler struct {
 	Clock  clock.PassiveClock
 	// Disturbances of VMs.
 	Disturbances observe.Disturbances
+	Floods       Floods
 	Recorder     events.EventRecorder
 	pace         eventPace
 }
@@ -65,13 +66,14 @@ func (r *VMNetworkProfileReconciler) Reconcile(ctx context.Context, req ctrl.Req
 		return ctrl.Result{}, fmt.Errorf("write status of VMNetworkProfile %s: %w", req, err)
 	}
 	r.tellDisturbed(&profile, base.Status.Interference)
+	r.tellFlooded(&profile, base.Status.FloodedVMs, view.vmis)
 	return ctrl.Result{}, nil
 }
 
 // view reads the cache's own objects: a status is made of thousands, and
 // changes none.
 func (r *VMNetworkProfileReconciler) view(ctx context.Context, namespace string) (profileView, error) {
-	view := profileView{now: r.Clock.Now(), disturbances: r.Disturbances}
+	view := profileView{now: r.Clock.Now(), disturbances: r.Disturbances, floods: r.Floods}
 	var profiles v1alpha1.VMNetworkProfileList
 	if err := r.Client.List(ctx, &profiles, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list VMNetworkProfiles: %w", err)

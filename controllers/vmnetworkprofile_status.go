@@ -32,6 +32,7 @@ type profileView struct {
 	plans map[string]*indexedPlan
 	// disturbances of the VMs.
 	disturbances observe.Disturbances
+	floods       Floods
 	now          time.Time
 }
 
@@ -45,6 +46,7 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 	}
 	var lost overlap
 	var disturbed disturbedTally
+	flooded := floodTally{before: profile.Status.FloodedVMs, awaited: view.floods.Awaited()}
 	var examples []v1alpha1.VMExample
 	self := view.find(profile)
 	for i := range view.vmis {
@@ -60,7 +62,8 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 		status.GovernedVMs++
 		pod, node := launcherOf(vmi)
 		disturbed.add(vmi.Name, node, view.disturbances.Of(string(pod)))
-		of := examplesOf(vmi, leversOf(&profile.Spec), view.plans)
+		flooded.add(vmi.Name, node, view.floods.Of(string(pod)))
+		of := examplesOf(vmi, &profile.Spec, view.plans)
 		if profile.Spec.Group != nil {
 			of = append(of, groupExample(vmi, profile))
 		}
@@ -72,7 +75,10 @@ func profileStatus(profile *v1alpha1.VMNetworkProfile, view profileView) v1alpha
 	status.Levers = countLevers(examples)
 	status.Examples = troubleFirst(examples)
 	status.Interference = disturbed.status(profile.Status.Interference)
-	conditions := []metav1.Condition{profileReady(profile, self.Err, &status, lost), overlapping(lost), disturbed.condition()}
+	status.FloodedVMs = flooded.status()
+	conditions := []metav1.Condition{
+		profileReady(profile, self.Err, &status, lost), overlapping(lost), disturbed.condition(), flooded.condition(&profile.Spec.Buffering),
+	}
 	setConditions(&status.Conditions, conditions, profile.Generation, view.now)
 	return status
 }
@@ -103,10 +109,10 @@ func (o *overlap) add(winner, vm string) {
 }
 
 // leversOf returns the levers that are told about: those that may act on any VM,
-// and those that the profile asks for. What nobody asked for is no news: lever Slice
-// is told about where a policy has it, see saysOfSlice.
+// and those that the profile asks for. What nobody asked for is no news: levers Slice and
+// Buffering are told about where a policy has them, see saysOf.
 func leversOf(spec *v1alpha1.VMNetworkProfileSpec) []v1alpha1.Lever {
-	levers := []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice}
+	levers := []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering}
 	if spec.TrafficClass == v1alpha1.TrafficDeferrable || spec.Bandwidth != nil && spec.Bandwidth.Ceiling != nil {
 		levers = append(levers, v1alpha1.LeverShaping)
 	}
@@ -114,12 +120,14 @@ func leversOf(spec *v1alpha1.VMNetworkProfileSpec) []v1alpha1.Lever {
 }
 
 // examplesOf tells about one VM, a lever each.
-func examplesOf(vmi *virtv1.VirtualMachineInstance, levers []v1alpha1.Lever, plans map[string]*indexedPlan) []v1alpha1.VMExample {
+func examplesOf(vmi *virtv1.VirtualMachineInstance, spec *v1alpha1.VMNetworkProfileSpec, plans map[string]*indexedPlan) []v1alpha1.VMExample {
 	pod, node := launcherOf(vmi)
 	var examples []v1alpha1.VMExample
-	for _, lever := range levers {
+	for _, lever := range leversOf(spec) {
 		state := leverStateOf(lever)(plans[node], pod)
-		if lever == v1alpha1.LeverSlice && !saysOfSlice(plans[node], pod) {
+		asked := lever == v1alpha1.LeverBuffering && spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0
+		quiet := lever == v1alpha1.LeverSlice || lever == v1alpha1.LeverBuffering && !asked
+		if quiet && !saysOf(lever, plans[node], pod) {
 			continue
 		}
 		examples = append(examples, v1alpha1.VMExample{
@@ -130,17 +138,17 @@ func examplesOf(vmi *virtv1.VirtualMachineInstance, levers []v1alpha1.Lever, pla
 	return examples
 }
 
-// saysOfSlice tells whether the plan of a VM's node says of lever Slice more than that
-// it is not allowed.
-func saysOfSlice(plan *indexedPlan, podUID types.UID) bool {
+// saysOf tells whether the plan of a VM's node says of a lever more than that it is not
+// allowed.
+func saysOf(lever v1alpha1.Lever, plan *indexedPlan, podUID types.UID) bool {
 	if plan == nil {
 		return false
 	}
 	plan.index()
 	vm := plan.planned[podUID]
-	return vm != nil && (vm.Slice != nil || slices.ContainsFunc(vm.Reasons, func(why v1alpha1.PlanReason) bool {
-		return why.Lever == v1alpha1.LeverSlice && why.Reason != v1alpha1.ReasonLeverNotAllowed
-	}))
+	return vm != nil && slices.ContainsFunc(vm.Reasons, func(why v1alpha1.PlanReason) bool {
+		return why.Lever == lever && why.Reason != v1alpha1.ReasonLeverNotAllowed
+	})
 }
 
 // launcherOf returns the pod that runs the VM now: during a migration that is
@@ -211,8 +219,10 @@ func profileReady(profile *v1alpha1.VMNetworkProfile, invalid error, status *v1a
 	default:
 		ready.Status = metav1.ConditionTrue
 		ready.Reason = v1alpha1.ReasonGoverning
-		ready.Message = fmt.Sprintf("governs %d of %d matched VMs. This version does not act on: %s",
-			status.GovernedVMs, status.MatchedVMs, strings.Join(wishedInVain(&profile.Spec), ", "))
+		ready.Message = fmt.Sprintf("governs %d of %d matched VMs", status.GovernedVMs, status.MatchedVMs)
+		if vain := wishedInVain(&profile.Spec); len(vain) > 0 {
+			ready.Message += ". This version does not act on: " + strings.Join(vain, ", ")
+		}
 	}
 	return ready
 }
@@ -220,13 +230,14 @@ func profileReady(profile *v1alpha1.VMNetworkProfile, invalid error, status *v1a
 // wishedInVain lists what the profile says without effect, so that no owner
 // relies on a level that is not kept.
 func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
-	out := []string{"spec.serviceLevels (but maxStealPercent says from when on a VM counts as disturbed)"}
+	var out []string
 	for _, field := range []struct {
 		name string
 		set  bool
 	}{
 		{"spec.bandwidth.floor without spec.group", spec.Bandwidth != nil && spec.Bandwidth.Floor != nil && spec.Group == nil},
-		{"spec.latencyBudget", spec.LatencyBudget != nil && spec.LatencyBudget.Duration > 0},
+		{"spec.serviceLevels.maxDropsPerMillion but by lever Buffering", spec.ServiceLevels.MaxDropsPerMillion != nil},
+		{"spec.serviceLevels.minThroughputPercent but by lever Buffering", spec.ServiceLevels.MinThroughputPercent != nil},
 	} {
 		if field.set {
 			out = append(out, field.name)

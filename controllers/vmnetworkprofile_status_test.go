@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -138,10 +139,10 @@ func TestProfileStatusOfSlices(t *testing.T) {
 	web := profileOf("web", "web", time.Hour)
 	plan := sliced(sliced(planOf("n", true, "a", "b", "c"), "a", "ShortSlice"), "b", "LeverNotAllowed")
 	got := profileStatus(&web, profileView{
-		disturbances: disturbances{},
-		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
-		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "web", "n"), vmiOn("d", "web", "m")},
-		plans:        map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
+		disturbances: disturbances{}, floods: floods{},
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
+		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "web", "n"), vmiOn("d", "web", "m")},
+		plans:    map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
 	})
 	want := []v1alpha1.LeverCount{
 		{Lever: "Affinity", State: "Blocked", Reason: "NoPolicy", Count: 1},
@@ -195,10 +196,10 @@ func TestProfileStatusOfTwoLevers(t *testing.T) {
 	plan := applied(shaped(shaped(planOf("n", true, "a", "b"), "a", "TakesTurns"), "b", "NoRoom"), 2, "a", v1alpha1.LeverInForce, "Applied")
 	plan.Status.VMs = append(plan.Status.VMs, v1alpha1.VMApplied{PodUID: "pod-a", Lever: v1alpha1.LeverShaping, State: v1alpha1.LeverInForce, Reason: "Applied"})
 	got := profileStatus(&backup, profileView{
-		disturbances: disturbances{},
-		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{backup}),
-		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n")},
-		plans:        map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
+		disturbances: disturbances{}, floods: floods{},
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{backup}),
+		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n")},
+		plans:    map[string]*indexedPlan{"n": {NodePlan: plan}}, now: statusTime(),
 	})
 	got.Conditions = nil
 	want := v1alpha1.VMNetworkProfileStatus{
@@ -227,11 +228,11 @@ func TestProfileStatus(t *testing.T) {
 	stopped.Status.Phase = virtv1.Succeeded
 	plan := applied(planOf("n", true, "a", "b:SharedPreferred"), 2, "a", v1alpha1.LeverInForce, "Applied")
 	view := profileView{
-		disturbances: disturbances{},
-		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
-		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "db", "n"), stopped},
-		plans:        map[string]*indexedPlan{"n": {NodePlan: plan}},
-		now:          statusTime(),
+		disturbances: disturbances{}, floods: floods{},
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{web}),
+		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "web", "n"), vmiOn("c", "db", "n"), stopped},
+		plans:    map[string]*indexedPlan{"n": {NodePlan: plan}},
+		now:      statusTime(),
 	}
 	got := profileStatus(&web, view)
 	got.Conditions = nil
@@ -260,6 +261,7 @@ func TestProfileConditions(t *testing.T) {
 	wishful := profileOf("wishful", "web", time.Hour)
 	wishful.Spec.Bandwidth = &v1alpha1.BandwidthLimits{Floor: resource.NewQuantity(1, resource.DecimalSI)}
 	wishful.Spec.LatencyBudget = &metav1.Duration{Duration: time.Millisecond}
+	wishful.Spec.ServiceLevels = v1alpha1.ServiceLevels{MaxDropsPerMillion: ptr.To[int32](5), MinThroughputPercent: ptr.To[int32](95)}
 	for name, tc := range map[string]struct {
 		profile            v1alpha1.VMNetworkProfile
 		others             []v1alpha1.VMNetworkProfile
@@ -270,15 +272,18 @@ func TestProfileConditions(t *testing.T) {
 		"selects nothing": {profileOf("none", "misspelt", 0), nil, "False NoVMsMatched", "False NoOverlap", []string{"app=misspelt", "spec.template.metadata.labels", "namespace ns"}},
 		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "spec.selector"}},
 		"wishes in vain": {wishful, nil, "True Governing", "False NoOverlap",
-			[]string{"does not act on", "spec.bandwidth.floor without spec.group", "spec.latencyBudget", "spec.serviceLevels (but maxStealPercent"}},
+			[]string{
+				"governs 1 of 1 matched VMs. This version does not act on: spec.bandwidth.floor without spec.group, " +
+					"spec.serviceLevels.maxDropsPerMillion but by lever Buffering, spec.serviceLevels.minThroughputPercent but by lever Buffering",
+			}},
 		"loses some": {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
 		"invalid":    {invalid, nil, "False InvalidSelector", "False NoOverlap", []string{"spec.selector", "Near"}},
 	} {
 		view := profileView{
-			disturbances: disturbances{},
-			profiles:     observe.NewProfiles(append([]v1alpha1.VMNetworkProfile{tc.profile}, tc.others...)),
-			vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "db", "n")},
-			now:          statusTime(),
+			disturbances: disturbances{}, floods: floods{},
+			profiles: observe.NewProfiles(append([]v1alpha1.VMNetworkProfile{tc.profile}, tc.others...)),
+			vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n"), vmiOn("b", "db", "n")},
+			now:      statusTime(),
 		}
 		status := profileStatus(&tc.profile, view)
 		checkConditions(t, name, status.Conditions, map[string]string{"Ready": tc.ready, "Overlapping": tc.overlapping}, tc.words)
@@ -308,9 +313,9 @@ func checkConditions(t *testing.T, name string, conditions []metav1.Condition, w
 func TestStatusIsStable(t *testing.T) {
 	profile := profileOf("web", "web", time.Hour)
 	view := profileView{
-		disturbances: disturbances{},
-		profiles:     observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}),
-		vmis:         []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n")}, now: statusTime(),
+		disturbances: disturbances{}, floods: floods{},
+		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}),
+		vmis:     []virtv1.VirtualMachineInstance{vmiOn("a", "web", "n")}, now: statusTime(),
 	}
 	profile.Status = profileStatus(&profile, view)
 	view.now = statusTime().Add(time.Hour)
@@ -321,7 +326,7 @@ func TestStatusIsStable(t *testing.T) {
 
 func TestExamplesAreBounded(t *testing.T) {
 	profile := profileOf("web", "web", time.Hour)
-	view := profileView{disturbances: disturbances{}, profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}), now: statusTime()}
+	view := profileView{disturbances: disturbances{}, floods: floods{}, profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}), now: statusTime()}
 	for i := range 60 {
 		view.vmis = append(view.vmis, vmiOn(fmt.Sprintf("vm-%02d", i), "web", "n"))
 	}

@@ -29,8 +29,9 @@ func WithoutBuffering(report *v1alpha1.NodeReport) string {
 // defaultOnPackets is the API's own default, for profiles stored before the field existed.
 const defaultOnPackets = 10_000
 
-// bufferingWishes reads what a profile says of how packets may be held.
-func bufferingWishes(into *model.VM, spec *v1alpha1.VMNetworkProfileSpec) {
+// BufferingWishes reads what a profile says of how packets may be held, and of the levels
+// of service that holding them must keep.
+func BufferingWishes(into *model.VM, spec *v1alpha1.VMNetworkProfileSpec) {
 	if spec.LatencyBudget != nil {
 		into.LatencyBudget = spec.LatencyBudget.Duration
 	}

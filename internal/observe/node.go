@@ -39,6 +39,7 @@ type Observer struct {
 	Powers       *Powers
 	Costs        Costs
 	Disturbances Disturbances
+	Tunings      Tunings
 }
 
 // Costs tell what a node's dynamic power is made of. Package learned has them.
@@ -50,6 +51,12 @@ type Costs interface {
 // disturbance has them.
 type Disturbances interface {
 	Of(podUID string) model.Disturbance
+}
+
+// Tunings tell what was seen of a VM's packets with each window of buffering, and of VMs
+// of the same profile. Package tuning has them.
+type Tunings interface {
+	Of(podUID string, profile types.NamespacedName) model.Tuning
 }
 
 // Observation is what was read about one node.
@@ -107,6 +114,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 		vm := &seen.Node.VMs[i]
 		vm.Power = o.Powers.OfVM(node.Name, settings, vm.PodUID, vm.Namespace, vm.Name)
 		vm.Disturbance = o.Disturbances.Of(vm.PodUID)
+		vm.Tuning = o.Tunings.Of(vm.PodUID, types.NamespacedName{Namespace: vm.Namespace, Name: vm.Profile})
 	}
 	return seen, err
 }
@@ -181,7 +189,7 @@ func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile,
 			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec), MaxSteal: MaxSteal(&profile.Spec),
 			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected,
 		})
-		bufferingWishes(&vms[len(vms)-1], &profile.Spec)
+		BufferingWishes(&vms[len(vms)-1], &profile.Spec)
 	}
 	return vms
 }
