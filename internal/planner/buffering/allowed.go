@@ -3,6 +3,7 @@ package buffering
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -44,7 +45,7 @@ func allowedWindow(vm *model.VM, now time.Time) (time.Duration, limit) {
 		return 0, limit{model.ReasonNoLatencyBudget, "the profile's latencyBudget is less than twice the shortest window of 125us"}
 	}
 	why := limit{model.ReasonBuffered, "no longer window is within the profile's latencyBudget"}
-	if Longest(vm) == interactiveWindow && vm.LatencyBudget/2 > interactiveWindow {
+	if model.WindowOf(vm.LatencyBudget/2) > longest {
 		why.message = "no longer window is for trafficClass Interactive"
 	}
 	for _, hurt := range vm.Tuning.Hurts {
@@ -63,10 +64,7 @@ func allowedWindow(vm *model.VM, now time.Time) (time.Duration, limit) {
 // cut bounds words that messages quote, which the API bounds.
 func cut(words string) string {
 	const most = 64
-	if len(words) > most {
-		return words[:most]
-	}
-	return words
+	return strings.ToValidUTF8(words[:min(len(words), most)], "")
 }
 
 // settings are what the profile says of everything but the window.
