@@ -234,11 +234,11 @@ func TestNarrowEmulatorMasksAreNotApplied(t *testing.T) {
 	}
 }
 
-func TestLeversThatThisAgentLacksAreSaid(t *testing.T) {
+func TestAnOrderThatIsRefusedIsSaid(t *testing.T) {
 	plan := planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Buffering = &v1alpha1.BufferingAction{} })
 	status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: ordersOf(plan, false),
 		applied: applied{pins: []affinity.Result{{PodUID: "pod", Outcome: thread.Applied}}}}, time.Unix(1000, 0))
-	if len(status.VMs) != 2 || status.VMs[1].Reason != reasonNotSupported || status.Conditions[0].Status != metav1.ConditionFalse {
+	if len(status.VMs) != 2 || status.VMs[1].Reason != reasonBadPlan || status.Conditions[0].Status != metav1.ConditionFalse {
 		t.Errorf("status %+v", status)
 	}
 	if !strings.Contains(status.Conditions[0].Message, "Buffering of shop/web") {
