@@ -82,7 +82,7 @@ func newScene(t *testing.T) *scene {
 	}
 	s.args = []string{
 		"--node-name=" + nodeName, "--namespace=" + namespace, "--kubeconfig=" + kubeconfig,
-		"--state-dir=" + t.TempDir(), "--advertise-address=127.0.0.1",
+		"--state-dir=" + t.TempDir(), "--bpf-root=", "--advertise-address=127.0.0.1",
 		fmt.Sprintf("--rates-bind-address=127.0.0.1:%d", ports[0]), fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[1]),
 	}
 	return s

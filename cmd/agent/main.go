@@ -1,5 +1,6 @@
 // Command agent runs on each node: it reports what the VMs there do, binds
-// their threads to CPUs and shapes what they send, as the node's plan says.
+// their threads to CPUs, shapes what they send and has packets towards them
+// held, as the node's plan says.
 package main
 
 import (

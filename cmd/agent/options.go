@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 )
 
@@ -41,7 +42,9 @@ type options struct {
 func defaultOptions() *options {
 	return &options{
 		node: nodeOptions{
-			roots:    linux.Options{ProcRoot: "/proc", SysRoot: "/sys"},
+			roots: linux.Options{
+				ProcRoot: "/proc", SysRoot: "/sys", Buffering: datapath.Options{PinRoot: "/sys/fs/bpf/joulevirt"},
+			},
 			stateDir: "/var/lib/joulevirt",
 		},
 		namespace: "joulevirt-system", ratesAddress: ":8443", healthAddress: ":8081",
@@ -53,6 +56,8 @@ func (o *nodeOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.roots.ProcRoot, "proc-root", o.roots.ProcRoot, "Where the node's /proc is mounted.")
 	flags.StringVar(&o.roots.SysRoot, "sys-root", o.roots.SysRoot, "Where the node's /sys is mounted.")
 	flags.StringVar(&o.roots.CgroupRoot, "cgroup-root", "", "Where the node's cgroup file systems are mounted. Empty: fs/cgroup of --sys-root.")
+	flags.StringVar(&o.roots.Buffering.PinRoot, "bpf-root", o.roots.Buffering.PinRoot,
+		"Folder of a BPF file system where the programs that hold packets are kept beyond the agent's life. Empty: they end with it.")
 	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Folder of the node where the journal of changes is kept.")
 
 	// The controller runtime's zap options know the standard flag package only.
