@@ -85,8 +85,9 @@ type BufferingAction struct {
 	SmallPacketServices []ServicePort `json:"smallPacketServices,omitempty"`
 }
 
-// BufferingHalf tells of one direction of a VM's packets.
-// +kubebuilder:validation:Enum=InForce;NoGuestTools;GuestDeclines
+// BufferingHalf tells of one direction of a VM's packets. An agent may know other words.
+// +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
+// +kubebuilder:validation:MaxLength=64
 type BufferingHalf string
 
 const (

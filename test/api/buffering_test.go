@@ -170,8 +170,9 @@ func testBufferingStatus(t *testing.T, c *cluster.Cluster) {
 		"NodePlan": {
 			applied("250", "InForce", "NoGuestTools"): true,
 			applied("0", "InForce", "GuestDeclines"):  true,
-			applied("250", "Perhaps", "NoGuestTools"): false,
-			applied("250", "InForce", "NoTools"):      false,
+			applied("250", "Novel", "NoGuestTools"):   true,
+			applied("250", "InForce", "R.A.P.L."):     false,
+			applied("250", "", "InForce"):             false,
 			applied(`"250us"`, "InForce", "InForce"):  false,
 			`{"status":{"vms":[{"buffering":{}}]}}`:   false,
 		},
