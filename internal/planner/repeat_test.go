@@ -2,6 +2,7 @@ package planner
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 19))
-		node := with(newNode([]string{"a", "b", "c", "d"}[:1+r.IntN(4)]...), nil, both)
+		node := with(newNode([]string{"a", "b", "c", "d"}[:1+r.IntN(4)]...), nil, everyLever)
+		node.Slices = r.IntN(2) == 0
 		randomShaping(r, &node)
+		randomBuffering(r, &node)
 		for i := range node.VMs {
 			node.VMs[i].NamespaceSelected = r.IntN(4) > 0
 			node.VMs[i].Dedicated = r.IntN(4) == 0
@@ -25,7 +28,7 @@ func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
 			}
 		}
 		if r.IntN(3) == 0 {
-			node.Policy.Levers = node.Policy.Levers[r.IntN(2):][:1]
+			node.Policy.Levers = node.Policy.Levers[r.IntN(4):][:1]
 		}
 		node.Metered = r.IntN(3) > 0
 		if diff := repeated(r, node); diff != "" {
@@ -39,6 +42,11 @@ func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
 func repeated(r *rand.Rand, node model.Node) string {
 	was := Plan(node, now())
 	node.Current = &was
+	// Nor does it know what was seen of packets.
+	node.VMs = slices.Clone(node.VMs)
+	for i := range node.VMs {
+		node.VMs[i].Tuning = model.Tuning{}
+	}
 	unknownMeter(&node)
 	if r.IntN(2) == 0 {
 		node.Rates, node.RatesAwaited = nil, true
