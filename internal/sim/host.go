@@ -126,7 +126,7 @@ func (h *Host) Facts() (host.Facts, error) {
 		BootID: uuid(&seed),
 		Kernel: "simulated",
 		Capabilities: []host.Capability{
-			available("Affinity"), buffering, available("CgroupV2"), counters, missing("Libvirt"), slice,
+			available("Affinity"), buffering, available("BufferingKept"), available("CgroupV2"), counters, missing("Libvirt"), slice,
 			available("Shaping"), missing("TurnsByFq"), available("VhostNet"), vhost, available("WaitTimes"),
 		},
 	}, nil

@@ -46,6 +46,7 @@ const (
 // the meter counts it.
 type energy struct {
 	packages []float64
+	platform float64
 	// Of the last call of Advance.
 	joules, dramJoules, platformJoules, seconds float64
 
@@ -95,6 +96,7 @@ func (e *energy) add(watts []float64, dram, platform, dt float64) {
 	}
 	e.dramJoules += dram * dt
 	e.platformJoules += platform * dt
+	e.platform += platform * dt
 	e.seconds += dt
 	for i := range e.zones {
 		z := &e.zones[i]

@@ -42,6 +42,13 @@ func (h *Host) Joules() units.Joules {
 	return units.Joules(sum)
 }
 
+// PlatformJoules is the true energy of the whole machine since the host's start.
+func (h *Host) PlatformJoules() units.Joules {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return units.Joules(h.energy.platform)
+}
+
 // VMTruth is what no real host would tell of one VM.
 type VMTruth struct {
 	// Marginal is by how much the packages' power would fall, at once, if the

@@ -211,30 +211,39 @@ func (f *fixture) probeUntil(end, period time.Duration, machines []*machine) {
 }
 
 // TestDeferrableVMsTakeTurns: two VMs that send all the time take turns, nothing
-// is lost but time, and that is bounded; without a policy nothing is held.
+// is lost but time, and that is bounded; without a policy nothing is held. That this
+// machine's kernel cannot hold packets of taps is told, and keeps nothing else from acting.
 func TestDeferrableVMsTakeTurns(t *testing.T) {
 	f := newFixture(t)
 	names := []string{"backup-a", "backup-b"}
 	machines, receivers := map[string]*machine{}, map[string]*receiver{}
+	taps := map[string]string{}
 	for _, name := range names {
 		vm := f.newVM(name, 1)
 		vm.Spec.Template.ObjectMeta.Labels["role"] = "backup"
 		machines[name] = f.startVM(vm)
 		receivers[name] = f.receive(machines[name])
+		var err error
+		if taps[name], err = machines[name].tapQueues(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	f.create(&v1alpha1.VMNetworkProfile{
+	profile := &v1alpha1.VMNetworkProfile{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "backup"},
 		Spec: v1alpha1.VMNetworkProfileSpec{
 			Selector:     metav1.LabelSelector{MatchLabels: map[string]string{"role": "backup"}},
 			TrafficClass: v1alpha1.TrafficDeferrable, MaxDelay: &metav1.Duration{Duration: maxDelay},
+			LatencyBudget: &metav1.Duration{Duration: 2 * time.Millisecond},
 		},
-	})
-	policy := f.enforceLevers(v1alpha1.LeverShaping)
+	}
+	f.create(profile)
+	policy := f.enforceLevers(v1alpha1.LeverShaping, v1alpha1.LeverBuffering)
 	var turns map[string]v1alpha1.TurnAction
 	f.eventually("both VMs take turns", func(ctx context.Context) (err error) {
 		turns, err = f.turns(ctx, names...)
 		return err
 	})
+	f.bufferingBlocked(profile, len(names))
 
 	period := time.Duration(turns[names[0]].PeriodMilliseconds) * time.Millisecond
 	// Whole periods, and not the first: a VM that was held just before has sent
@@ -278,6 +287,11 @@ func TestDeferrableVMsTakeTurns(t *testing.T) {
 		}
 		return nil
 	})
+	for name, m := range machines {
+		if is, err := m.tapQueues(); err != nil || is != taps[name] {
+			t.Errorf("VM %s: the taps' queues were\n%sand are\n%s%v", name, taps[name], is, err)
+		}
+	}
 	for name, r := range receivers {
 		if _, err := r.snapshot(); err != nil && !errors.Is(err, io.EOF) {
 			t.Errorf("the connection of VM %s ended: %v", name, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -21,6 +22,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
+	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/interference"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
@@ -43,6 +45,7 @@ type Managed struct {
 	vms      []model.VM
 	models   *learned.Models
 	verdicts *disturbance.Store
+	tuning   *tuning.Store
 	clock    *clocktesting.FakeClock
 	cluster  *loopback
 	board    *publish.Board
@@ -71,6 +74,7 @@ func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Manage
 		clock: clocktesting.NewFakeClock(h.Now()), board: &publish.Board{},
 	}
 	m.verdicts = disturbance.NewStore(m.clock, time.Hour, func() disturbance.Detector { return &interference.History{} })
+	m.tuning = tuning.NewStore(m.clock, time.Hour)
 	inventory := &discover.Inventory{Pods: map[string]discover.Pod{}, VMIs: map[string]discover.VMI{}}
 	for _, vm := range vms {
 		uid := "vmi-" + vm.PodUID
@@ -103,6 +107,13 @@ func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Manage
 		return errors.Join(<-ended, j.Close())
 	}
 	return m, nil
+}
+
+// Profiles changes what the profiles of the VMs say.
+func (m *Managed) Profiles(change func(*model.VM)) {
+	for i := range m.vms {
+		change(&m.vms[i])
+	}
 }
 
 // Close ends the agent, which puts everything back.
@@ -156,6 +167,7 @@ func (m *Managed) look() error {
 	m.verdicts.Add(state.Rates, disturbance.Circumstances{
 		Nested: state.Topology.Nested, MaxSteal: func(string) (units.Cores, bool) { return 0, true },
 	})
+	m.tuning.Add(state.Rates, tuning.Circumstances{VM: m.circumstances})
 	m.models.Look(m.Host.Name(), learned.Sight{
 		Processor: learned.Processor{Name: state.Topology.CPUModel, Cores: len(state.Topology.Cores)},
 		Topology:  func() (model.Topology, error) { return state.Topology, nil },
@@ -164,17 +176,39 @@ func (m *Managed) look() error {
 	return nil
 }
 
+// circumstances are what rates do not tell of a VM whose packets may be held.
+func (m *Managed) circumstances(podUID string) (tuning.VM, bool) {
+	for i := range m.vms {
+		vm := &m.vms[i]
+		if vm.PodUID != podUID {
+			continue
+		}
+		verdict := m.verdicts.Of(podUID).Verdict
+		return tuning.VM{
+			Profile: profileOf(vm), OnPackets: vm.OnPackets, MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput,
+			Disturbed: verdict == model.InterferenceCoRunner || verdict == model.InterferenceSelf,
+		}, true
+	}
+	return tuning.VM{}, false
+}
+
+func profileOf(vm *model.VM) types.NamespacedName {
+	return types.NamespacedName{Namespace: vm.Namespace, Name: vm.Profile}
+}
+
 // plan makes the node's plan.
 func (m *Managed) plan() {
 	state := m.board.Latest()
 	node := model.Node{
-		Name: m.Host.Name(), Policy: m.policy, Reported: true, Topology: state.Topology, Slices: m.slices(),
+		Name: m.Host.Name(), Policy: m.policy, Reported: true, Topology: state.Topology,
+		Slices: m.lacks("SchedSlice") == "", Buffering: m.lacks("Buffering"),
 		Costs: m.models.Costs(m.Host.Name(), state.Topology),
 		Power: state.Rates.Power, Metered: state.Rates.Power != nil && state.Rates.Power.Source == model.SourceRAPL,
 		Rates: state.Rates, Current: m.Plan,
 	}
 	for _, vm := range m.vms {
 		vm.Disturbance = m.verdicts.Of(vm.PodUID)
+		vm.Tuning = m.tuning.Of(vm.PodUID, profileOf(&vm))
 		node.VMs = append(node.VMs, vm)
 	}
 	now := m.clock.Now()
@@ -189,17 +223,22 @@ func (m *Managed) plan() {
 	m.Plan = observe.Plan(m.cluster.plan)
 }
 
-func (m *Managed) slices() bool {
+// lacks says why the host has not a capability. Empty: it has.
+func (m *Managed) lacks(capability string) string {
 	facts, err := m.Host.Facts()
 	if err != nil {
-		return false
+		return err.Error()
 	}
 	for _, c := range facts.Capabilities {
-		if c.Name == "SchedSlice" {
-			return c.Available
+		if c.Name != capability {
+			continue
 		}
+		if c.Available {
+			return ""
+		}
+		return c.Message
 	}
-	return false
+	return "the agent does not name it"
 }
 
 // loopback is the API server as far as one agent knows it.
