@@ -1,0 +1,385 @@
+//go:build fq
+
+// These run on a kernel that has fq: see test/guest/buffering.
+
+package datapath
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+)
+
+// between two packets of a load: 5 come in a window of a millisecond.
+const between = 200 * time.Microsecond
+
+// traffic is packets towards a VM, from several flows, and what is done meanwhile.
+type traffic struct {
+	packets, flows int
+	// at the packets of these numbers, beside it.
+	at map[int]func()
+}
+
+// drive sends traffic and returns what came of it, once nothing more comes.
+func (p *tap) drive(l traffic) []arrival {
+	p.w.t.Helper()
+	clock := func() time.Duration {
+		now, err := monotonic()
+		if err != nil {
+			p.w.t.Fatal(err)
+		}
+		return now
+	}
+	var got []arrival
+	work := make(chan func(), len(l.at))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for do := range work {
+			do()
+		}
+	}()
+	next := clock()
+	for number := range l.packets {
+		if do := l.at[number]; do != nil {
+			work <- do
+		}
+		p.send(number%l.flows, number)
+		next += between
+		for now := clock(); now < next; now = clock() {
+			got = append(got, p.receive(next-now)...)
+		}
+	}
+	close(work)
+	<-done
+	const quiet = 4 * horizon
+	for end := clock() + quiet; clock() < end; {
+		if more := p.receive(end - clock()); len(more) > 0 {
+			got, end = append(got, more...), clock()+quiet
+		}
+	}
+	return got
+}
+
+// wantOrder fails unless the packets of each flow came in their order, none twice. It
+// returns the numbers of those that did not come.
+func wantOrder(t *testing.T, l traffic, got []arrival) (lost []int) {
+	t.Helper()
+	last, seen := map[int]int{}, map[int]bool{}
+	for _, a := range got {
+		if before, known := last[a.flow]; known && before >= a.number {
+			t.Errorf("flow %d: packet %d came after %d", a.flow, a.number, before)
+		}
+		last[a.flow], seen[a.number] = a.number, true
+	}
+	for number := range l.packets {
+		if !seen[number] {
+			lost = append(lost, number)
+		}
+	}
+	return lost
+}
+
+func wantAll(t *testing.T, l traffic, got []arrival) {
+	t.Helper()
+	if lost := wantOrder(t, l, got); len(lost) > 0 {
+		t.Errorf("%d of %d packets were lost, the first of them %v", len(lost), l.packets, lost[:min(len(lost), 10)])
+	}
+}
+
+// onGrid is the share of arrivals that came within a fifth of a window after a boundary.
+func onGrid(got []arrival, window time.Duration) float64 {
+	n := 0
+	for _, a := range got {
+		if a.at%window < window/5 {
+			n++
+		}
+	}
+	return float64(n) / float64(max(1, len(got)))
+}
+
+func (w *world) extend(d *Datapath, valid time.Duration) {
+	w.t.Helper()
+	if err := d.Extend(valid); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// fqOptions keep programs.
+func fqOptions(t *testing.T) Options { return Options{PinRoot: newPinRoot(t)} }
+
+func TestFqProbe(t *testing.T) {
+	w := newWorld(t)
+	before := w.dump()
+	w.on("lo", func(handle *netlink.Handle, device netlink.Link) error { return Probe(handle, device, Options{}) })
+	wantAsBefore(t, w, before)
+}
+
+func TestFqApplyAndRemove(t *testing.T) {
+	for name, test := range map[string]struct {
+		queues int
+		want   string
+	}{"one queue": {1, "fq 4a5b:"}, "four queues": {4, "mq 4a5b:"}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.newTap("tap0", test.queues)
+			before := w.dump()
+			d := newDatapath(t, fqOptions(t))
+			var applied []string
+			for range 2 { // done again it changes nothing
+				w.apply(d, "tap0", eager(time.Millisecond))
+				if diff := cmp.Diff(State{OwnerUs, test.want, true}, w.look(d, "tap0")); diff != "" {
+					t.Errorf("state (-want +got):\n%s", diff)
+				}
+				if applied != nil {
+					wantAsBefore(t, w, applied)
+				}
+				applied = w.dump()
+			}
+			w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
+				qdiscs, err := handle.QdiscList(device)
+				kinds := 0
+				for _, qdisc := range qdiscs {
+					if isFit(qdisc) {
+						kinds++
+					}
+				}
+				if kinds != test.queues {
+					t.Errorf("%d fq, want one on each of %d queues", kinds, test.queues)
+				}
+				if drops, ours := Drops(qdiscs); !ours || drops != 0 {
+					t.Errorf("drops %d, %v", drops, ours)
+				}
+				return err
+			})
+			l := traffic{packets: 50, flows: 5}
+			wantAll(t, l, p.drive(l))
+			for range 2 {
+				w.remove(d, "tap0")
+				wantAsBefore(t, w, before)
+			}
+		})
+	}
+}
+
+func TestFqSettingsThatSomebodyChanged(t *testing.T) {
+	w := newWorld(t)
+	w.newTap("tap0", 1)
+	d := newDatapath(t, fqOptions(t))
+	w.apply(d, "tap0", eager(time.Millisecond))
+	applied := w.dump()
+	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
+		other := newFq(device, netlink.MakeHandle(queueMajor, 0), netlink.HANDLE_ROOT)
+		other.Pacing, other.FlowPacketLimit = 1, 100
+		return handle.QdiscChange(other)
+	})
+	if w.look(d, "tap0").Complete {
+		t.Error("complete with other settings")
+	}
+	w.apply(d, "tap0", eager(time.Millisecond))
+	if !w.look(d, "tap0").Complete {
+		t.Error("the settings are not put right")
+	}
+	wantAsBefore(t, w, applied)
+}
+
+// What is stamped comes at the boundaries of the window, in order, and nothing is lost.
+func TestFqHoldsOnTheGrid(t *testing.T) {
+	for name, queues := range map[string]int{"one queue": 1, "four queues": 4} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.newTap("tap0", queues)
+			d := newDatapath(t, fqOptions(t))
+			w.apply(d, "tap0", eager(time.Millisecond))
+			free := traffic{packets: 500, flows: 8}
+			got := p.drive(free) // the lease was never extended
+			wantAll(t, free, got)
+			if share := onGrid(got, time.Millisecond); share > 0.5 {
+				t.Errorf("%.2f of packets that pass come at boundaries", share)
+			}
+			w.extend(d, time.Minute)
+			l := traffic{packets: 5000, flows: 8}
+			got = p.drive(l)
+			wantAll(t, l, got)
+			stats, _, err := d.Stats(testID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			late := got[len(got)*3/5:]
+			t.Logf("%+v; at boundaries: %.3f", stats, onGrid(late, time.Millisecond))
+			if share := onGrid(late, time.Millisecond); share < 0.95 {
+				t.Errorf("%.2f of held packets come at boundaries", share)
+			}
+			if stats.Held < uint64(len(late)) || stats.Bunches > stats.Held/3 {
+				t.Errorf("held %d in %d bunches", stats.Held, stats.Bunches)
+			}
+			w.remove(d, "tap0")
+		})
+	}
+}
+
+// Windows change, holding ends and begins again, and the agent is replaced: no packet is
+// lost, and none overtakes another of its flow.
+func TestFqChangesUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	p := w.newTap("tap0", 1)
+	before := w.dump()
+	opts := fqOptions(t)
+	d := New(opts)
+	w.apply(d, "tap0", eager(time.Millisecond))
+	w.extend(d, time.Minute)
+	set := func(window time.Duration) func() {
+		return func() { w.apply(d, "tap0", eager(window)) }
+	}
+	l := traffic{packets: 9000, flows: 7, at: map[int]func(){
+		3000: set(500 * time.Microsecond), 3500: set(time.Millisecond), 4000: set(0), 4300: set(time.Millisecond),
+		5000: func() { w.extend(d, 0) }, 5300: func() { w.extend(d, time.Minute) },
+		6000: func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			d = New(opts)
+			if !w.look(d, "tap0").Complete {
+				t.Error("not taken over")
+			}
+		},
+		7000: set(time.Millisecond),
+	}}
+	wantAll(t, l, p.drive(l))
+	stats, _, err := d.Stats(testID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", stats)
+	if stats.Held < 2000 || stats.Held+stats.Passed != uint64(l.packets) {
+		t.Errorf("held %d and passed %d of %d packets", stats.Held, stats.Passed, l.packets)
+	}
+	w.remove(d, "tap0")
+	wantAsBefore(t, w, before)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// To put a queueing discipline in the place of another costs the packets that come in that
+// moment: how many is told, and that no others are.
+func TestFqGraftUnderLoad(t *testing.T) {
+	for name, queues := range map[string]int{"one queue": 1, "four queues": 4} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.newTap("tap0", queues)
+			before := w.dump()
+			d := newDatapath(t, fqOptions(t))
+			const applied, removed = 500, 4000
+			l := traffic{packets: 4500, flows: 7, at: map[int]func(){
+				applied: func() { w.apply(d, "tap0", eager(time.Millisecond)); w.extend(d, time.Minute) },
+				removed: func() { w.remove(d, "tap0") },
+			}}
+			lost := wantOrder(t, l, p.drive(l))
+			t.Logf("lost: %v", lost)
+			for _, number := range lost {
+				// What waited before may be lost, and what comes meanwhile.
+				near := slices.ContainsFunc([]int{applied, removed}, func(at int) bool { return number >= at-100 && number < at+400 })
+				if !near {
+					t.Errorf("packet %d was lost, when nothing was done", number)
+				}
+			}
+			wantAsBefore(t, w, before)
+		})
+	}
+}
+
+// An agent that is killed costs no packet. What it had held leaves in order, and once the
+// lease has ended nothing is held.
+func TestFqHolderIsKilledUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	p := w.newTap("tap0", 1)
+	before := w.dump()
+	opts := fqOptions(t)
+	job := holderOf(opts)
+	job.Valid = 1500 * time.Millisecond
+	kill := w.holdAndKill(job)
+	l := traffic{packets: 5000, flows: 7, at: map[int]func(){4000: kill}}
+	wantAll(t, l, p.drive(l))
+	d := newDatapath(t, opts)
+	if !w.look(d, "tap0").Complete {
+		t.Fatal("not taken over")
+	}
+	hosttest.Eventually(t, "the lease to end", func() bool {
+		first := heldPackets(t, d)
+		again := traffic{packets: 200, flows: 7}
+		wantAll(t, again, p.drive(again))
+		return heldPackets(t, d) == first
+	})
+	if n := heldPackets(t, d); n < 1000 {
+		t.Errorf("held %d packets in all", n)
+	}
+	rest := traffic{packets: 3000, flows: 7}
+	held := heldPackets(t, d)
+	wantAll(t, rest, p.drive(rest))
+	if n := heldPackets(t, d); n != held {
+		t.Errorf("%d packets were held after the lease", n-held)
+	}
+	w.remove(d, "tap0")
+	wantAsBefore(t, w, before)
+}
+
+func heldPackets(t *testing.T, d *Datapath) uint64 {
+	t.Helper()
+	stats, _, err := d.Stats(testID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats.Held
+}
+
+// A VM that uses more queues than before gets an fq for them too.
+func TestFqMoreQueuesAreUsed(t *testing.T) {
+	w := newWorld(t)
+	p := w.newTap("tap0", 2)
+	d := newDatapath(t, fqOptions(t))
+	w.apply(d, "tap0", eager(time.Millisecond))
+	w.Do(func() error {
+		fd, err := openTap("tap0", true)
+		p.queues = append(p.queues, fd)
+		return err
+	})
+	if w.look(d, "tap0").Complete {
+		t.Error("complete with a queue that lacks fq")
+	}
+	w.apply(d, "tap0", eager(time.Millisecond))
+	if diff := cmp.Diff(State{OwnerUs, "mq 4a5b:", true}, w.look(d, "tap0")); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+	w.remove(d, "tap0")
+}
+
+func TestFqForeignBelowMq(t *testing.T) {
+	w := newWorld(t)
+	w.newTap("tap0", 2)
+	d := newDatapath(t, fqOptions(t))
+	w.apply(d, "tap0", eager(time.Millisecond))
+	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
+		return handle.QdiscReplace(&netlink.GenericQdisc{QdiscType: "pfifo", QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: device.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.MakeHandle(queueMajor, 2),
+		}})
+	})
+	if diff := cmp.Diff(State{OwnerOther, "pfifo 1:", false}, w.look(d, "tap0")); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
+		if err := d.Apply(handle, device, testID, eager(time.Millisecond)); !errors.Is(err, ErrForeign) {
+			t.Errorf("apply: %v", err)
+		}
+		return d.Remove(handle, device, testID)
+	})
+	if names := programNames(w); len(names) > 0 {
+		t.Errorf("left are %v", names)
+	}
+}

@@ -1,0 +1,59 @@
+// Package buffering runs the tests of packet buffering on a real kernel with fq and
+// without tcx, in a guest on an emulated CPU.
+package buffering
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joulevirt/joulevirt/test/guest"
+)
+
+// script runs in the guest. The names of tests that need fq have it in them.
+const script = `set -e
+uname -r
+datapath.test -test.v -test.run 'Fq|TestAttach|Others|ClsactOf|Ingress|ForeignQueue|Probe|KilledHolders|OtherVersion|MadeAnew|GoneIs'
+linux.test -test.v -test.run 'Buffered|RealTap'
+`
+
+// module is this module's name.
+const module = "github.com/joulevirt/joulevirt/"
+
+func compile(t *testing.T, pkg, output string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "fq", "-ldflags=-s -w", "-o", output, module+pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compile the tests of %s: %v\n%s", pkg, err, out)
+	}
+}
+
+// Devices with fq and clsact, on Debian's kernel.
+func TestBufferingOnAKernelWithFq(t *testing.T) {
+	dir := t.TempDir()
+	programs := map[string]string{"datapath.test": filepath.Join(dir, "datapath"), "linux.test": filepath.Join(dir, "linux")}
+	compile(t, "internal/datapath", programs["datapath.test"])
+	compile(t, "internal/host/linux", programs["linux.test"])
+	// It takes less than a minute on two cores that others use too.
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	console, err := guest.Run(ctx, guest.Options{}, guest.Job{
+		Programs: programs,
+		Modules:  []string{"veth", "bridge", "tun", "sch_fq", "sch_htb", "sch_tbf", "sch_ingress", "cls_bpf"},
+		Script:   script, MemoryMiB: 384,
+	})
+	t.Log(console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--- PASS: TestFqHoldsOnTheGrid", "--- PASS: TestFqHolderIsKilledUnderLoad", "--- PASS: TestBufferedTap"} {
+		if !strings.Contains(console, want) {
+			t.Errorf("the console does not show %q", want)
+		}
+	}
+}
