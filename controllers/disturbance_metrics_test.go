@@ -56,6 +56,16 @@ joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="web"} 1
 	}
 }
 
+// seenSince is what was seen of VM a of profile web.
+type seenSince struct{}
+
+func (seenSince) Of(podUID string, profile types.NamespacedName) model.Tuning {
+	if podUID == "pod-a" && profile == (types.NamespacedName{Namespace: "ns", Name: "web"}) {
+		return model.Tuning{Since: statusTime()}
+	}
+	return model.Tuning{}
+}
+
 // fixedCosts are those of every node.
 type fixedCosts struct{ model.PowerCosts }
 
@@ -64,21 +74,24 @@ func (c fixedCosts) Costs(string, model.Topology) model.PowerCosts { return c.Po
 // A plan is made with the node's kernel, its costs, and what disturbs its VMs.
 func TestWhatPlansAreMadeWith(t *testing.T) {
 	s := newOneNode(t)
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"capabilities":[{"name":"Other","available":true},{"name":"SchedSlice","available":true}]}}`))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"capabilities":[{"name":"Other","available":true},{"name":"SchedSlice","available":true},{"name":"Buffering","message":"the kernel has no fq"}]}}`))
 	if err := s.client.Patch(t.Context(), &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, patch); err != nil {
 		t.Fatal(err)
 	}
 	costs := model.PowerCosts{PerBusyCore: 9, Pinned: 0.2, Separated: 0.1}
 	observer := &observe.Observer{
 		Reader: s.client, Powers: &observe.Powers{Rates: s.heard(), Meters: s.meters, Clock: s.clock},
-		Costs: fixedCosts{costs}, Disturbances: disturbances{"pod-a": steals(20, 1)}, Tunings: noTunings{},
+		Costs: fixedCosts{costs}, Disturbances: disturbances{"pod-a": steals(20, 1)}, Tunings: seenSince{},
 	}
 	seen, err := observer.Node(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}})
 	if err != nil || len(seen.Node.VMs) != 1 {
 		t.Fatalf("%+v, %v", seen.Node.VMs, err)
 	}
-	if !seen.Node.Slices || seen.Node.Costs != costs {
-		t.Errorf("slices %t, costs %+v", seen.Node.Slices, seen.Node.Costs)
+	if !seen.Node.Slices || seen.Node.Costs != costs || seen.Node.Buffering != "the kernel has no fq" {
+		t.Errorf("slices %t, costs %+v, buffering %q", seen.Node.Slices, seen.Node.Costs, seen.Node.Buffering)
+	}
+	if vm := seen.Node.VMs[0]; !vm.Tuning.Since.Equal(statusTime()) || vm.OnPackets != 10_000 || !vm.DefendFloods {
+		t.Errorf("VM %+v", vm)
 	}
 	if vm := seen.Node.VMs[0]; vm.Disturbance.Verdict != model.InterferenceCoRunner || vm.MaxSteal != 0.05 {
 		t.Errorf("VM %+v", vm)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -221,5 +222,39 @@ func TestFloodsOfEarlierManagers(t *testing.T) {
 	}
 	if sight(floods{}, true) == 0 {
 		t.Error("that a manager waited in vain for a VM that was flooded is no news")
+	}
+}
+
+// What is seen of VMs' packets is kept for those that are on the node by their profile, and
+// a plan follows from what is news.
+func TestTuningIsFed(t *testing.T) {
+	w := newWatched(t)
+	if err := w.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for range 40 {
+		held := &model.BufferingRates{WindowMicroseconds: 250, ActiveShare: 1, HeldPerSecond: 4e4, BunchesPerSecond: 4000}
+		rates := &model.NodeRates{Node: "n", Time: w.clock.Now(), IntervalSeconds: 1}
+		for _, name := range []string{"a", "c", "d"} {
+			rates.VMs = append(rates.VMs, model.VMRates{
+				PodUID: "pod-" + name, Name: name, Buffering: held,
+				Taps: []model.TapRates{{Name: "tap0", ToVM: model.TrafficRates{PacketsPerSecond: 4e4, BitsPerSecond: 4e8}}},
+			})
+		}
+		w.told = nil
+		w.Hear(t.Context(), rates)
+		told = append(told, w.told...)
+		w.clock.Step(15 * time.Second)
+	}
+	if w.tuning.Len() != 1 {
+		t.Errorf("%d VMs are followed, want a alone", w.tuning.Len())
+	}
+	web := types.NamespacedName{Namespace: "ns", Name: "web"}
+	if got := w.tuning.Of("pod-a", web); len(got.Trials) == 0 || got.Trials[0].Window != 250*time.Microsecond {
+		t.Errorf("seen of a: %+v", got)
+	}
+	if !slices.Contains(told, "node n") || slices.ContainsFunc(told, func(s string) bool { return s != "node n" }) {
+		t.Errorf("told %v, want a new plan of node n", told)
 	}
 }

@@ -43,8 +43,14 @@ func TestReportChanged(t *testing.T) {
 		"other figures": {func(s *v1alpha1.NodeReportStatus) {
 			s.Power.Watts, s.ReportedAt.Time = ptr.To[int64](7), s.ReportedAt.Add(time.Minute)
 		}, false},
-		"the meter went":   {func(s *v1alpha1.NodeReportStatus) { s.Power.Source = v1alpha1.PowerNone }, true},
-		"a core went":      {func(s *v1alpha1.NodeReportStatus) { s.Topology.OnlineCPUs = "0" }, true},
+		"the meter went": {func(s *v1alpha1.NodeReportStatus) { s.Power.Source = v1alpha1.PowerNone }, true},
+		"a core went":    {func(s *v1alpha1.NodeReportStatus) { s.Topology.OnlineCPUs = "0" }, true},
+		"packets can be held": {func(s *v1alpha1.NodeReportStatus) {
+			s.Capabilities = []v1alpha1.Capability{{Name: "Buffering", Available: true}}
+		}, true},
+		"another capability": {func(s *v1alpha1.NodeReportStatus) {
+			s.Capabilities = []v1alpha1.Capability{{Name: "Other", Available: true}}
+		}, false},
 		"nothing reported": {func(s *v1alpha1.NodeReportStatus) { s.ReportedAt = &metav1.Time{} }, true},
 	} {
 		was, is := reportOf(v1alpha1.PowerRAPL, nil, 0, 1), reportOf(v1alpha1.PowerRAPL, nil, 0, 1)

@@ -137,6 +137,41 @@ func TestModelsLearn(t *testing.T) {
 	}
 }
 
+// What VMs cost is learned apart while their packets are held, and nothing is learned of a
+// flood.
+func TestModelsLearnByWindow(t *testing.T) {
+	models, m := newModels(t), newMachine(1)
+	rounds := map[string]*model.BufferingRates{
+		"plain": nil, "slow": {WindowMicroseconds: 250, ActiveShare: 0.1},
+		"held":    {WindowMicroseconds: 250, ActiveShare: 1},
+		"flooded": {WindowMicroseconds: 1000, ActiveShare: 1, Flood: &model.Flood{}},
+	}
+	for range 20 {
+		m.second()
+		rates := m.rates()
+		rates.IntervalSeconds = 1
+		for name, buffering := range rounds {
+			rates.VMs = append(rates.VMs, model.VMRates{
+				PodUID: name, Buffering: buffering, VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.5}}},
+				Taps: []model.TapRates{{ToVM: model.TrafficRates{PacketsPerSecond: 2e4, BitsPerSecond: 2e7}}},
+			})
+		}
+		models.Look("n", Sight{
+			Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
+			Rates: rates, Received: rates.Time,
+		})
+	}
+	seconds := map[time.Duration]float64{}
+	models.Basis("n", func(host whatif.Host) {
+		for _, window := range []time.Duration{0, 250 * time.Microsecond, time.Millisecond} {
+			seconds[window] = host.Curves.Seconds(curve.Key{Class: curve.ClassOf(1, false), Window: window})
+		}
+	})
+	if held := seconds[250*time.Microsecond]; held == 0 || seconds[0] != 2*held || seconds[time.Millisecond] != 0 {
+		t.Errorf("seconds by window %v: want those of two VMs without one, of one with 250us, and of no flood", seconds)
+	}
+}
+
 func TestModelsKeepNodesAndSourcesApart(t *testing.T) {
 	models := newModels(t)
 	look := func(name string, s float64, source model.PowerSource) {
