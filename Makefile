@@ -38,8 +38,9 @@ demo: ## See the product at work on this machine: real API server, KubeVirt and 
 ##@ Development
 
 .PHONY: generate
-generate: $(CONTROLLER_GEN) ## Write the DeepCopy methods of the API.
+generate: $(CONTROLLER_GEN) ## Write the DeepCopy methods of the API, and the eBPF programs.
 	"$(CONTROLLER_GEN)" object paths=./api/...
+	hack/generate-bpf.sh
 
 .PHONY: manifests
 manifests: $(CONTROLLER_GEN) ## Write the CRDs and the manager's ClusterRole from the markers.

@@ -30,8 +30,9 @@ func main() {
 
 func run(ctx context.Context, system debian.System, source binaries.Source, progress io.Writer) error {
 	fmt.Fprintln(progress, "setup: Debian packages")
-	// buildah builds the images in test/image.
-	packages := append(debian.NodePackages(), "buildah")
+	// buildah builds the images in test/image; the others compile the eBPF programs, for
+	// the check that what is committed is what the sources say.
+	packages := append(debian.NodePackages(), "buildah", "clang-16", "libbpf-dev", "llvm-16")
 	if err := system.Ensure(ctx, progress, packages...); err != nil {
 		return err
 	}

@@ -39,13 +39,18 @@ func load(spec *ebpf.CollectionSpec, lease *Lease) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the programs that hold packets: %w: %w", ErrUnsupported, err)
 	}
-	// What is not taken out of it here is kept by the programs alone.
+	// What is not taken out of it is kept by the programs alone.
 	defer made.Close()
+	return take(made, lease), nil
+}
+
+// take takes what a Program needs out of what was loaded.
+func take(made *ebpf.Collection, lease *Lease) *Program {
 	return &Program{
 		hold: made.DetachProgram(bpf.JvProgJvHold), hear: made.DetachProgram(bpf.JvProgJvHear),
 		config: made.DetachMap(bpf.JvMapJvConfig), state: made.DetachMap(bpf.JvMapJvState),
 		guest: made.DetachMap(bpf.JvMapJvGuest), lease: lease,
-	}, nil
+	}
 }
 
 // Hold is the program for what leaves through the device: on a host, towards the VM.

@@ -82,11 +82,11 @@ static __always_inline void jv_decide_flood(const struct config *c, struct state
 	__u64 bits = s->bits > s->last_bits ? s->bits : s->last_bits;
 	__u64 segments = s->last.segments;
 
+	if (!c->flood_packets || segments * 100 < (__u64)c->flood_packets * JV_UNWATCH)
+		s->watched_since = 0;
+	else if (!s->watched_since && segments * 100 >= (__u64)c->flood_packets * JV_WATCH)
+		s->watched_since = at;
 	if (!s->flooded) {
-		if (!c->flood_packets || segments * 100 < (__u64)c->flood_packets * JV_UNWATCH)
-			s->watched_since = 0;
-		else if (!s->watched_since && segments * 100 >= (__u64)c->flood_packets * JV_WATCH)
-			s->watched_since = at;
 		/* Only a second that was watched throughout is evidence. */
 		if (!s->watched_since || at - s->watched_since < JV_SECOND || !jv_shows_flood(c, &s->last, bits, 100))
 			return;

@@ -1,0 +1,208 @@
+package datapath
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
+	"github.com/joulevirt/joulevirt/internal/datapath/datapathtest"
+)
+
+const (
+	ms = time.Millisecond
+	us = time.Microsecond
+	// start of the tests' clock: a whole second, so that slots and windows are easy to
+	// reckon.
+	start = 1000 * time.Second
+	// ever is a lease that does not end.
+	ever = time.Duration(1<<63 - 1)
+)
+
+// Answers of the programs to the kernel, see linux/pkt_cls.h.
+const (
+	goOn     = ^uint32(0)
+	drop     = 2
+	redirect = 7
+)
+
+// skb is struct __sk_buff of linux/bpf.h.
+type skb struct {
+	_                 [22]uint32
+	_                 [13]uint32
+	_                 uint32
+	_                 uint64
+	Stamp             uint64
+	WireLen, Segments uint32
+	_                 uint64
+	SegmentSize       uint32
+	_                 uint32
+	_                 uint64
+}
+
+// rig has the programs of one device and a clock.
+type rig struct {
+	*Program
+	t                  testing.TB
+	now                time.Duration
+	clock, flows, seen *ebpf.Map
+	flowOf, holdTagged *ebpf.Program
+	touched            map[uint32]bool
+}
+
+// newRig has a lease that does not end, and no configuration.
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	spec, err := datapathtest.LoadJv()
+	must(t, err)
+	lease, err := NewLease()
+	must(t, err)
+	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{bpf.JvMapJvLease: lease.until},
+	})
+	must(t, err)
+	r := &rig{
+		Program: take(made, lease), t: t, touched: map[uint32]bool{},
+		clock: made.Maps["jv_clock"], flows: made.Maps[bpf.JvMapJvFlows], seen: made.Maps[bpf.JvMapJvSources],
+		flowOf: made.Programs["jv_flow_of"], holdTagged: made.Programs["jv_hold_tagged"],
+	}
+	t.Cleanup(func() {
+		must(t, r.Close())
+		must(t, lease.Close())
+		made.Close()
+	})
+	must(t, lease.Extend(ever))
+	r.set(start)
+	return r
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reset makes the programs forget all.
+func (r *rig) reset() {
+	r.t.Helper()
+	must(r.t, r.state.Put(uint32(0), &bpf.JvState{}))
+	must(r.t, r.guest.Put(uint32(0), &bpf.JvGuest{}))
+	must(r.t, r.seen.Put(uint32(0), &bpf.JvSources{}))
+	must(r.t, r.config.Put(uint32(0), &bpf.JvConfig{}))
+	for flow := range r.touched {
+		must(r.t, r.flows.Put(flow, uint64(0)))
+	}
+	must(r.t, r.lease.Extend(ever))
+	r.set(start)
+}
+
+// set sets the clock.
+func (r *rig) set(now time.Duration) {
+	r.t.Helper()
+	r.now = now
+	must(r.t, r.clock.Put(uint32(0), uint64(now)))
+}
+
+func (r *rig) wait(d time.Duration) { r.t.Helper(); r.set(r.now + d) }
+
+// run gives a program a packet a number of times and returns its answer, the stamp that
+// the packet has in the end, and the packet.
+func (r *rig) run(p *ebpf.Program, packet []byte, in skb, times int) (uint32, time.Duration, []byte) {
+	r.t.Helper()
+	var out skb
+	opts := ebpf.RunOptions{
+		Data: packet, DataOut: make([]byte, len(packet)+64), Context: in, ContextOut: &out, Repeat: uint32(times),
+	}
+	answer, err := p.Run(&opts)
+	must(r.t, err)
+	return answer, time.Duration(out.Stamp), opts.DataOut
+}
+
+// send sends packets towards the VM and returns when the last one leaves; 0: at once.
+func (r *rig) send(packet []byte, times int) time.Duration {
+	r.t.Helper()
+	return r.sendAs(packet, skb{}, times)
+}
+
+func (r *rig) sendAs(packet []byte, as skb, times int) time.Duration {
+	r.t.Helper()
+	answer, stamp, _ := r.run(r.hold, packet, as, times)
+	if answer != goOn {
+		r.t.Fatalf("a packet was answered with %d: others cannot go on with it", int32(answer))
+	}
+	return stamp
+}
+
+// entry is where a packet's flow keeps its deadline.
+func (r *rig) entry(packet []byte) uint32 {
+	r.t.Helper()
+	entry, _, _ := r.run(r.flowOf, packet, skb{}, 1)
+	r.touched[entry] = true
+	return entry
+}
+
+// stream sends packets evenly for a while.
+func (r *rig) stream(packet []byte, perSecond int, d time.Duration) {
+	r.t.Helper()
+	for end := r.now + d; r.now < end; {
+		r.send(packet, 1)
+		r.wait(time.Second / time.Duration(perSecond))
+	}
+}
+
+// bursts sends as many packets each millisecond, which is quicker for tests than one by one.
+func (r *rig) bursts(packet []byte, perSecond int, d time.Duration) {
+	r.t.Helper()
+	for end := r.now + d; r.now < end; {
+		r.send(packet, perSecond/1000)
+		r.wait(ms)
+	}
+}
+
+func (r *rig) configure(change func(*Config)) {
+	r.t.Helper()
+	c := testConfig()
+	if change != nil {
+		change(&c)
+	}
+	must(r.t, r.Configure(c))
+}
+
+func (r *rig) raw() bpf.JvState {
+	r.t.Helper()
+	s, err := r.readState()
+	must(r.t, err)
+	return s
+}
+
+func (r *rig) stats() Stats {
+	r.t.Helper()
+	s, err := r.Stats(r.now)
+	must(r.t, err)
+	return s
+}
+
+// fast puts the device into the mode, its packets being those.
+func (r *rig) fast(packet []byte) {
+	r.t.Helper()
+	r.bursts(packet, 20_000, 1100*ms)
+	if !r.stats().Holding {
+		r.t.Fatalf("packets are not held: %+v", r.stats())
+	}
+}
+
+// testConfig holds from 10,000 packets a second in windows of 500 us, in bursts too.
+func testConfig() Config {
+	return Config{
+		Buffering:  bufferingOf(500*us, 500*us, 10_000),
+		OffPackets: 7000, Hold: 2 * time.Second, Gap: 10 * us, MostArrivals: 1000,
+		FloodPackets: 10_000, FloodBytes: 128, FloodSources: 256, FloodSYN: 0.5,
+	}
+}
+
+// sortedKeys is for loops whose order tests tell of.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
