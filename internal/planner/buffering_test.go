@@ -262,7 +262,12 @@ func randomBuffering(r *rand.Rand, node *model.Node) {
 	}
 }
 
-// every lever that is part of a node's plan.
+// ofPackets are the levers that bind nothing to CPUs.
+func ofPackets(n *model.Node) {
+	n.Policy.Levers = []model.Lever{model.LeverShaping, model.LeverBuffering}
+}
+
+// everyLever is part of a node's plan.
 func everyLever(n *model.Node) {
 	n.Policy.Levers = []model.Lever{model.LeverAffinity, model.LeverSlice, model.LeverShaping, model.LeverBuffering}
 }
@@ -272,7 +277,7 @@ func everyLever(n *model.Node) {
 func TestBufferingProperties(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 23))
-		node := with(newNode([]string{"a", "b", "c", "d"}[:1+r.IntN(4)]...), nil, everyLever)
+		node := with(newNode([]string{"a", "b", "c", "d"}[:1+r.IntN(4)]...), nil, ofPackets)
 		randomShaping(r, &node)
 		randomBuffering(r, &node)
 		plan := Plan(node, now())
@@ -313,7 +318,7 @@ func checkBuffering(t *testing.T, node model.Node, plan model.Plan) {
 func TestBufferingOfHeldNodeOnlyGoes(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 29))
-		node := with(newNode("a", "b", "c", "d"), nil, everyLever)
+		node := with(newNode("a", "b", "c", "d"), nil, ofPackets)
 		randomBuffering(r, &node)
 		inForce := Plan(node, now())
 		node = clone(node)
@@ -336,8 +341,9 @@ func TestBufferingOfHeldNodeOnlyGoes(t *testing.T) {
 		}
 		for i, vm := range plan.VMs {
 			of := node.VMs[i]
-			able := !node.Reported || node.Buffering == ""
-			if !vm.Buffering.IsZero() && !(of.NamespaceSelected && able && slices.Contains(node.Policy.Levers, model.LeverBuffering)) {
+			unable := node.Reported && node.Buffering != ""
+			denied := unable || !of.NamespaceSelected || !slices.Contains(node.Policy.Levers, model.LeverBuffering)
+			if !vm.Buffering.IsZero() && denied {
 				t.Fatalf("seed %d: VM %+v keeps %+v", seed, of, vm.Buffering)
 			}
 			if vm.Buffering.Window > buffering.Longest(&of) || vm.Buffering.FloodWindow > 0 && !of.DefendFloods {

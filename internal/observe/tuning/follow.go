@@ -17,8 +17,6 @@ const (
 
 // follow is what is known of one VM.
 type follow struct {
-	node  string
-	heard time.Time
 	// window in force, once started, and since when; since is zero when it was there
 	// before.
 	started bool

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/heard"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -41,17 +42,17 @@ type Circumstances struct {
 // What it knows is gone with the manager: a new leader leaves the windows that are in force
 // as they are until it has seen enough.
 type Store struct {
-	clock      clock.PassiveClock
-	staleAfter time.Duration
+	clock clock.PassiveClock
 
+	// mu guards what is kept of VMs too: it is read in part.
 	mu       sync.Mutex
-	vms      map[string]*follow
+	vms      *heard.VMs[follow]
 	profiles map[types.NamespacedName]hurts
 }
 
 // NewStore returns an empty store. A VM that is not heard of for staleAfter is forgotten.
 func NewStore(clk clock.PassiveClock, staleAfter time.Duration) *Store {
-	return &Store{clock: clk, staleAfter: staleAfter, vms: map[string]*follow{}, profiles: map[types.NamespacedName]hurts{}}
+	return &Store{clock: clk, vms: heard.New[follow](clk, staleAfter), profiles: map[types.NamespacedName]hurts{}}
 }
 
 // Add takes in a new round of a node: each round once, in their order. It tells whether
@@ -61,39 +62,35 @@ func NewStore(clk clock.PassiveClock, staleAfter time.Duration) *Store {
 func (s *Store) Add(rates *model.NodeRates, of Circumstances) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, news := s.clock.Now(), false
+	news := false
 	for i := range rates.VMs {
 		vmRates := &rates.VMs[i]
 		vm, known := of.VM(vmRates.PodUID)
 		if !known {
 			continue
 		}
-		f := s.vms[vmRates.PodUID]
-		if f == nil || s.stale(f) {
-			f = &follow{node: rates.Node}
-			s.vms[vmRates.PodUID] = f
-		}
-		if f.node != rates.Node {
-			continue
-		}
-		f.heard = now
-		r, ok := read(vmRates, rates.IntervalSeconds)
-		if !ok {
-			continue
-		}
-		found := f.hear(now, r, vm, s.profiles[vm.Profile])
-		news = news || found.news
-		if found.hurt == nil {
-			continue
-		}
-		f.trials.drop(found.hurt.Window)
-		if found.ofProfile {
-			s.profiles[vm.Profile] = s.profiles[vm.Profile].with(*found.hurt)
-		} else {
-			f.hurts = f.hurts.with(*found.hurt)
-		}
+		s.vms.Hear(rates.Node, vmRates.PodUID, func(now time.Time, f *follow) {
+			if r, ok := read(vmRates, rates.IntervalSeconds); ok {
+				found := f.hear(now, r, vm, s.profiles[vm.Profile])
+				s.remember(f, vm.Profile, found)
+				news = news || found.news
+			}
+		})
 	}
 	return news
+}
+
+// remember notes a hurt. What was seen with the window before says nothing any more.
+func (s *Store) remember(f *follow, profile types.NamespacedName, found found) {
+	switch {
+	case found.hurt == nil:
+		return
+	case found.ofProfile:
+		s.profiles[profile] = s.profiles[profile].with(*found.hurt)
+	default:
+		f.hurts = f.hurts.with(*found.hurt)
+	}
+	f.trials.drop(found.hurt.Window)
 }
 
 // Of returns what was seen of the VM of a launcher pod, and of VMs of its profile.
@@ -102,8 +99,8 @@ func (s *Store) Of(podUID string, profile types.NamespacedName) model.Tuning {
 	defer s.mu.Unlock()
 	now := s.clock.Now()
 	known := slices.Clone(s.profiles[profile])
-	f := s.vms[podUID]
-	if f == nil || s.stale(f) {
+	f, following := s.vms.Of(podUID)
+	if !following {
 		return model.Tuning{Hurts: known.at(now)}
 	}
 	for _, hurt := range f.hurts {
@@ -112,17 +109,11 @@ func (s *Store) Of(podUID string, profile types.NamespacedName) model.Tuning {
 	return model.Tuning{Trials: f.trials.tell(now), Hurts: known.at(now), Since: f.since}
 }
 
-func (s *Store) stale(f *follow) bool { return s.clock.Since(f.heard) > s.staleAfter }
-
 // Sweep forgets the VMs that were not heard of for too long, and hurts that are past.
 func (s *Store) Sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for podUID, f := range s.vms {
-		if s.stale(f) {
-			delete(s.vms, podUID)
-		}
-	}
+	s.vms.Sweep()
 	now := s.clock.Now()
 	for profile, known := range s.profiles {
 		if known = known.at(now); len(known) == 0 {
@@ -134,8 +125,4 @@ func (s *Store) Sweep() {
 }
 
 // Len returns how many VMs are followed.
-func (s *Store) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.vms)
-}
+func (s *Store) Len() int { return s.vms.Len() }

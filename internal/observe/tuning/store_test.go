@@ -53,19 +53,19 @@ func drops(perSecond units.PacketsPerSecond) func(*model.VMRates) {
 	return func(v *model.VMRates) { v.Buffering.DropsPerSecond = &perSecond }
 }
 
-// heard is a store with its clock.
-type heard struct {
+// heardStore is a store with its clock.
+type heardStore struct {
 	*Store
 	clock *testingclock.FakePassiveClock
 }
 
-func newHeard() *heard {
+func newHeard() *heardStore {
 	clock := testingclock.NewFakePassiveClock(noon())
-	return &heard{NewStore(clock, time.Minute), clock}
+	return &heardStore{NewStore(clock, time.Minute), clock}
 }
 
 // hear takes in a round again and again, each 15 s, and tells how often there were news.
-func (h *heard) hear(rounds int, rates *model.NodeRates, of Circumstances) (news int) {
+func (h *heardStore) hear(rounds int, rates *model.NodeRates, of Circumstances) (news int) {
 	for range rounds {
 		h.clock.SetTime(h.clock.Now().Add(15 * time.Second))
 		if h.Add(rates, of) {
