@@ -67,6 +67,18 @@ func NewGroupLogging(home, logs string) *Group {
 // Start runs a program with a HOME and a plain PATH and nothing else of this
 // process's environment.
 func (g *Group) Start(name, path string, args ...string) (*Process, error) {
+	// A process group of its own keeps a terminal's Ctrl-C from ending the
+	// programs in random order: they go with us.
+	return g.start(syscall.SysProcAttr{Setpgid: true}, name, path, args...)
+}
+
+// StartSession runs a program as Start does, in a session of its own: a kernel
+// that groups what it schedules by session gives it a share of its own.
+func (g *Group) StartSession(name, path string, args ...string) (*Process, error) {
+	return g.start(syscall.SysProcAttr{Setsid: true}, name, path, args...)
+}
+
+func (g *Group) start(attributes syscall.SysProcAttr, name, path string, args ...string) (*Process, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopped {
@@ -82,9 +94,8 @@ func (g *Group) Start(name, path string, args ...string) (*Process, error) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = g.home
 	cmd.Env = []string{"HOME=" + g.home, "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	// A process group of its own keeps a terminal's Ctrl-C from ending the
-	// programs in random order: they go with us.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	attributes.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr = &attributes
 	started := make(chan error)
 	g.forks <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {

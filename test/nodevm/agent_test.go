@@ -1,0 +1,217 @@
+package nodevm
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/watch"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/nodevm/wire"
+)
+
+const (
+	namespace = "joulevirt-system"
+	nodeName  = "node1"
+	// startTimeout includes a cold build of the control plane.
+	startTimeout = 20 * time.Minute
+	// followTimeout is several rounds of an agent on an emulated machine.
+	followTimeout = 45 * time.Second
+	pollInterval  = 100 * time.Millisecond
+)
+
+// scene is a real API server with one node, the node VM, whose agent runs in it.
+type scene struct {
+	*testing.T
+	cluster *cluster.Cluster
+	client  client.Client
+	node    *Node
+	name    types.NamespacedName
+	podUID  types.UID
+	args    []string
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func newScene(t *testing.T) *scene {
+	s := &scene{T: t}
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	var err error
+	s.cluster, err = cluster.Start(ctx, cluster.Options{
+		Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI,
+	})
+	s.must(err)
+	t.Cleanup(func() {
+		if err := s.cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.must(s.cluster.AddNode(ctx, cluster.RealNode{Name: nodeName}))
+	s.must(s.cluster.ApplyManifests(ctx, "../../config/default"))
+	scheme, err := watch.NewScheme()
+	s.must(err)
+	s.client, err = client.New(s.cluster.RESTConfig(), client.Options{Scheme: scheme})
+	s.must(err)
+	s.seed(ctx)
+	s.node, err = Start(ctx, Options{
+		Programs:      map[string]string{"agent": "cmd/agent"},
+		GuestPrograms: map[string]string{"joulevirt-guest": "cmd/joulevirt-guest"},
+		Log:           t.Logf,
+	})
+	s.must(err)
+	t.Cleanup(s.end)
+	s.must(s.node.Boot(ctx, wire.Boot{Namespace: s.name.Namespace, Name: s.name.Name, PodUID: string(s.podUID), MemoryMiB: guestMemoryMiB}))
+	s.connect(ctx)
+	return s
+}
+
+const guestMemoryMiB = 256
+
+// seed writes a VMI and its launcher pod, and the manager's sign of life.
+func (s *scene) seed(ctx context.Context) {
+	s.Helper()
+	names, err := s.cluster.SeedVMIs(ctx, cluster.Seed{Namespace: "shop", Prefix: "web", Count: 1, Nodes: []string{nodeName}})
+	s.must(err)
+	s.name = names[0]
+	var vmi kubevirtv1.VirtualMachineInstance
+	s.must(s.client.Get(ctx, s.name, &vmi))
+	for pod := range vmi.Status.ActivePods {
+		s.podUID = pod
+	}
+	renewed := metav1.NewMicroTime(time.Now().Add(time.Hour))
+	s.must(s.client.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: watch.ManagerLease},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+	}))
+}
+
+// connect lets the node reach the API server, and gives it the agent's account.
+func (s *scene) connect(ctx context.Context) {
+	s.Helper()
+	config, path, err := s.cluster.ServiceAccountConfig(ctx, namespace, "joulevirt-agent", nodeName)
+	s.must(err)
+	address, err := url.Parse(config.Host)
+	s.must(err)
+	port, err := strconv.Atoi(address.Port())
+	s.must(err)
+	s.must(s.node.Call(ctx, "Node.Forward", port, &wire.None{}))
+	kubeconfig, err := os.ReadFile(path)
+	s.must(err)
+	s.must(s.node.Call(ctx, "Machine.WriteFile", wire.File{Path: "/tmp/kubeconfig", Content: string(kubeconfig)}, &wire.None{}))
+	s.args = []string{
+		"--node-name=" + nodeName, "--namespace=" + namespace, "--kubeconfig=/tmp/kubeconfig", "--state-dir=/tmp/state",
+		"--advertise-address=127.0.0.1", "--rates-bind-address=127.0.0.1:8443", "--health-probe-bind-address=",
+	}
+}
+
+// end ends the node, and shows what a failure may need.
+func (s *scene) end() {
+	if s.Failed() {
+		for _, name := range []string{"agent"} {
+			var output string
+			if err := s.node.Call(context.Background(), "Machine.Output", name, &output); err == nil {
+				s.Logf("%s said:\n%s", name, output)
+			}
+		}
+	}
+	if err := s.node.Stop(); err != nil {
+		s.Error(err)
+	}
+}
+
+func (s *scene) startAgent() {
+	s.Helper()
+	s.must(s.node.Call(s.Context(), "Machine.Start", wire.Program{Name: "agent", Path: "/usr/bin/agent", Args: s.args}, &wire.None{}))
+}
+
+func (s *scene) signalAgent(signal int) {
+	s.Helper()
+	s.must(s.node.Call(s.Context(), "Machine.Signal", wire.Signal{Name: "agent", Signal: signal, Wait: true}, &wire.None{}))
+}
+
+// eventually polls until there is no error.
+func (s *scene) eventually(what string, ask func() error) {
+	s.Helper()
+	s.must(poll(s.Context(), what, ask))
+}
+
+func poll(ctx context.Context, what string, ask func() error) error {
+	deadline := time.Now().Add(followTimeout)
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if err := wait(ctx, pollInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// want has the node's plan hold packets with a window, and waits until the agent says so.
+func (s *scene) want(windowMicroseconds int32) {
+	s.Helper()
+	action := &v1alpha1.BufferingAction{
+		WindowMicroseconds: ptr.To(windowMicroseconds), FloodWindowMicroseconds: ptr.To(int32(500)), OnPacketsPerSecond: onPackets,
+	}
+	var node corev1.Node
+	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: nodeName}, &node))
+	s.must(s.client.Create(s.Context(), &v1alpha1.NodePlan{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.UID,
+		}}},
+		Spec: v1alpha1.NodePlanSpec{
+			Policy: "test", Mode: v1alpha1.ModeEnforce, Revision: "r1", Apply: true, Reason: v1alpha1.ReasonPlanned,
+			VMs: []v1alpha1.VMPlan{{
+				VMReference: v1alpha1.VMReference{Namespace: s.name.Namespace, Name: s.name.Name, PodUID: s.podUID}, Buffering: action,
+			}},
+		},
+	}))
+	s.must(s.applied(s.Context()))
+}
+
+// applied waits until the agent says that the plan is in force.
+func (s *scene) applied(ctx context.Context) error {
+	return poll(ctx, "the plan is applied", func() error {
+		var plan v1alpha1.NodePlan
+		if err := s.client.Get(ctx, client.ObjectKey{Name: nodeName}, &plan); err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
+		if condition == nil || condition.Status != metav1.ConditionTrue || plan.Status.VMsInForce != 1 {
+			return fmt.Errorf("status %+v", plan.Status)
+		}
+		return nil
+	})
+}
+
+// unwant removes the plan, and waits until the tap is as it was.
+func (s *scene) unwant(before wire.Device) {
+	s.Helper()
+	s.must(s.client.Delete(s.Context(), &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
+	s.untouched(before)
+}
