@@ -275,7 +275,7 @@ const (
 	// ReasonNothingToSeparate: the node has no parts that VMs could be kept on, or no
 	// VM of the other pool.
 	ReasonNothingToSeparate = "NothingToSeparate"
-	// ReasonNoSaving: no binding would save enough energy.
+	// ReasonNoSaving: no binding would save enough energy, or holding packets saves too little.
 	ReasonNoSaving = "NoSaving"
 	// ReasonSiblingsTaken: the cores that are left have vCPUs of VMs that the policy's
 	// siblingSharing keeps apart.

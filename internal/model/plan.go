@@ -44,7 +44,7 @@ const (
 	ReasonSeparated Reason = "Separated"
 	// ReasonNothingToSeparate: the node has no parts, or no other pool.
 	ReasonNothingToSeparate Reason = "NothingToSeparate"
-	// ReasonNoSaving: no binding saves enough.
+	// ReasonNoSaving: no binding saves enough, nor does holding packets.
 	ReasonNoSaving Reason = "NoSaving"
 	// ReasonSiblingsTaken: the cores that are left are shared with VMs of others.
 	ReasonSiblingsTaken Reason = "SiblingsTaken"
