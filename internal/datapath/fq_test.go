@@ -276,17 +276,24 @@ func TestFqGraftUnderLoad(t *testing.T) {
 			p := w.newTap("tap0", queues)
 			before := w.dump()
 			d := newDatapath(t, fqOptions(t))
-			const applied, removed = 500, 4000
-			l := traffic{packets: 4500, flows: 7, at: map[int]func(){
-				applied: func() { w.apply(d, "tap0", eager(time.Millisecond)); w.extend(d, time.Minute) },
-				removed: func() { w.remove(d, "tap0") },
+			var spans [][2]int
+			during := func(do func()) func() {
+				return func() {
+					from := int(p.sent.Load())
+					do()
+					spans = append(spans, [2]int{from, int(p.sent.Load())})
+				}
+			}
+			l := traffic{packets: 5000, flows: 7, at: map[int]func(){
+				100:  during(func() { w.apply(d, "tap0", eager(time.Millisecond)); w.extend(d, time.Minute) }),
+				4800: during(func() { w.remove(d, "tap0") }),
 			}}
 			lost := wantOrder(t, l, p.drive(l))
-			t.Logf("lost: %v", lost)
+			t.Logf("applied and removed while these packets were sent: %v; lost: %d of them, %v", spans, len(lost), lost)
 			for _, number := range lost {
-				// What waited before may be lost, and what comes meanwhile.
-				near := slices.ContainsFunc([]int{applied, removed}, func(at int) bool { return number >= at-100 && number < at+400 })
-				if !near {
+				// What waits is lost with what it waits in.
+				const waiting = 20
+				if !slices.ContainsFunc(spans, func(s [2]int) bool { return number >= s[0]-waiting && number <= s[1] }) {
 					t.Errorf("packet %d was lost, when nothing was done", number)
 				}
 			}

@@ -120,20 +120,19 @@ func queueOf(qdiscs []netlink.Qdisc, inUse int) queue {
 func (q *queue) addBelow(root uint32, below map[uint32]netlink.Qdisc, inUse int) {
 	q.fit = true
 	most := uint32(max(1, inUse))
-	for parent, qdisc := range below {
-		major, minor := netlink.MajorMinor(parent)
-		if netlink.MakeHandle(major, 0) != root {
-			continue
-		}
-		most = max(most, uint32(minor))
-		ours := q.owner == OwnerUs && qdisc.Type() == kindOne
-		if qdisc.Attrs().Handle != 0 && !ours {
-			q.owner, q.name = OwnerOther, nameOf(qdisc)
+	for parent := range below {
+		if major, minor := netlink.MajorMinor(parent); netlink.MakeHandle(major, 0) == root {
+			most = max(most, uint32(minor))
 		}
 	}
+	ours := q.owner == OwnerUs
 	for minor := uint32(1); minor <= most; minor++ {
-		if qdisc := below[root|minor]; qdisc == nil || qdisc.Attrs().Handle == 0 || !isFit(qdisc) {
+		qdisc := below[root|minor]
+		if qdisc == nil || qdisc.Attrs().Handle == 0 || !isFit(qdisc) {
 			q.lacking = append(q.lacking, minor)
+		}
+		if qdisc != nil && qdisc.Attrs().Handle != 0 && (!ours || qdisc.Type() != kindOne) {
+			q.owner, q.name = OwnerOther, nameOf(qdisc)
 		}
 	}
 }

@@ -68,8 +68,8 @@ func TestQueueOf(t *testing.T) {
 			other("mq", ours, root), fq(auto, ours|first), fq(0, ours|second),
 		}, 1, queue{owner: OwnerUs, name: "mq 4a5b:", many: true, fit: true, lacking: []uint32{2}, waiting: 3, drops: 5}, false},
 		"ours, many, one somebody's": {[]netlink.Qdisc{
-			other("mq", ours, root), other("tbf", 8<<16, ours|first),
-		}, 1, queue{owner: OwnerOther, name: "tbf 8:", many: true, fit: true, lacking: []uint32{1}, waiting: 3, drops: 5}, false},
+			other("mq", ours, root), fq(auto, ours|first), other("tbf", 8<<16, ours|second), fq(auto, ours|third),
+		}, 1, queue{owner: OwnerOther, name: "tbf 8:", many: true, fit: true, lacking: []uint32{2}, waiting: 3, drops: 5}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := queueOf(test.has, test.inUse)

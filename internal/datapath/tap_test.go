@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,8 @@ type tap struct {
 	queues []int
 	// sender puts frames onto the device's way to the VM.
 	sender int
+	// sent packets.
+	sent atomic.Int64
 }
 
 func (w *world) newTap(name string, queues int) *tap {
@@ -123,6 +126,7 @@ func (p *tap) send(flow, number int) {
 	if err := unix.Send(p.sender, frameOf(flow, number), 0); err != nil {
 		p.w.t.Fatalf("send: %v", err)
 	}
+	p.sent.Add(1)
 }
 
 // fromVM sends a packet as the VM would.

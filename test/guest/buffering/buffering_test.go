@@ -14,10 +14,13 @@ import (
 	"github.com/joulevirt/joulevirt/test/guest"
 )
 
-// script runs in the guest. The names of tests that need fq have it in them.
+// script runs in the guest: what is done to devices, by clsact, and the rules of the
+// program that the verifier of this kernel has to take. The names of tests that need fq
+// have it in them, or are those of buffered taps.
 const script = `set -e
 uname -r
-datapath.test -test.v -test.run 'Fq|TestAttach|Others|ClsactOf|Ingress|ForeignQueue|Probe|KilledHolders|OtherVersion|MadeAnew|GoneIs'
+datapath.test -test.v -test.run 'Fq|TestIngress|TestForeignQueue|TestProgram(IsVerified|Shipped|Lease|Stamps|KeepsOrder|Exempts)$'
+datapath.test -test.v -test.run '^Test(AttachAndRemove|Others.*|Clsact.*|Killed.*TakenOver|OtherVersion.*)$/newest'
 linux.test -test.v -test.run 'Buffered|RealTap'
 `
 
