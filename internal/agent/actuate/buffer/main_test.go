@@ -1,3 +1,5 @@
+//go:build !fq
+
 package buffer
 
 import (
