@@ -87,11 +87,20 @@ bench: ## Print the figures of docs/benchmarks.md, or those that start with ONLY
 ##@ Build
 
 .PHONY: build
-build: bin/manager bin/agent ## Build static binaries into bin/.
+build: bin/manager bin/agent bin/joulevirt-guest ## Build static binaries into bin/.
 
 .PHONY: bin/manager bin/agent
 bin/manager bin/agent: bin/%:
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
+
+# The guest's tools, for VMs of both architectures: bin/joulevirt-guest-linux-ARCH.
+GUEST_ARCHS = amd64 arm64
+.PHONY: bin/joulevirt-guest
+bin/joulevirt-guest: $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%)
+
+.PHONY: $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%)
+$(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%): bin/joulevirt-guest-linux-%:
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/joulevirt-guest
 
 .PHONY: docker-build
 docker-build: ## Build the images of manager and agent.
