@@ -222,11 +222,38 @@ func TestFloodsAreHeld(t *testing.T) {
 func TestAFloodHasEvidence(t *testing.T) {
 	r := receiving(t, Flood(10*mbit), nil)
 	r.buffer(usual(0))
-	r.Advance(5 * time.Second)
+	r.Advance(time.Second)
+	if got := r.sample().Flood; got != nil {
+		t.Errorf("a flood is told from a second that nobody watched: %+v", got)
+	}
+	r.Advance(time.Second)
 	got := r.sample().Flood
 	want := &model.Flood{SegmentsPerSecond: 19531.25, MeanBytes: 64, SYNShare: 1, Sources: 5000, ReplyShare: 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+	// Weaker signs let it last, too weak ones end it.
+	for _, test := range []struct {
+		rate units.BitsPerSecond
+		want bool
+	}{{3.7 * mbit, true}, {3.5 * mbit, false}} {
+		r.must(r.SetTraffic(r.pod, Flood(test.rate)))
+		r.Advance(5 * time.Second)
+		if got := r.sample().Flood; (got != nil) != test.want {
+			t.Errorf("%v bit/s: flood %+v", test.rate, got)
+		}
+	}
+}
+
+// TestOpeningPacketsPass, but in a flood that is held.
+func TestOpeningPacketsPass(t *testing.T) {
+	some := packets(20_000)
+	some.SYN = 0.25
+	r := receiving(t, some, nil)
+	r.buffer(usual(500 * time.Microsecond))
+	r.Advance(5 * time.Second)
+	if share, each := r.held(10 * time.Second); math.Abs(share-0.75) > 1e-3 || math.Abs(each-7.5) > 0.1 {
+		t.Errorf("share %.4f in bunches of %.2f, want 0.75 and 7.5", share, each)
 	}
 }
 

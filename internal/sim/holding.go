@@ -28,9 +28,11 @@ type buffering struct {
 	// Of the second that is counted: seconds of it, and packets.
 	seconds  float64
 	to, from direction
-	flood    *model.Flood
-	// calm is for how long the flood's signs were missing.
-	calm float64
+	// watched is true when the second before had nearly enough packets for a flood, and
+	// calm for how long the flood's signs were too weak.
+	watched bool
+	flood   *model.Flood
+	calm    float64
 	// Totals since the program was made.
 	passed, held, bunches, active float64
 }
@@ -47,8 +49,12 @@ type direction struct {
 const (
 	// declarationStands is how long a guest's declaration stands.
 	declarationStands = 30 * time.Second
-	// fewest packets a window are worth to be held.
-	fewest = 2
+	// fewest packets a window are worth to be held, in a window of briefest at least.
+	fewest   = 2
+	briefest = 15 * time.Microsecond
+	// nearly is the part of a flood's packets from which one is looked for, and of its
+	// signs that are enough for it to last, and hardly that down to which it is looked for.
+	nearly, hardly = 0.7, 0.5
 	// ringOf a guest that nobody sets: any bunch fits.
 	ringOf = 256
 )
@@ -74,13 +80,25 @@ func (b *buffering) inForce(now time.Duration) time.Duration {
 // that was seen last.
 func (b *buffering) receive(now time.Duration, valid bool) time.Duration {
 	w, on := b.inForce(now), b.to.holding
-	if b.flood != nil && b.config.FloodWindow > 0 {
+	if b.defends() {
 		w, on = b.config.FloodWindow, true
 	}
 	if !b.ours || !valid || !on {
 		return 0
 	}
 	return fit(w, b.to.rate)
+}
+
+// defends tells whether packets are held because of a flood.
+func (b *buffering) defends() bool { return b.flood != nil && b.config.FloodWindow > 0 }
+
+// exempt is the part of a VM's packets that is never held: those that open connections,
+// but in a flood.
+func (b *buffering) exempt(t *Traffic) float64 {
+	if b.defends() {
+		return 0
+	}
+	return t.SYN
 }
 
 // transmit is the same of packets from the VM, which the guest holds while the tap's
@@ -94,12 +112,12 @@ func (b *buffering) transmit(now time.Duration, valid bool) time.Duration {
 }
 
 // fit halves a window until a bunch fits the guest's ring; 0 when it would hold too few
-// packets to be worth it.
+// packets to be worth it, or they come so fast that the ring bunches by itself.
 func fit(w time.Duration, rate float64) time.Duration {
 	for rate*w.Seconds() > bunch {
 		w /= 2
 	}
-	if rate*w.Seconds() < fewest {
+	if w < briefest || rate*w.Seconds() < fewest {
 		return 0
 	}
 	return w
@@ -109,16 +127,17 @@ func fit(w time.Duration, rate float64) time.Duration {
 // whether the lease covers the step.
 func (v *vm) hold(now time.Duration, valid bool, dt float64) {
 	b, w := &v.buffering, &v.work
-	if !b.ours {
+	if !b.ours || b.config.IsZero() {
 		return
 	}
+	held := 0.0
 	if window := b.receive(now, valid).Seconds(); window > 0 && v.Window == 0 {
-		b.held += w.rx * dt
-		b.bunches += -math.Expm1(-w.rx*window) / window * dt
+		held = w.rx * (1 - b.exempt(&v.Traffic))
+		b.bunches += -math.Expm1(-held*window) / window * dt
 		b.active += dt
-	} else {
-		b.passed += w.rx * dt
 	}
+	b.held += held * dt
+	b.passed += (w.rx - held) * dt
 	b.to.packets += w.rx * dt
 	b.from.packets += w.tx * w.served * dt
 	b.seconds += dt
@@ -147,17 +166,24 @@ func (d *direction) decide(seconds float64, c *datapath.Config) {
 	}
 }
 
-// watch tells floods of small packets from traffic. One ends when its signs are missing
-// for as long as a rate must be low.
+// watch tells floods of small packets from traffic: by a full second that follows on one
+// with nearly as many packets. One ends when its signs are weak for as long as a rate must
+// be low.
 func (b *buffering) watch(t *Traffic, size, seconds float64) {
 	c := &b.config
+	was := b.watched
+	b.watched = b.to.rate >= nearly*float64(c.FloodPackets) || was && b.to.rate >= hardly*float64(c.FloodPackets)
+	share := 1.0
+	if b.flood != nil {
+		share = nearly
+	}
 	spared := false
 	for _, service := range c.Services {
 		spared = spared || service == t.Service
 	}
-	flooded := !spared && b.to.rate >= float64(c.FloodPackets) && size <= float64(c.FloodBytes) &&
-		(t.SYN >= c.FloodSYN || t.Sources >= int(c.FloodSources))
-	if flooded {
+	flooded := !spared && b.to.rate >= share*float64(c.FloodPackets) && size*share <= float64(c.FloodBytes) &&
+		(t.SYN >= share*c.FloodSYN || float64(t.Sources) >= share*float64(c.FloodSources))
+	if flooded && (was || b.flood != nil) {
 		b.calm = 0
 		b.flood = &model.Flood{
 			SegmentsPerSecond: units.PacketsPerSecond(b.to.rate), MeanBytes: size,

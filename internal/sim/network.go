@@ -19,10 +19,11 @@ type work struct {
 	// compute is wanted by each vCPU, as CPU time per time.
 	compute, heat float64
 	// window that packets towards the VM are really held for, and sending that of
-	// packets from it. both is true when all of them are on one grid, and aligned the
-	// part of wake-ups that falls on the grid of all VMs.
-	window, sending, aligned float64
-	both                     bool
+	// packets from it. exempt is the part of those towards it that is not held. both is
+	// true when all of them are on one grid, and aligned the part of wake-ups that falls on
+	// the grid of all VMs.
+	window, sending, exempt, aligned float64
+	both                             bool
 }
 
 const (
@@ -65,24 +66,25 @@ func (v *vm) bunch(s *stepping) {
 	w := &v.work
 	w.both = v.Window > 0
 	w.window = v.Window.Seconds()
-	w.sending = w.window
+	w.sending, w.exempt = w.window, 0
 	if packets := w.rx + w.tx; packets*w.window > bunch {
 		w.window = bunch / packets
 	}
 	if !w.both {
 		w.window = v.buffering.receive(s.monotonic, s.buffers).Seconds()
 		w.sending = v.buffering.transmit(s.monotonic, s.buffers).Seconds()
+		w.exempt = v.buffering.exempt(&v.Traffic)
 	}
 	if trip := v.Traffic.RoundTrip.Seconds(); trip > 0 {
 		// A packet comes at any time of the window, and waits for half of it on average.
-		slower := trip / (trip + (w.window+w.sending)/2)
+		slower := trip / (trip + (w.window*(1-w.exempt)+w.sending)/2)
 		w.rx, w.tx = w.rx*slower, w.tx*slower
 	}
 	ring := ringOf
 	if v.Ring > 0 {
 		ring = v.Ring
 	}
-	w.spilt = overflow(w.rx*w.window, float64(ring))
+	w.spilt = (1 - w.exempt) * overflow(w.rx*(1-w.exempt)*w.window, float64(ring))
 	w.aligned = 0
 	switch {
 	case s.apart || w.window == 0:
@@ -90,7 +92,7 @@ func (v *vm) bunch(s *stepping) {
 		w.aligned = 1
 	default:
 		if all := w.starts(1); all > 0 {
-			w.aligned = begins(w.rx, w.window) / all
+			w.aligned = begins(w.rx*(1-w.exempt), w.window) / all
 		}
 	}
 }
@@ -101,7 +103,8 @@ func (w *work) starts(part float64) float64 {
 	if w.both {
 		return begins((w.rx+w.tx)*part, w.window)
 	}
-	return begins(w.rx*part, w.window) + begins(w.tx*part, w.sending)
+	passing := w.rx * w.exempt * part
+	return passing + begins(w.rx*part-passing, w.window) + begins(w.tx*part, w.sending)
 }
 
 // begins is how many bunches of packets begin a second: after each comes the window, and
