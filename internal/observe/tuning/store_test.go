@@ -169,7 +169,11 @@ func TestPaces(t *testing.T) {
 	if got := rate(); got != 16_000 {
 		t.Errorf("told of %v packets/s, want those that were more common", got)
 	}
-	h.hear(40, ratesOf("a", 0, fast), every())
+	h.hear(14, ratesOf("a", 0, fast), every())
+	if got := rate(); got != 16_000 {
+		t.Errorf("told of %v packets/s, and others are hardly more common", got)
+	}
+	h.hear(26, ratesOf("a", 0, fast), every())
 	if got := rate(); got != 64_000 {
 		t.Errorf("told of %v packets/s, want those that are more common by now", got)
 	}
@@ -329,6 +333,33 @@ func TestThroughputHurts(t *testing.T) {
 		if got := h.Of("b", profile()).Hurts; (len(got) > 0) != tc.blame || tc.blame && got[0].Window != 500*us {
 			t.Errorf("%s: the profile's hurts %+v", name, got)
 		}
+	}
+}
+
+// A doubt ends with the hour: throughput that comes back on another day is no sign.
+func TestDoubtsEnd(t *testing.T) {
+	h := newHeard()
+	slower := func(v *model.VMRates) { v.Taps[0].ToVM.BitsPerSecond /= 2 }
+	h.hear(40, ratesOf("a", 250*us), every())
+	h.hear(240, ratesOf("a", 500*us, slower), every())
+	h.hear(40, ratesOf("a", 250*us), every())
+	if got := h.Of("b", profile()).Hurts; len(got) > 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What a flood leaves in the queue is lost a round later.
+func TestLossAfterAFlood(t *testing.T) {
+	h := newHeard()
+	h.hear(20, ratesOf("a", 250*us), every())
+	h.hear(1, ratesOf("a", 250*us, func(v *model.VMRates) { v.Buffering.Flood = &model.Flood{} }), every())
+	h.hear(1, ratesOf("a", 250*us, drops(500)), every())
+	if got := h.Of("a", profile()).Hurts; len(got) > 0 {
+		t.Errorf("in the round after: %+v", got)
+	}
+	h.hear(1, ratesOf("a", 250*us, drops(500)), every())
+	if got := h.Of("a", profile()).Hurts; len(got) != 1 {
+		t.Errorf("two rounds after: %+v", got)
 	}
 }
 
