@@ -64,11 +64,9 @@ func (n *meteredNode) Topology() (model.Topology, error) {
 	return topology, nil
 }
 
-func (n *meteredNode) Actors() ([]host.Actor, error)                     { return nil, nil }
-func (n *meteredNode) Uplinks(host.TaskID) ([]host.Uplink, error)        { return nil, nil }
-func (n *meteredNode) Taps(host.TaskID) ([]host.Tap, error)              { return nil, nil }
-func (n *meteredNode) Buffered(host.TaskID) ([]host.BufferSample, error) { return nil, nil }
-func (n *meteredNode) Monotonic() (time.Duration, error)                 { return 0, nil }
+func (n *meteredNode) Actors() ([]host.Actor, error)              { return nil, nil }
+func (n *meteredNode) Uplinks(host.TaskID) ([]host.Uplink, error) { return nil, nil }
+func (n *meteredNode) Monotonic() (time.Duration, error)          { return 0, nil }
 
 func (n *meteredNode) busy() time.Duration {
 	return time.Duration(n.seconds * 0.5 * float64(time.Second))
