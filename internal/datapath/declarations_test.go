@@ -112,8 +112,8 @@ func TestProgramGoesByDeclarations(t *testing.T) {
 	if got := r.send(plain(0), 1) - r.now; got != 240*us {
 		t.Errorf("held for %s, want 240us", got)
 	}
-	r.set(start + 2*time.Second)
-	r.bursts(plain(0), 20_000, 29*time.Second)
+	r.set(start + 29*time.Second)
+	r.bursts(plain(0), 20_000, 2*time.Second)
 	if got := r.stats().Window; got != 250*us {
 		t.Errorf("window %s while the declaration stands", got)
 	}

@@ -84,7 +84,7 @@ func TestProgramFloodLastsAndEnds(t *testing.T) {
 	}
 	r.flood(func(int) []byte { return syn(0) }, 20_000, 1500*ms)
 	r.wait(10 * us)
-	if got, want := r.send(syn(0), 1), (r.now+250*us-1)/(250*us)*(250*us); got != want {
+	if got, want := r.send(syn(0), 1), boundary(r.now, 250*us); got != want {
 		t.Errorf("a SYN leaves at %d, want %d", got, want)
 	}
 	r.leaves("ARP", arp(), 0)

@@ -52,7 +52,7 @@ func ip4(from string, proto byte, options int, payload []byte) []byte {
 	for i := 20; i < len(h); i++ {
 		h[i] = 1 // no operation
 	}
-	return append(h, payload...)
+	return slices.Concat(h, payload)
 }
 
 // ip6 is an IPv6 packet.
@@ -64,7 +64,7 @@ func ip6(from string, next, hops byte, payload []byte) []byte {
 	a := netip.MustParseAddr(from).As16()
 	copy(h[8:], a[:])
 	h[24], h[39] = 0x20, 1
-	return append(h, payload...)
+	return slices.Concat(h, payload)
 }
 
 // extension is an extension header of IPv6 of a number of bytes, and what follows it.
@@ -77,7 +77,7 @@ func extension(proto, next byte, size int, payload []byte) []byte {
 	default:
 		h[1] = byte(size/8 - 1)
 	}
-	return append(h, payload...)
+	return slices.Concat(h, payload)
 }
 
 // fragment6 is a fragment header of IPv6: the offset in units of 8 bytes.
@@ -90,7 +90,7 @@ func fragment6(next byte, offset uint16, more bool, payload []byte) []byte {
 		offset <<= 3
 	}
 	binary.BigEndian.PutUint16(h[2:], offset)
-	return append(h, payload...)
+	return slices.Concat(h, payload)
 }
 
 func udp(from, to uint16, size int) []byte {

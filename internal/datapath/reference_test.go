@@ -76,11 +76,11 @@ func (m *reference) packet(now, stamp time.Duration, p described) time.Duration 
 			window = m.window
 		}
 	}
-	exempt := p.control || p.opens && !(m.flooded && m.config.FloodWindow != 0)
+	exempt := p.control || p.opens && (!m.flooded || m.config.FloodWindow == 0)
 	owed := m.flows[p.at4]
 	switch {
 	case window != 0 && !exempt:
-		stamp = (earliest + window - 1) / window * window
+		stamp = boundary(earliest, window)
 		if stamp <= now+100*ms {
 			stamp = max(stamp, owed)
 			m.flows[p.at4] = stamp
@@ -272,3 +272,6 @@ func gridOf(longest time.Duration) time.Duration {
 	}
 	return 0
 }
+
+// boundary is the boundary of a window at or after a time.
+func boundary(at, window time.Duration) time.Duration { return at + (window-at%window)%window }

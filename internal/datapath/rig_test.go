@@ -145,16 +145,7 @@ func (r *rig) entry(packet []byte) uint32 {
 	return entry
 }
 
-// stream sends packets evenly for a while.
-func (r *rig) stream(packet []byte, perSecond int, d time.Duration) {
-	r.t.Helper()
-	for end := r.now + d; r.now < end; {
-		r.send(packet, 1)
-		r.wait(time.Second / time.Duration(perSecond))
-	}
-}
-
-// bursts sends as many packets each millisecond, which is quicker for tests than one by one.
+// bursts sends as many packets each millisecond, which is quicker than one by one.
 func (r *rig) bursts(packet []byte, perSecond int, d time.Duration) {
 	r.t.Helper()
 	for end := r.now + d; r.now < end; {

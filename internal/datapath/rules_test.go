@@ -75,7 +75,7 @@ func TestProgramTurnsOff(t *testing.T) {
 	r := newRig(t)
 	r.configure(func(c *Config) { c.FloodPackets = 0 })
 	r.fast(plain(0))
-	r.bursts(plain(0), 7000, 5*time.Second)
+	r.bursts(plain(0), 7000, 3500*ms)
 	if !r.stats().Holding {
 		t.Fatal("not held at 7,000 packets/s, which is not below the lower threshold")
 	}
