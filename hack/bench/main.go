@@ -53,6 +53,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"traffic_split_error_points"}, run: measureSplit},
 		{figures: []string{"pool_reply_p95_ratio"}, run: measurePools},
 		{figures: []string{"pinned_ctxt_per_mb_ratio", "pinned_cpu_per_mb_ratio"}, run: measurePinned},
+		{figures: realNodeFigures(), run: measureRealNode},
 		{figures: []string{"buffer_off_ns", "buffer_count_ns", "buffer_on_ns"}, run: measureBuffer},
 		{figures: []string{"model_update_us", "model_update_allocs"}, simulated: true, run: measureModelUpdate},
 		{figures: []string{"sim_speed_x", "sim_physics_speed_x"}, simulated: true, run: measureSim},

@@ -2,6 +2,7 @@ package nodevm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -44,6 +45,8 @@ type scene struct {
 	name    types.NamespacedName
 	podUID  types.UID
 	args    []string
+	// agentRuns is true while it should, planned while there is a plan; of all subtests.
+	agentRuns, planned *bool
 }
 
 func (s *scene) must(err error) {
@@ -54,7 +57,7 @@ func (s *scene) must(err error) {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{T: t}
+	s := &scene{T: t, agentRuns: new(bool), planned: new(bool)}
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	var err error
@@ -77,12 +80,13 @@ func newScene(t *testing.T) *scene {
 	s.node, err = Start(ctx, Options{
 		Programs:      map[string]string{"agent": "cmd/agent"},
 		GuestPrograms: map[string]string{"joulevirt-guest": "cmd/joulevirt-guest"},
+		Restarted:     s.again,
 		Log:           t.Logf,
 	})
 	s.must(err)
 	t.Cleanup(s.end)
+	s.must(s.connect(ctx))
 	s.must(s.node.Boot(ctx, wire.Boot{Namespace: s.name.Namespace, Name: s.name.Name, PodUID: string(s.podUID), MemoryMiB: guestMemoryMiB}))
-	s.connect(ctx)
 	return s
 }
 
@@ -107,22 +111,38 @@ func (s *scene) seed(ctx context.Context) {
 }
 
 // connect lets the node reach the API server, and gives it the agent's account.
-func (s *scene) connect(ctx context.Context) {
-	s.Helper()
+func (s *scene) connect(ctx context.Context) error {
 	config, path, err := s.cluster.ServiceAccountConfig(ctx, namespace, "joulevirt-agent", nodeName)
-	s.must(err)
+	if err != nil {
+		return err
+	}
 	address, err := url.Parse(config.Host)
-	s.must(err)
+	if err != nil {
+		return err
+	}
 	port, err := strconv.Atoi(address.Port())
-	s.must(err)
-	s.must(s.node.Call(ctx, "Node.Forward", port, &wire.None{}))
+	if err != nil {
+		return err
+	}
 	kubeconfig, err := os.ReadFile(path)
-	s.must(err)
-	s.must(s.node.Call(ctx, "Machine.WriteFile", wire.File{Path: "/tmp/kubeconfig", Content: string(kubeconfig)}, &wire.None{}))
+	if err != nil {
+		return err
+	}
 	s.args = []string{
 		"--node-name=" + nodeName, "--namespace=" + namespace, "--kubeconfig=/tmp/kubeconfig", "--state-dir=/tmp/state",
 		"--advertise-address=127.0.0.1", "--rates-bind-address=127.0.0.1:8443", "--health-probe-bind-address=",
 	}
+	return errors.Join(s.node.Call(ctx, "Node.Forward", port, &wire.None{}),
+		s.node.Call(ctx, "Machine.WriteFile", wire.File{Path: "/tmp/kubeconfig", Content: string(kubeconfig)}, &wire.None{}))
+}
+
+// again makes a node that was booted anew what it was.
+func (s *scene) again(ctx context.Context) error {
+	err := s.connect(ctx)
+	if err == nil && *s.agentRuns {
+		err = s.launchAgent(ctx)
+	}
+	return err
 }
 
 // end ends the node, and shows what a failure may need.
@@ -140,13 +160,19 @@ func (s *scene) end() {
 	}
 }
 
+func (s *scene) launchAgent(ctx context.Context) error {
+	return s.node.Call(ctx, "Machine.Start", wire.Program{Name: "agent", Path: "/usr/bin/agent", Args: s.args}, &wire.None{})
+}
+
 func (s *scene) startAgent() {
 	s.Helper()
-	s.must(s.node.Call(s.Context(), "Machine.Start", wire.Program{Name: "agent", Path: "/usr/bin/agent", Args: s.args}, &wire.None{}))
+	*s.agentRuns = true
+	s.must(s.launchAgent(s.Context()))
 }
 
 func (s *scene) signalAgent(signal int) {
 	s.Helper()
+	*s.agentRuns = false
 	s.must(s.node.Call(s.Context(), "Machine.Signal", wire.Signal{Name: "agent", Signal: signal, Wait: true}, &wire.None{}))
 }
 
@@ -191,6 +217,7 @@ func (s *scene) want(windowMicroseconds int32) {
 			}},
 		},
 	}))
+	*s.planned = true
 	s.must(s.applied(s.Context()))
 }
 
@@ -212,6 +239,7 @@ func (s *scene) applied(ctx context.Context) error {
 // unwant removes the plan, and waits until the tap is as it was.
 func (s *scene) unwant(before wire.Device) {
 	s.Helper()
+	*s.planned = false
 	s.must(s.client.Delete(s.Context(), &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
 	s.untouched(before)
 }

@@ -19,13 +19,20 @@ const maxRetries = 3
 // Boot starts the node's guest.
 func (n *Node) Boot(ctx context.Context, b wire.Boot) error {
 	n.boot = b
-	var booted wire.Booted
-	if err := n.Call(ctx, "Node.Boot", b, &booted); err != nil {
-		if strings.Contains(err.Error(), wire.GuestSilent) {
-			return errors.Join(ErrGuestSilent, err)
+	return n.Try(ctx, "its boot", nil, func() error {
+		if n.booted {
+			return nil // by what was done because it died
 		}
+		return n.bootGuest(ctx)
+	})
+}
+
+func (n *Node) bootGuest(ctx context.Context) error {
+	var booted wire.Booted
+	if err := n.Call(ctx, "Node.Boot", n.boot, &booted); err != nil {
 		return err
 	}
+	n.booted = true
 	n.log("the guest booted in %.1f s", booted.Seconds)
 	return nil
 }
@@ -38,35 +45,51 @@ func (n *Node) End(ctx context.Context) error {
 // pingTimeout is how long a guest has to say that it lives.
 const pingTimeout = 10 * time.Second
 
-// died tells why the guest is dead; empty when it lives.
-func (n *Node) died(ctx context.Context) (string, error) {
+// died tells why the guest is dead, and whether the node is too; empty when it lives.
+func (n *Node) died(ctx context.Context) (why string, node bool, err error) {
+	select {
+	case <-n.process.Done():
+		line := panicLine(n.console())
+		if line == "" {
+			return "", true, errors.New("the node VM ended without a panic; its console: " + n.console())
+		}
+		return "the node: " + line, true, nil
+	default:
+	}
 	var state wire.GuestState
 	if err := n.Call(ctx, "Node.State", wire.None{}, &state); err != nil {
-		return "", err
+		return "", false, err
 	}
 	if state.Panicked != "" {
-		return state.Panicked, nil
+		return state.Panicked, false, nil
 	}
 	if !state.Running {
-		return "", fmt.Errorf("the guest's QEMU ended without a panic; its console: %s", state.Console)
+		return "", false, fmt.Errorf("the guest's QEMU ended without a panic; its console: %s", state.Console)
 	}
-	err := n.Ask(ctx, "Machine.Alive", wire.None{}, &wire.None{}, pingTimeout)
+	err = n.Ask(ctx, "Machine.Alive", wire.None{}, &wire.None{}, pingTimeout)
 	if errors.Is(err, ErrGuestSilent) {
-		return "its QEMU runs, but it does not answer; console: " + state.Console, nil
+		return "its QEMU runs, but it does not answer; console: " + state.Console, false, nil
 	}
-	return "", err
+	return "", false, err
 }
 
-// Try does a part of a test that needs the guest. When the guest died in it, which it does
-// at times because its hardware is emulated, the guest is booted anew, prepare is done (nil:
-// nothing) and the part is done again; that is told. Any other failure is returned.
-func (n *Node) Try(ctx context.Context, what string, prepare, part func() error) error {
-	for {
-		err := part()
-		if err == nil {
-			return nil
+func panicLine(console string) string {
+	for line := range strings.Lines(console) {
+		if strings.Contains(line, "Kernel panic") {
+			return strings.TrimSpace(line)
 		}
-		why, dead := n.died(ctx)
+	}
+	return ""
+}
+
+// Try does a part of a test that needs the guest. When the guest or the node died in it,
+// which they do at times because their hardware is emulated, what died is booted anew,
+// prepare is done (nil: nothing) and the part is done again; that is told. Any other failure
+// is returned.
+func (n *Node) Try(ctx context.Context, what string, prepare, part func() error) error {
+	err := part()
+	for err != nil {
+		why, node, dead := n.died(ctx)
 		if dead != nil {
 			return errors.Join(err, dead)
 		}
@@ -74,17 +97,37 @@ func (n *Node) Try(ctx context.Context, what string, prepare, part func() error)
 			return err
 		}
 		n.Retries++
-		n.log("RETRY %d of %d: the guest died during %s: %s (%v)", n.Retries, maxRetries, what, why, err)
+		n.log("RETRY %d of %d: died during %s: %s (%v)", n.Retries, maxRetries, what, why, err)
 		if n.Retries > maxRetries {
-			return fmt.Errorf("the guest died %d times, the last time during %s: %s: %w", n.Retries, what, why, err)
+			return fmt.Errorf("died %d times, the last time during %s: %s: %w", n.Retries, what, why, err)
 		}
-		if err := errors.Join(n.End(ctx), n.Boot(ctx, n.boot)); err != nil {
-			return err
+		if err = n.revive(ctx, node); err == nil && prepare != nil {
+			err = prepare()
 		}
-		if prepare != nil {
-			if err := prepare(); err != nil {
-				return err
-			}
+		if err == nil {
+			err = part()
 		}
 	}
+	return nil
+}
+
+// revive boots what died.
+func (n *Node) revive(ctx context.Context, node bool) error {
+	n.booted = false
+	if !node {
+		if err := n.End(ctx); err != nil {
+			return err
+		}
+		return n.bootGuest(ctx)
+	}
+	_ = n.client.Close() // its machine is gone
+	if err := n.power(ctx); err != nil {
+		return err
+	}
+	if n.options.Restarted != nil {
+		if err := n.options.Restarted(ctx); err != nil {
+			return err
+		}
+	}
+	return n.bootGuest(ctx)
 }

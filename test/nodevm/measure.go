@@ -79,30 +79,30 @@ func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping
 	var m Measured
 	var sent wire.Sent
 	var before, after counters
-	group, ctx := errgroup.WithContext(ctx)
+	group, both := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if d == Receive {
-			return n.Call(ctx, "Node.Send", load, &sent)
+			return n.Call(both, "Node.Send", load, &sent)
 		}
 		load.Address = wire.SenderAddress + ":" + fmt.Sprint(wire.SinkPort)
-		return n.Ask(ctx, "Guest.Send", load, &sent, 4*loadTime)
+		return n.Ask(both, "Guest.Send", load, &sent, 4*loadTime)
 	})
 	group.Go(func() (err error) {
-		if err := wait(ctx, settle); err != nil {
+		if err := wait(both, settle); err != nil {
 			return err
 		}
-		if before, err = n.counters(ctx); err != nil {
+		if before, err = n.counters(both); err != nil {
 			return err
 		}
 		if ping {
-			err = n.Call(ctx, "Node.Ping", wire.Ping{Address: wire.GuestAddress + ":" + fmt.Sprint(wire.EchoPort), Count: pings, Gap: pingGap}, &m.RTT)
+			err = n.Call(both, "Node.Ping", wire.Ping{Address: wire.GuestAddress + ":" + fmt.Sprint(wire.EchoPort), Count: pings, Gap: pingGap}, &m.RTT)
 		} else {
-			err = wait(ctx, loadTime-settle-settle/2)
+			err = wait(both, loadTime-settle-settle/2)
 		}
 		if err != nil {
 			return err
 		}
-		after, err = n.counters(ctx)
+		after, err = n.counters(both)
 		return err
 	})
 	if err := group.Wait(); err != nil {

@@ -31,6 +31,9 @@ type Options struct {
 	Programs, GuestPrograms map[string]string
 	// MemoryMiB of the node; 0: enough for it and its guest.
 	MemoryMiB int
+	// Restarted is called when the node was booted anew because its kernel panicked, before
+	// its guest is; nil: nothing is to be done.
+	Restarted func(context.Context) error
 	// Log gets a line for each thing that is worth to be known.
 	Log func(format string, args ...any)
 }
@@ -42,7 +45,9 @@ type Node struct {
 	group   *proc.Group
 	process *proc.Process
 	client  *rpc.Client
+	made    image
 	boot    wire.Boot
+	booted  bool
 	// runs of loads so far.
 	runs uint32
 	// Retries is how often a part of a test was done again because the guest died.
@@ -74,20 +79,29 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 }
 
 func (n *Node) start(ctx context.Context) error {
-	made, err := build(ctx, n.folder, n.options)
-	if err != nil {
+	var err error
+	if n.made, err = build(ctx, n.folder, n.options); err != nil {
 		return err
 	}
+	return n.power(ctx)
+}
+
+// power boots the machine.
+func (n *Node) power(ctx context.Context) error {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	socket := filepath.Join(n.folder, "control.sock")
+	if err := errors.Join(remove(socket), remove(n.consolePath())); err != nil {
+		return err
+	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	if n.process, err = n.group.StartSession("node", "/usr/bin/nice", append([]string{"-n", niceness, qemu}, n.arguments(made, socket)...)...); err != nil {
+	niced := append([]string{"-n", niceness, qemu}, n.arguments(n.made, socket)...)
+	if n.process, err = n.group.StartSession("node", "/usr/bin/nice", niced...); err != nil {
 		return err
 	}
 	if err := weigh(n.process.PID); err != nil {
@@ -116,6 +130,13 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	n.log("the node booted in %.1f s", time.Since(begin).Seconds())
+	return nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package nodevm
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -86,11 +87,16 @@ func (s *scene) try(what string, part func() error) {
 
 // recovered waits until the agent has followed its plan for a new guest.
 func (s *scene) recovered() error {
-	device, err := s.deviceOf()
-	if err != nil || len(device.Pins) == 0 {
-		return err // there was no plan
+	if !*s.planned || !*s.agentRuns {
+		return nil
 	}
-	return s.applied(s.Context())
+	return poll(s.Context(), "the new guest's packets are held", func() error {
+		device, err := s.deviceOf()
+		if err == nil && len(device.Pins) == 0 {
+			err = errors.New("nothing is pinned")
+		}
+		return err
+	})
 }
 
 // ping asks the guest slowly.

@@ -55,6 +55,7 @@ type Node struct {
 	network *network
 	sink    sink
 	guest   guest
+	holder  holder
 }
 
 // Tally tells what came of a run that the guest sent.

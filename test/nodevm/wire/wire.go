@@ -172,3 +172,12 @@ const (
 
 // Tap is the VM's in its pod's network namespace.
 const Tap = "tap0"
+
+// Hold has the packets of the VM's tap held, as model.Buffering says. The zero value has
+// none held, and takes from the tap all that it takes.
+type Hold struct {
+	Window, FloodWindow time.Duration
+	OnPackets           float64
+	// FloodPackets is the rate of a flood; 0: the product's.
+	FloodPackets uint32
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/joulevirt/joulevirt/test/nodevm"
+	"github.com/joulevirt/joulevirt/test/nodevm/wire"
+)
+
+const (
+	// nodeRepeats of each pair of measurements; figures are of medians.
+	nodeRepeats = 3
+	nodeRate    = 5000
+	nodeWindow  = 500 * time.Microsecond
+	// nodeOn is the rate from which packets are held: two in the longest window.
+	nodeOn = 1000
+	// floodRate is what an emulated machine can make, and what counts as a flood there.
+	floodRate, floodFrom = 8000, 3000
+)
+
+// realNode measures on the node VM.
+type realNode struct {
+	*nodevm.Node
+	ctx context.Context
+	env environment
+}
+
+// measureRealNode measures what held packets save on a node with real KVM, which is
+// emulated: ratios mean something there, times of the CPU only beside one another.
+func measureRealNode(ctx context.Context, env environment) (figures []figure, err error) {
+	fmt.Fprintln(env.progress, "bench: a node with KVM inside an emulated machine")
+	node, err := nodevm.Start(ctx, nodevm.Options{
+		GuestPrograms: map[string]string{"joulevirt-guest": "cmd/joulevirt-guest"},
+		Log:           func(format string, args ...any) { fmt.Fprintf(env.progress, "bench: "+format+"\n", args...) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, node.Stop()) }()
+	n := &realNode{node, ctx, env}
+	if err := node.Boot(ctx, wire.Boot{Namespace: "bench", Name: "guest", PodUID: "0f9a3c52-7d1e-4b7a-9c55-000000000001", MemoryMiB: 256}); err != nil {
+		return nil, err
+	}
+	for _, part := range []func() ([]figure, error){n.receive, n.transmit, n.flood, n.rxFrames, n.table} {
+		more, err := part()
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, more...)
+	}
+	return figures, nil
+}
+
+// hold has packets towards the guest held, or none.
+func (n *realNode) hold(h wire.Hold) error {
+	return n.Call(n.ctx, "Node.Hold", h, &wire.None{})
+}
+
+func windowOf(w time.Duration) wire.Hold {
+	if w == 0 {
+		return wire.Hold{}
+	}
+	return wire.Hold{Window: w, OnPackets: nodeOn}
+}
+
+// tools starts the guest's tools, or ends them.
+func (n *realNode) tools(run bool) error {
+	if !run {
+		return n.Ask(n.ctx, "Machine.Signal", wire.Signal{Name: "tools", Signal: 15, Wait: true}, &wire.None{}, time.Minute)
+	}
+	err := n.Ask(n.ctx, "Machine.Start", wire.Program{
+		Name: "tools", Path: "/usr/bin/joulevirt-guest", Args: []string{"--state-dir=/tmp/tools"},
+	}, &wire.None{}, time.Minute)
+	if err != nil {
+		return err
+	}
+	const declared = 6 * time.Second // three times what lies between two declarations
+	select {
+	case <-n.ctx.Done():
+		return n.ctx.Err()
+	case <-time.After(declared):
+		return nil
+	}
+}
+
+// measured does a measurement again when the guest died in it.
+func (n *realNode) measured(what string, prepare func() error, measure func() (nodevm.Measured, error)) (m nodevm.Measured, err error) {
+	if err := prepare(); err != nil {
+		return m, err
+	}
+	err = n.Try(n.ctx, what, prepare, func() error {
+		m, err = measure()
+		return err
+	})
+	fmt.Fprintf(n.env.progress, "bench: %s: %.0f packets, %.0f interrupts, %.0f kicks, %.0f exits, %.0f switches, %.2f CPUs, rtt %v %v, lost %d\n",
+		what, m.Packets, m.Interrupts, m.Kicks, m.Exits, m.Switches, m.CPU, m.RTT.P50, m.RTT.P99, m.Lost)
+	return m, err
+}
+
+// ratio is the median of with over without, of pairs in turns.
+func (n *realNode) ratio(measure func(with bool) (nodevm.Measured, error), of ...func(nodevm.Measured) float64) ([]float64, error) {
+	ratios := make([][]float64, len(of))
+	for i := range nodeRepeats {
+		pair := map[bool]nodevm.Measured{}
+		for j := range 2 {
+			with := (i+j)%2 == 1 // what drifts is in both
+			m, err := measure(with)
+			if err != nil {
+				return nil, err
+			}
+			pair[with] = m
+		}
+		for k, value := range of {
+			ratios[k] = append(ratios[k], nodevm.Ratio(value(pair[true]), value(pair[false])))
+		}
+	}
+	medians := make([]float64, len(of))
+	for k := range of {
+		medians[k] = nodevm.Median(ratios[k])
+	}
+	return medians, nil
+}

@@ -1,0 +1,43 @@
+package nodevm
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/joulevirt/joulevirt/test/nodevm/wire"
+)
+
+// MeasureFlood floods the guest with SYNs of random sources for loadTime. What is lost is
+// the ring's to say, and not told.
+func (n *Node) MeasureFlood(ctx context.Context, perSecond float64) (Measured, error) {
+	flood := wire.Flood{
+		Address: fmt.Sprintf("%s:%d", wire.GuestAddress, wire.DrainPort+1), MAC: wire.GuestMAC,
+		PerSecond: perSecond, Packets: int(perSecond * loadTime.Seconds()),
+	}
+	var m Measured
+	var sent wire.Sent
+	var before, after counters
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() error { return n.Call(both, "Node.Flood", flood, &sent) })
+	group.Go(func() (err error) {
+		if err := wait(both, settle); err != nil {
+			return err
+		}
+		if before, err = n.counters(both); err != nil {
+			return err
+		}
+		if err := wait(both, loadTime-settle-settle/2); err != nil {
+			return err
+		}
+		after, err = n.counters(both)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return m, err
+	}
+	m.fill(before, after)
+	m.Packets = float64(total(sent.Packets)) / sent.Seconds
+	return m, nil
+}
