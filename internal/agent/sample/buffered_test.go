@@ -81,7 +81,7 @@ func TestDropsAreToldUntilTheNextLook(t *testing.T) {
 	d := &dropping{factual: factual{asked: map[host.TaskID]int{}}}
 	s := New(d, stopped{})
 	for _, step := range []struct {
-		at    time.Duration
+		at    int // seconds
 		drops int // negative: not looked at
 		want  float64
 	}{
@@ -91,7 +91,7 @@ func TestDropsAreToldUntilTheNextLook(t *testing.T) {
 		if d.drops = nil; step.drops >= 0 {
 			d.drops = new(uint64(step.drops))
 		}
-		at := step.at * time.Second
+		at := time.Duration(step.at) * time.Second
 		vm := pass(s, at, []int{100}, nil)[0]
 		s.addBuffered(&vm)
 		got, known := vm.DropRates["tap0"]

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
@@ -213,6 +214,15 @@ func (r *realTaps) killAgent(dir, pins string) {
 	if !lines.Scan() || lines.Text() != "held" {
 		r.Fatalf("the agent said %q", lines.Text())
 	}
+}
+
+func (r *realTaps) sample(a *realAgent) host.BufferSample {
+	r.Helper()
+	samples, err := a.host.Buffered(r.vm().Process)
+	if err != nil || len(samples) != 1 || samples[0].Name != realTap {
+		r.Fatalf("samples %+v, %v", samples, err)
+	}
+	return samples[0]
 }
 
 func newPins(t *testing.T) string {

@@ -13,7 +13,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/datapath"
-	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -162,13 +161,4 @@ func (r *realTaps) want(a *realAgent, want *model.Buffering, outcome Outcome) Re
 		r.Fatalf("%s: %s, %v; want %s", got.Outcome, got.Message, err, outcome)
 	}
 	return got
-}
-
-func (r *realTaps) sample(a *realAgent) host.BufferSample {
-	r.Helper()
-	samples, err := a.host.Buffered(r.vm().Process)
-	if err != nil || len(samples) != 1 || samples[0].Name != realTap {
-		r.Fatalf("samples %+v, %v", samples, err)
-	}
-	return samples[0]
 }
