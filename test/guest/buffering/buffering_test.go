@@ -22,6 +22,7 @@ uname -r
 datapath.test -test.v -test.run 'Fq|TestIngress|TestForeignQueue|TestProgram(IsVerified|Shipped|Lease|Stamps|KeepsOrder|Exempts)$'
 datapath.test -test.v -test.run '^Test(AttachAndRemove|Others.*|Clsact.*|Killed.*TakenOver|OtherVersion.*)$/newest'
 linux.test -test.v -test.run 'Buffered|RealTap'
+buffer.test -test.v -test.run TestReal
 `
 
 // module is this module's name.
@@ -39,9 +40,13 @@ func compile(t *testing.T, pkg, output string) {
 // Devices with fq and clsact, on Debian's kernel.
 func TestBufferingOnAKernelWithFq(t *testing.T) {
 	dir := t.TempDir()
-	programs := map[string]string{"datapath.test": filepath.Join(dir, "datapath"), "linux.test": filepath.Join(dir, "linux")}
+	programs := map[string]string{
+		"datapath.test": filepath.Join(dir, "datapath"), "linux.test": filepath.Join(dir, "linux"),
+		"buffer.test": filepath.Join(dir, "buffer"),
+	}
 	compile(t, "internal/datapath", programs["datapath.test"])
 	compile(t, "internal/host/linux", programs["linux.test"])
+	compile(t, "internal/agent/actuate/buffer", programs["buffer.test"])
 	// It takes less than a minute on two cores that others use too.
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -54,7 +59,7 @@ func TestBufferingOnAKernelWithFq(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--- PASS: TestFqHoldsOnTheGrid", "--- PASS: TestFqHolderIsKilledUnderLoad", "--- PASS: TestBufferedTap"} {
+	for _, want := range []string{"--- PASS: TestFqHoldsOnTheGrid", "--- PASS: TestFqHolderIsKilledUnderLoad", "--- PASS: TestBufferedTap", "--- PASS: TestRealAgentIsKilled"} {
 		if !strings.Contains(console, want) {
 			t.Errorf("the console does not show %q", want)
 		}

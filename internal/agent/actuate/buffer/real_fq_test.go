@@ -279,7 +279,9 @@ func TestRealAgentIsKilledAndSucceeded(t *testing.T) {
 	if got := r.want(a, planned(), Applied); got.Changed != 0 {
 		t.Errorf("again: %+v", got)
 	}
-	r.want(a, nil, Undone)
+	if err := a.actuator.Restore(); err != nil {
+		t.Error(err)
+	}
 	if after := r.has(); after != before || len(a.journal.Taps()) != 0 {
 		t.Errorf("the tap had\n%s\nand has\n%s\njournal %v", before, after, a.journal.Taps())
 	}
@@ -295,30 +297,18 @@ func TestRealAgentIsKilledAndSucceeded(t *testing.T) {
 	f.end()
 }
 
-// The command restore undoes what an agent left that was killed, and one without a
-// journal does at its first look.
-func TestRealRestoreAfterAKill(t *testing.T) {
-	for name, lost := range map[string]bool{"restore": false, "a lost journal": true} {
-		t.Run(name, func(t *testing.T) {
-			r := newRealTaps(t)
-			dir, pins, before := t.TempDir(), newPins(t), r.has()
-			f := startTraffic(r)
-			r.killAgent(dir, pins)
-			if lost {
-				dir = t.TempDir()
-			}
-			a := r.start(dir, pins)
-			if lost {
-				r.want(a, nil, Undone)
-			} else if err := a.actuator.Restore(); err != nil {
-				t.Error(err)
-			}
-			if after := r.has(); after != before || len(a.journal.Taps()) != 0 {
-				t.Errorf("the tap had\n%s\nand has\n%s\njournal %v", before, after, a.journal.Taps())
-			}
-			f.end()
-		})
+// An agent that finds no journal knows at its first look what another left.
+func TestRealLostJournal(t *testing.T) {
+	r := newRealTaps(t)
+	pins, before := newPins(t), r.has()
+	f := startTraffic(r)
+	r.killAgent(t.TempDir(), pins)
+	a := r.start(t.TempDir(), pins)
+	r.want(a, nil, Undone)
+	if after := r.has(); after != before || len(a.journal.Taps()) != 0 {
+		t.Errorf("the tap had\n%s\nand has\n%s\njournal %v", before, after, a.journal.Taps())
 	}
+	f.end()
 }
 
 // Who takes the agent's queueing discipline away twice is left in peace.
