@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -188,7 +189,7 @@ func (b *bench) start() {
 			b.Log(problems.String())
 		}
 	})
-	deadline := time.AfterFunc(4*time.Minute, func() { _ = cmd.Process.Kill() })
+	deadline := time.AfterFunc(8*time.Minute, func() { _ = cmd.Process.Kill() })
 	b.Cleanup(func() { deadline.Stop() })
 }
 
@@ -200,20 +201,29 @@ func (b *bench) kicks() int {
 	return len(regexp.MustCompile(`virtio_queue_notify .* n 1 `).FindAll(text, -1))
 }
 
-// wantAll fails unless as many packets as are sent come, in their order.
-func (b *bench) wantAll(step string, sent int) {
-	b.Helper()
-	b.must(b.socket.SetReadDeadline(time.Now().Add(2 * time.Minute)))
+// hear takes in as many packets as are sent, and tells when they have all come, in their
+// order, or why not.
+func (b *bench) hear(sent int) <-chan error {
+	heard := make(chan error, 1)
+	go func() { heard <- b.hearAll(sent) }()
+	return heard
+}
+
+func (b *bench) hearAll(sent int) error {
+	if err := b.socket.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		return err
+	}
 	packet := make([]byte, 64)
 	for want := range uint64(sent) {
 		n, _, err := b.socket.ReadFrom(packet)
 		if err != nil || n < 8 {
-			b.Fatalf("%s: packet %d: %v", step, want, err)
+			return fmt.Errorf("packet %d: %w", want, err)
 		}
 		if got := binary.BigEndian.Uint64(packet); got != want {
-			b.Fatalf("%s: packet %d came in place of %d", step, got, want)
+			return fmt.Errorf("packet %d came in place of %d", got, want)
 		}
 	}
+	return nil
 }
 
 // echo sends back what the guest sends to port 9002, until the test ends.

@@ -17,20 +17,20 @@ ip address add 10.77.0.2/24 dev eth0
 tools() { helper confine joulevirt-guest "$@"; }
 start() { helper confine joulevirt-guest --max-window=1ms & pid=$!; }
 step() { echo "STEP $1"; }
-send() { helper send 10.77.0.1:9000 "$1" 4000; }
+send() { helper send 10.77.0.1:9000 "$1" 4000 "$2"; }
 fail() { echo "FAILED"; poweroff -f; }
 
 ping -c 1 -W 20 10.77.0.1 > /dev/null || fail
 helper show untouched || fail
 step baseline
-send 3000 || fail
+send 2000 0 || fail
 
 step held
 start
 helper await InForce || fail
 helper show held || fail
 step sending
-send 6000 || fail
+send 5500 2500 || fail
 step sent
 
 # The host's agent is gone.

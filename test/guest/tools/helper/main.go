@@ -37,7 +37,7 @@ func main() {
 func run(verb string, args []string) error {
 	switch verb {
 	case "send":
-		return send(args[0], args[1], args[2])
+		return send(args[0], args[1:])
 	case "chat":
 		return chat(args[0])
 	case "await":
@@ -50,16 +50,17 @@ func run(verb string, args []string) error {
 	return errors.New("no such verb")
 }
 
-// send sends packets with their number, one at a time, at a rate per second.
-func send(address, count, rate string) error {
-	n, err := strconv.Atoi(count)
-	if err != nil {
-		return err
+// send sends packets with their number, one at a time: how many, how many a second, and
+// before which one it tells that it is warm.
+func send(address string, args []string) error {
+	var numbers [3]int
+	for i := range numbers {
+		var err error
+		if numbers[i], err = strconv.Atoi(args[i]); err != nil {
+			return err
+		}
 	}
-	perSecond, err := strconv.Atoi(rate)
-	if err != nil {
-		return err
-	}
+	n, perSecond, warm := numbers[0], numbers[1], numbers[2]
 	conn, err := net.Dial("udp", address)
 	if err != nil {
 		return err
@@ -68,6 +69,9 @@ func send(address, count, rate string) error {
 	for i := range n {
 		// Spinning: a sleep would send several at once.
 		for at := start.Add(time.Duration(i) * time.Second / time.Duration(perSecond)); time.Now().Before(at); {
+		}
+		if i == warm {
+			fmt.Println("STEP warm")
 		}
 		binary.BigEndian.PutUint64(packet, uint64(i))
 		if _, err := conn.Write(packet); err != nil {
