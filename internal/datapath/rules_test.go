@@ -204,6 +204,7 @@ func TestProgramRemembersNoFarDeadlines(t *testing.T) {
 // Whatever ends holding, nothing overtakes what its flow still has in the queue; other
 // flows, and what is exempt, go at once.
 func TestProgramKeepsOrder(t *testing.T) {
+	r := newRig(t)
 	for name, end := range map[string]func(r *rig){
 		"no configuration":    func(r *rig) { must(r.t, r.Configure(Config{})) },
 		"floods only":         func(r *rig) { r.configure(func(c *Config) { c.Window = 0 }) },
@@ -213,13 +214,15 @@ func TestProgramKeepsOrder(t *testing.T) {
 		"the guest tolerates": func(r *rig) { r.run(r.hear, frame(125, nil), skb{}, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r.t = t
+			r.reset()
 			r.configure(func(c *Config) { c.Window, c.FloodPackets = 1000*us, 0 })
 			r.fast(plain(0))
 			other := plain(1)
 			for i := uint16(2); r.entry(other) == r.entry(plain(0)); i++ {
 				other = plain(i)
 			}
+			r.entry(plain(0)) // to be forgotten with the rest
 			r.wait(100 * us)
 			held := r.send(plain(0), 1)
 			if held != r.now+900*us {
@@ -242,6 +245,7 @@ func TestProgramKeepsOrder(t *testing.T) {
 			}
 		})
 	}
+	r.t = t
 }
 
 // Past the lease all leave at once, and what is foreign to fq's clock is no stamp.
