@@ -58,8 +58,6 @@ const (
 	defaultMemoryMiB = 2048
 	// bootTimeout is several times what a boot takes on two busy cores.
 	bootTimeout = 3 * time.Minute
-	// callTimeout bounds calls that do no more than ask.
-	callTimeout = 30 * time.Second
 	// niceness of the node: packets that are sent late because something else has the CPUs
 	// come in bunches by themselves.
 	niceness = "-20"

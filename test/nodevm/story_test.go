@@ -207,7 +207,7 @@ func (s *scene) testTCP(before wire.Device) {
 	rates := map[bool][]float64{}
 	held := true // as the story left it
 	for i := range 2 * streams {
-		// with, without, without, with: what drifts is in both.
+		// In the order ABBA: what drifts is in both.
 		if hold := i%4 == 0 || i%4 == 3; hold != held {
 			held = hold
 			if hold {

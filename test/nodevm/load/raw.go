@@ -45,7 +45,7 @@ func rawEcho(fd int, buffer []byte) {
 		return
 	}
 	// A lost answer is the asker's to notice.
-	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&buffer[0])), n, 0,
+	_, _, _ = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&buffer[0])), n, 0,
 		uintptr(unsafe.Pointer(&from)), uintptr(size))
 }
 
