@@ -104,11 +104,14 @@ func TestProgramFloodLastsAndEnds(t *testing.T) {
 	}
 	// Large packets, as fast, are none.
 	large := func(int) []byte { return from(1, udp(1, 5000, 1000), protoUDP) }
+	r.flood(large, 20_000, 900*ms)
+	// Once it was as strong as ever, the hold time begins anew.
+	r.flood(func(int) []byte { return syn(0) }, 20_000, 1500*ms)
 	r.flood(large, 20_000, 1900*ms)
 	if r.stats().Flood == nil {
 		t.Fatal("the flood ended before the hold time")
 	}
-	r.flood(large, 20_000, 500*ms)
+	r.flood(large, 20_000, 700*ms)
 	if s := r.stats(); s.Flood != nil || s.Floods != 1 {
 		t.Errorf("the flood did not end: %+v", s)
 	}
