@@ -170,7 +170,7 @@ func (n *Node) arguments(made image, socket string) []string {
 		memory = defaultMemoryMiB
 	}
 	return []string{
-		"-accel", "tcg,thread=multi,tb-size=512", "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", fmt.Sprint(memory),
+		"-accel", "tcg,thread=multi,tb-size=512", "-machine", "q35", "-cpu", "max,la57=off", "-smp", "2", "-m", fmt.Sprint(memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "file:" + n.consolePath(),
 		"-kernel", made.kernel, "-initrd", made.initramfs,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check " + load.Environment,

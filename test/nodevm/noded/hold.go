@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -35,7 +36,7 @@ func (h *holder) start() {
 func (n *Node) Hold(h wire.Hold, _ *wire.None) error {
 	n.holder.once.Do(n.holder.start)
 	return n.network.in(n.network.pod, func() error {
-		handle, err := netlink.NewHandle()
+		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
