@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/rpc"
 	"os"
+	"runtime"
 
 	"github.com/joulevirt/joulevirt/test/nodevm/load"
 	"github.com/joulevirt/joulevirt/test/nodevm/machine"
@@ -38,6 +39,10 @@ func run() error {
 	fmt.Println("READY")
 	return machine.ServePort("control", server)
 }
+
+// The main thread stays in the node's own network namespace: who compares with process 1
+// looks at it.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	err := run()
