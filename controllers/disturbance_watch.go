@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -122,14 +124,31 @@ func (w *disturbanceWatch) Hear(ctx context.Context, rates *model.NodeRates) {
 		_, known := on(podUID)
 		return known
 	})
-	if w.tuning.Add(rates, tuning.Circumstances{VM: func(podUID string) (tuning.VM, bool) {
+	news := w.tuning.Add(rates, tuning.Circumstances{VM: func(podUID string) (tuning.VM, bool) {
 		pod, known := on(podUID)
 		verdict := w.store.Of(podUID).Verdict
 		pod.wishes.Disturbed = verdict == model.InterferenceCoRunner || verdict == model.InterferenceSelf
 		return pod.wishes, known
-	}}) {
-		w.replan(ctx, rates.Node)
+	}})
+	for _, node := range facts.concerned(rates.Node, news) {
+		w.replan(ctx, node)
 	}
+}
+
+// concerned are the nodes whose plans may be others by what was seen on one.
+func (f *disturbanceFacts) concerned(node string, news tuning.News) []string {
+	nodes := map[string]bool{}
+	if news.Plan {
+		nodes[node] = true
+	}
+	if len(news.Hurt) > 0 { // or there is no need to look at all pods
+		for _, pod := range f.pods {
+			if slices.Contains(news.Hurt, pod.wishes.Profile) {
+				nodes[pod.node] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(nodes))
 }
 
 // Seen returns the last look, or nil. It must not be changed.

@@ -16,6 +16,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/flood"
+	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -256,5 +257,27 @@ func TestTuningIsFed(t *testing.T) {
 	}
 	if !slices.Contains(told, "node n") || slices.ContainsFunc(told, func(s string) bool { return s != "node n" }) {
 		t.Errorf("told %v, want a new plan of node n", told)
+	}
+}
+
+// A window that hurts one VM is shortened at once on all nodes that run VMs of its profile.
+func TestHurtsArePlannedOnAllNodes(t *testing.T) {
+	web := types.NamespacedName{Namespace: "ns", Name: "web"}
+	facts := &disturbanceFacts{pods: map[string]podFacts{
+		"pod-a": {node: "n", wishes: tuning.VM{Profile: web}}, "pod-b": {node: "o", wishes: tuning.VM{Profile: web}},
+		"pod-c": {node: "m", wishes: tuning.VM{Profile: web}}, "pod-d": {node: "o", wishes: tuning.VM{Profile: web}},
+		"pod-e": {node: "p", wishes: tuning.VM{Profile: types.NamespacedName{Namespace: "other", Name: "web"}}},
+	}}
+	for name, tc := range map[string]struct {
+		news tuning.News
+		want []string
+	}{
+		"nothing":        {tuning.News{}, nil},
+		"of the node":    {tuning.News{Plan: true}, []string{"n"}},
+		"of the profile": {tuning.News{Plan: true, Hurt: []types.NamespacedName{web}}, []string{"m", "n", "o"}},
+	} {
+		if diff := cmp.Diff(tc.want, facts.concerned("n", tc.news)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

@@ -13,6 +13,9 @@ const (
 	silentRounds = 3
 	// certainDrops are needed for a sign: fewer may be of anything.
 	certainDrops = 10
+	// settle is how old the oldest of the drops may be that a round tells of: agents look
+	// at the queues each 15 s, and tell what was lost between the two looks before.
+	settle = 30 * time.Second
 )
 
 // follow is what is known of one VM.
@@ -23,9 +26,10 @@ type follow struct {
 	window  time.Duration
 	since   time.Time
 	silent  int
-	// flooded is true when the last round was in a flood: what it leaves behind counts for
-	// nothing either.
+	// flooded is true when the last round was in a flood.
 	flooded bool
+	// settled is from when on rounds tell of the window in force alone, and of no flood.
+	settled time.Time
 	trials  trials
 	// hurts of this VM alone.
 	hurts      hurts
@@ -43,9 +47,8 @@ type found struct {
 // hear takes in a round.
 func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
 	f.hurts = f.hurts.at(now)
-	whole, wasFlooded := f.follows(now, &r), f.flooded
-	f.flooded = r.flooded
-	if !whole || r.flooded || wasFlooded || f.hurts.bar(now, r.window) || known.bar(now, r.window) {
+	told := f.follows(now, &r)
+	if !told || r.flooded || now.Before(f.settled) || f.hurts.bar(now, r.window) || known.bar(now, r.window) {
 		return found{}
 	}
 	// The first sign of loss counts, however short packets were held in the round.
@@ -65,7 +68,8 @@ func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
 	return found{news: enough}
 }
 
-// follows notes the round's window, and tells whether all of the round was of it.
+// follows notes the round's window, and whether it is of a flood. It is false for a round
+// that does not tell the window.
 func (f *follow) follows(now time.Time, r *round) bool {
 	if !r.told {
 		f.silent++
@@ -75,16 +79,19 @@ func (f *follow) follows(now time.Time, r *round) bool {
 	} else {
 		f.silent = 0
 	}
+	if f.flooded && !r.flooded {
+		f.settled = now.Add(settle)
+	}
+	f.flooded = r.flooded
 	if f.started && r.window == f.window {
 		return true
 	}
-	whole := !f.started
 	if f.started {
-		f.since = now
+		f.since, f.settled = now, now.Add(settle)
 	}
 	f.started, f.window = true, r.window
 	f.throughput.change(r.window)
-	return whole
+	return true
 }
 
 // loses tells whether more packets were lost than the VM may lose.

@@ -62,7 +62,7 @@ func (w *world) run(t *testing.T, during time.Duration) {
 	for end := w.rounds + int(during/(15*time.Second)); w.rounds < end; w.rounds++ {
 		w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
 		rates := w.round()
-		if !w.Add(rates, of) && w.rounds%60 != 0 {
+		if !w.Add(rates, of).Plan && w.rounds%60 != 0 {
 			continue
 		}
 		w.vm.Tuning = w.Of("a", profile())

@@ -55,14 +55,22 @@ func NewStore(clk clock.PassiveClock, staleAfter time.Duration) *Store {
 	return &Store{clock: clk, vms: heard.New[follow](clk, staleAfter), profiles: map[types.NamespacedName]hurts{}}
 }
 
-// Add takes in a new round of a node: each round once, in their order. It tells whether
-// there is something in it that another plan of the node may follow from. A launcher pod
+// News of a round.
+type News struct {
+	// Plan is true when another plan of the node may follow.
+	Plan bool
+	// Hurt are the profiles whose VMs a window was seen to hurt: on any node another plan
+	// may follow for those of them that have it, or a longer one.
+	Hurt []types.NamespacedName
+}
+
+// Add takes in a new round of a node: each round once, in their order. A launcher pod
 // never changes its node: what a second node says of it while the first is heard does not
 // count.
-func (s *Store) Add(rates *model.NodeRates, of Circumstances) bool {
+func (s *Store) Add(rates *model.NodeRates, of Circumstances) News {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	news := false
+	var news News
 	for i := range rates.VMs {
 		vmRates := &rates.VMs[i]
 		vm, known := of.VM(vmRates.PodUID)
@@ -70,10 +78,15 @@ func (s *Store) Add(rates *model.NodeRates, of Circumstances) bool {
 			continue
 		}
 		s.vms.Hear(rates.Node, vmRates.PodUID, func(now time.Time, f *follow) {
-			if r, ok := read(vmRates, rates.IntervalSeconds); ok {
-				found := f.hear(now, r, vm, s.profiles[vm.Profile])
-				s.remember(f, vm.Profile, found)
-				news = news || found.news
+			r, ok := read(vmRates, rates.IntervalSeconds)
+			if !ok {
+				return
+			}
+			found := f.hear(now, r, vm, s.profiles[vm.Profile])
+			s.remember(f, vm.Profile, found)
+			news.Plan = news.Plan || found.news
+			if found.ofProfile {
+				news.Hurt = append(news.Hurt, vm.Profile)
 			}
 		})
 	}

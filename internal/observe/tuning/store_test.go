@@ -68,7 +68,7 @@ func newHeard() *heardStore {
 func (h *heardStore) hear(rounds int, rates *model.NodeRates, of Circumstances) (news int) {
 	for range rounds {
 		h.clock.SetTime(h.clock.Now().Add(15 * time.Second))
-		if h.Add(rates, of) {
+		if h.Add(rates, of).Plan {
 			news++
 		}
 	}
@@ -85,12 +85,12 @@ func TestTrials(t *testing.T) {
 	}
 	since := h.clock.Now().Add(15 * time.Second)
 	fewer := func(v *model.VMRates) { v.Vhost = model.ThreadRates{RunCores: 0.08, SwitchesPerSecond: 1000} }
-	if news := h.hear(41, ratesOf("a", 250*us, fewer), every()); news != 1 {
-		t.Errorf("%d news of 41 rounds with packets held, want 1", news)
+	if news := h.hear(42, ratesOf("a", 250*us, fewer), every()); news != 1 {
+		t.Errorf("%d news of 42 rounds with packets held, want 1", news)
 	}
 	want := model.Tuning{Since: since, Trials: []model.Trial{
 		{Seconds: 20, PacketsPerSecond: 16_000, BitsPerSecond: 16e6, WakeUpsPerPacket: 0.25, CoresPerPacket: 1e-5},
-		// The first round was not whole.
+		// The first two tell of drops before.
 		{Window: 250 * us, Seconds: 40, PacketsPerSecond: 16_000, BitsPerSecond: 16e6, WakeUpsPerPacket: 0.0625, CoresPerPacket: 5e-6},
 	}}
 	near := cmpopts.EquateApprox(1e-9, 0)
@@ -154,7 +154,7 @@ func TestSilenceOfTheAgent(t *testing.T) {
 		t.Errorf("after two silent rounds: %+v", got)
 	}
 	h.hear(12, ratesOf("a", -1), every())
-	if got := h.Of("a", profile()); len(got.Trials) != 2 || got.Trials[0].Seconds != 9 {
+	if got := h.Of("a", profile()); len(got.Trials) != 2 || got.Trials[0].Seconds != 8 {
 		t.Errorf("after silence for good: %+v", got)
 	}
 }
@@ -228,8 +228,8 @@ func TestLittleLossHurtsLater(t *testing.T) {
 	for ; len(h.Of("a", profile()).Hurts) == 0 && rounds < 100; rounds++ {
 		h.hear(1, ratesOf("a", 250*us, drops(2)), every())
 	}
-	if rounds != 6 {
-		t.Errorf("2 of 12,000 packets lost each second hurt after %d rounds, want 6", rounds)
+	if rounds != 7 {
+		t.Errorf("2 of 12,000 packets lost each second hurt after %d rounds, want 7", rounds)
 	}
 }
 
@@ -348,18 +348,48 @@ func TestDoubtsEnd(t *testing.T) {
 	}
 }
 
-// What a flood leaves in the queue is lost a round later.
+// Agents tell of drops up to half a minute late: those of a flood count for no window.
 func TestLossAfterAFlood(t *testing.T) {
 	h := newHeard()
 	h.hear(20, ratesOf("a", 250*us), every())
 	h.hear(1, ratesOf("a", 250*us, func(v *model.VMRates) { v.Buffering.Flood = &model.Flood{} }), every())
-	h.hear(1, ratesOf("a", 250*us, drops(500)), every())
+	h.hear(2, ratesOf("a", 250*us, drops(500)), every())
 	if got := h.Of("a", profile()).Hurts; len(got) > 0 {
-		t.Errorf("in the round after: %+v", got)
+		t.Errorf("in the half minute after: %+v", got)
 	}
 	h.hear(1, ratesOf("a", 250*us, drops(500)), every())
 	if got := h.Of("a", profile()).Hurts; len(got) != 1 {
-		t.Errorf("two rounds after: %+v", got)
+		t.Errorf("later: %+v", got)
+	}
+}
+
+// Nor do those of a longer window count for the shorter one that follows.
+func TestLossAfterALongerWindow(t *testing.T) {
+	h := newHeard()
+	h.hear(20, ratesOf("a", 0), every())
+	h.hear(10, ratesOf("a", 500*us), every())
+	h.hear(1, ratesOf("a", 500*us, drops(500)), every())
+	h.hear(2, ratesOf("a", 250*us, drops(250)), every())
+	if got := h.Of("a", profile()).Hurts; len(got) != 1 || got[0].Window != 500*us {
+		t.Errorf("in the half minute after: %+v", got)
+	}
+	h.hear(1, ratesOf("a", 250*us, drops(250)), every())
+	if got := h.Of("a", profile()).Hurts; len(got) != 2 || got[0].Window != 250*us {
+		t.Errorf("later: %+v", got)
+	}
+}
+
+// Of a window that hurts VMs of a profile it is told once which profile that is.
+func TestHurtProfilesAreNews(t *testing.T) {
+	h := newHeard()
+	h.hear(20, ratesOf("a", 0), every())
+	h.hear(3, ratesOf("a", 250*us), every())
+	for round, want := range [][]types.NamespacedName{nil, {profile()}, nil} {
+		h.clock.SetTime(h.clock.Now().Add(15 * time.Second))
+		news := h.Add(ratesOf("a", 250*us, drops(units.PacketsPerSecond(500*min(round, 1)))), every())
+		if diff := cmp.Diff(want, news.Hurt); diff != "" {
+			t.Errorf("round %d (-want +got):\n%s", round, diff)
+		}
 	}
 }
 
