@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -63,6 +64,17 @@ type Service struct {
 	Port uint16
 }
 
+// Compare orders services by port, that of TCP first.
+func (s Service) Compare(o Service) int {
+	number := func(s Service) int {
+		if s.UDP {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(s.Port, o.Port), cmp.Compare(number(s), number(o)))
+}
+
 // Buffering says how the packets of a VM's taps are held. The zero value holds none.
 type Buffering struct {
 	// Window between two bunches. 0: packets are held only during floods.
@@ -71,7 +83,7 @@ type Buffering struct {
 	FloodWindow time.Duration
 	// OnPackets is the rate of each tap and direction from which packets are held.
 	OnPackets units.PacketsPerSecond
-	// Services never count as a flood: at most MaxServices, in no order.
+	// Services never count as a flood: at most MaxServices, in their order.
 	Services []Service
 }
 

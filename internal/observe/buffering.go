@@ -56,9 +56,7 @@ func services(ports []v1alpha1.ServicePort) []model.Service {
 			out = append(out, model.Service{UDP: port.Protocol != v1alpha1.TransportTCP, Port: uint16(port.Port)})
 		}
 	}
-	slices.SortFunc(out, func(x, y model.Service) int {
-		return cmp.Or(cmp.Compare(x.Port, y.Port), cmp.Compare(transport(x), transport(y)))
-	})
+	slices.SortFunc(out, model.Service.Compare)
 	return slices.Compact(out)
 }
 

@@ -123,18 +123,11 @@ func Allowed(vm *model.VM, was model.Buffering, now time.Time) model.Buffering {
 	return is
 }
 
-// spared are services of either: the profile's are followed by those that were spared.
+// spared are services of either, in their order: a plan that is read back says the same.
 func spared(is, was []model.Service) []model.Service {
-	if slices.Equal(is, was) {
-		return is
-	}
-	kept := slices.Clone(was)
-	for _, s := range is {
-		if !slices.Contains(kept, s) {
-			kept = append(kept, s)
-		}
-	}
-	return kept
+	kept := slices.Concat(is, was)
+	slices.SortFunc(kept, model.Service.Compare)
+	return slices.Compact(kept)
 }
 
 // HoldsLess tells whether a buffering holds no packet that another does not, and none for

@@ -244,3 +244,20 @@ func TestAllowed(t *testing.T) {
 		}
 	}
 }
+
+// Services that are spared stand in one order, so that a plan which is read back and made
+// again is the same.
+func TestSparedServices(t *testing.T) {
+	dns, web, quic := model.Service{UDP: true, Port: 53}, model.Service{Port: 443}, model.Service{UDP: true, Port: 443}
+	vm := newVM()
+	vm.Services = []model.Service{dns, web}
+	was := model.Buffering{Window: 250 * us, FloodWindow: 500 * us, OnPackets: 10_000, Services: []model.Service{web, quic}}
+	want := []model.Service{dns, web, quic}
+	is := Allowed(&vm, was, now())
+	if diff := cmp.Diff(want, is.Services); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if again := Allowed(&vm, is, now()); !again.Equal(is) {
+		t.Errorf("made again it is %+v, not %+v", again, is)
+	}
+}
