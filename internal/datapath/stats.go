@@ -19,6 +19,8 @@ const (
 	declaredFor = 30 * time.Second
 	// reads of the state until one falls between two decisions.
 	reads = 4
+	// maxSegment is the largest packet: sums that were not read at one time may tell more.
+	maxSegment = 1 << 16
 	// flagDefers is that of package inband.
 	flagDefers = 1
 )
@@ -62,7 +64,8 @@ func (p *Program) readState() (s bpf.JvState, err error) {
 func statsOf(c bpf.JvConfig, s bpf.JvState, g bpf.JvGuest, leased bool, now time.Duration) Stats {
 	last := lastSecond(s, now)
 	stats := Stats{
-		Window: time.Duration(c.Window), Guest: guestOf(g, now),
+		// An earlier agent may have known other windows.
+		Window: model.WindowOf(time.Duration(c.Window)), Guest: guestOf(g, now),
 		Passed: s.Passed, Exempt: s.Exempt, Held: s.Held, Bunches: s.Bunches,
 		PacketsPerSecond: last.Packets, BytesPerSecond: last.Bytes,
 		SegmentsPerSecond: last.Segments, RepliesPerSecond: last.Replies,
@@ -122,7 +125,7 @@ func guestOf(g bpf.JvGuest, now time.Duration) *model.GuestTools {
 		return nil
 	}
 	// A guest may declare any number.
-	tolerated := min(time.Duration(g.Tolerated), time.Second)
+	tolerated := time.Duration(min(g.Tolerated, uint64(time.Second)))
 	return &model.GuestTools{
 		ToleratedMicroseconds: int(tolerated / time.Microsecond),
 		TransmitMicroseconds:  int(min(g.TransmitUs, uint32(time.Second/time.Microsecond))),
@@ -142,7 +145,7 @@ func floodOf(c bpf.JvConfig, s bpf.JvState, now time.Duration) *model.Flood {
 		return nil
 	}
 	return &model.Flood{
-		SegmentsPerSecond: units.PacketsPerSecond(segments), MeanBytes: float64(bytes) / float64(segments),
+		SegmentsPerSecond: units.PacketsPerSecond(segments), MeanBytes: min(float64(bytes)/float64(segments), maxSegment),
 		SYNShare: min(float64(e.Syn)/float64(segments), 1), Sources: sourcesOf(s.EvidenceBits),
 		ReplyShare: float64(e.Replies) / float64(e.Segments),
 	}
