@@ -70,6 +70,21 @@ func (c cards) find() ([]card, error) {
 	return found, nil
 }
 
+// at finds the card of an index, whatever its name and driver are. The error wraps
+// fs.ErrNotExist when there is none.
+func (c cards) at(index int) (card, error) {
+	entries, err := os.ReadDir(c.dir(""))
+	if err != nil {
+		return card{}, fmt.Errorf("look for network cards: %w", err)
+	}
+	for _, e := range entries {
+		if n, err := c.number(e.Name(), "ifindex"); err == nil && n == uint64(index) {
+			return card{name: e.Name(), index: index}, nil
+		}
+	}
+	return card{}, fmt.Errorf("card %d: %w", index, fs.ErrNotExist)
+}
+
 func (c cards) wants(name string) bool {
 	if len(c.only) > 0 {
 		return slices.Contains(c.only, name)

@@ -93,14 +93,19 @@ func (t *Tools) deferAsWished(c *tended, e entry) error {
 	return t.journal.set(e)
 }
 
-// undefer takes back what the tools wrote for a card, and nothing else.
+// undefer takes back what the tools wrote for a card, whatever it is called now, and
+// nothing else.
 func (t *Tools) undefer(e entry) error {
-	is, err := t.cards.deferral(e.Card)
-	if err != nil {
+	c, err := t.cards.at(e.Index)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if !is.isDefault() && is.isOurs() {
-		if err := t.cards.deferFor(e.Card, 0); err != nil {
+	if err == nil { // else it took it with it
+		is, err := t.cards.deferral(c.name)
+		if err == nil && !is.isDefault() && is.isOurs() {
+			err = t.cards.deferFor(c.name, 0)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -139,31 +144,28 @@ func stateOf(err error) State {
 	return Failed
 }
 
-// restore undoes all that is recorded. Cards that are gone took it with them.
+// restore undoes all that is recorded.
 func (t *Tools) restore() error {
 	var problems []error
 	for _, e := range t.journal.entries {
-		is, err := t.cards.read(e.Card)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			problems = append(problems, err)
-			continue
+		problems = append(problems, t.undo(e))
+	}
+	return errors.Join(problems...)
+}
+
+// undo undoes what is recorded of a card, which may be gone.
+func (t *Tools) undo(e entry) error {
+	var problems []error
+	if e.Attached {
+		err := t.Holder.Release(e.Index)
+		if err == nil {
+			e.Attached = false
+			err = t.journal.set(e)
 		}
-		if is.index != e.Index {
-			e.Attached, e.Deferred = false, false
-			problems = append(problems, t.journal.set(e))
-			continue
-		}
-		if e.Attached {
-			if err := t.Holder.Release(e.Index); err != nil {
-				problems = append(problems, err)
-			} else {
-				e.Attached = false
-				problems = append(problems, t.journal.set(e))
-			}
-		}
-		if e.Deferred {
-			problems = append(problems, t.undefer(e))
-		}
+		problems = append(problems, err)
+	}
+	if e.Deferred {
+		problems = append(problems, t.undefer(e))
 	}
 	return errors.Join(problems...)
 }

@@ -25,6 +25,7 @@ var ErrInUse = errors.New("joulevirt-guest is running")
 // entry is a card that was changed, or is about to be. What it had before needs no
 // record: only the kernel's defaults are ever replaced.
 type entry struct {
+	// Card is what it was called when the entry was written, for people: its index stays.
 	Card  string `json:"card"`
 	Index int    `json:"index"`
 	// Attached: the program and the queue.
@@ -132,7 +133,7 @@ func isName(name string) bool {
 // of is the entry of a card: an empty one when it was not changed.
 func (j *journal) of(c card) entry {
 	for _, e := range j.entries {
-		if e.Card == c.name && e.Index == c.index {
+		if e.Index == c.index {
 			return e
 		}
 	}
@@ -142,7 +143,7 @@ func (j *journal) of(c card) entry {
 // set replaces the entry of a card. When it returns nil that is on disk; on an error
 // what was there is.
 func (j *journal) set(to entry) error {
-	next := slices.DeleteFunc(slices.Clone(j.entries), func(e entry) bool { return e.Card == to.Card && e.Index == to.Index })
+	next := slices.DeleteFunc(slices.Clone(j.entries), func(e entry) bool { return e.Index == to.Index })
 	if to.Attached || to.Deferred {
 		next = append(next, to)
 	}

@@ -10,8 +10,13 @@ import (
 	"github.com/joulevirt/joulevirt/internal/datapath/inband"
 )
 
-// mostHeard frames are taken in a round; what else waits is junk.
-const mostHeard = 64
+const (
+	// mostHeard frames are taken in a round: more than may wait, so that there is room for
+	// the answer to what is sent next.
+	mostHeard = 1024
+	// roomBytes is what may wait, of which the kernel takes some hundred for each frame.
+	roomBytes = 64 << 10
+)
 
 // line is a packet socket of one card for frames of one EtherType.
 type line struct {
@@ -30,6 +35,9 @@ func openLine(c card) (*line, error) {
 		return nil, fmt.Errorf("packet socket (it takes CAP_NET_RAW): %w", err)
 	}
 	l := &line{fd: fd, index: c.index}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, roomBytes); err != nil {
+		return nil, errors.Join(fmt.Errorf("packet socket of card %s: %w", c.name, err), l.close())
+	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(inband.EtherType), Ifindex: c.index}); err != nil {
 		return nil, errors.Join(fmt.Errorf("packet socket of card %s: %w", c.name, err), l.close())
 	}

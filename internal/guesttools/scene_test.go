@@ -196,7 +196,7 @@ func (s *scene) answer(a inband.Answer) {
 	s.Helper()
 	s.must(s.host.send(a.Frame()))
 	// Until the card's socket has it.
-	_, err := unix.Poll([]unix.PollFd{{Fd: int32(s.tools.tended[s.card].line.fd), Events: unix.POLLIN}}, 10_000)
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(s.tools.tended[s.card.index].line.fd), Events: unix.POLLIN}}, 10_000)
 	s.must(err)
 }
 

@@ -55,8 +55,11 @@ type Tools struct {
 	Options
 	cards   cards
 	journal *journal
-	tended  map[card]*tended
-	told    []byte // the status as it is on disk
+	// tended cards by their index: a name and an address may change.
+	tended map[int]*tended
+	told   []byte // the status as it is on disk
+	// failing is the last round's error as text, to log it once.
+	failing string
 }
 
 // tended is a card and what is known of it.
@@ -90,7 +93,7 @@ func Open(o Options) (*Tools, error) {
 		return nil, err
 	}
 	t := &Tools{
-		Options: o, journal: j, tended: map[card]*tended{},
+		Options: o, journal: j, tended: map[int]*tended{},
 		cards: cards{sysRoot: o.SysRoot, only: o.Cards},
 	}
 	if err := t.restore(); err != nil {
@@ -113,15 +116,25 @@ func Restore(o Options) (changed int, err error) {
 // Run tends the cards, a round a tick, until the context ends, and then undoes all.
 func (t *Tools) Run(ctx context.Context, ticks <-chan time.Time) error {
 	for {
-		if err := t.round(); err != nil {
-			t.Log.Error("round", "error", err)
-		}
+		t.logFailure(t.round())
 		select {
 		case <-ctx.Done():
 			return t.close()
 		case <-ticks:
 		}
 	}
+}
+
+// logFailure logs a failure when it is another one than in the last round.
+func (t *Tools) logFailure(failure error) {
+	text := ""
+	if failure != nil {
+		text = failure.Error()
+	}
+	if text != "" && text != t.failing {
+		t.Log.Error("some part of the round failed", "error", failure)
+	}
+	t.failing = text
 }
 
 // close undoes all changes.
@@ -139,20 +152,22 @@ func (t *Tools) round() error {
 	if err != nil {
 		return err
 	}
-	for c, known := range t.tended {
-		if !slices.Contains(found, c) {
-			err = errors.Join(err, known.hangUp(), t.forget(known))
+	for index, known := range t.tended {
+		if !slices.ContainsFunc(found, func(c card) bool { return c.index == index }) {
+			delete(t.tended, index)
+			err = errors.Join(err, known.hangUp(), t.undo(t.journal.of(known.card)))
 		}
 	}
 	now, holds := t.Now(), false
 	for _, c := range found {
-		if t.tended[c] == nil {
-			t.tended[c] = &tended{card: c}
+		if t.tended[c.index] == nil {
+			t.tended[c.index] = &tended{}
 		}
-		if failed := t.tend(t.tended[c], now); failed != nil {
+		t.tended[c.index].card = c
+		if failed := t.tend(t.tended[c.index], now); failed != nil {
 			err = errors.Join(err, fmt.Errorf("card %s: %w", c.name, failed))
 		}
-		holds = holds || !t.tended[c].as.IsZero()
+		holds = holds || !t.tended[c.index].as.IsZero()
 	}
 	if holds {
 		err = errors.Join(err, t.Holder.Extend(lease))
@@ -160,42 +175,34 @@ func (t *Tools) round() error {
 	return errors.Join(err, t.tell(found))
 }
 
-// tend does a round for one card.
-func (t *Tools) tend(c *tended, now time.Duration) (err error) {
-	s := seen{now: now}
+// tend does a round for one card. One that cannot be read, or listened to, counts as slow,
+// or unanswered.
+func (t *Tools) tend(c *tended, now time.Duration) error {
+	s := seen{now: now, received: c.memory.received}
+	received, err := t.cards.received(c.name)
+	if err == nil {
+		s.received = received
+	}
+	failures := []error{err}
 	if c.line == nil {
-		if c.line, err = openLine(c.card); err != nil {
-			return err
-		}
+		c.line, err = openLine(c.card)
+		failures = append(failures, err)
 	}
-	if s.received, err = t.cards.received(c.name); err != nil {
-		return err
-	}
-	if c.declared {
+	if c.line != nil && c.declared {
 		s.answer, err = c.line.hear(c.card, c.nonce)
+		failures = append(failures, err)
 	}
 	c.memory, c.wished = decide(c.memory, s, t.Longest)
 	t.transmit(c, now)
 	t.receive(c, now)
-	if c.declared && now-c.declaredAt < inband.Interval {
-		return err
+	if c.line != nil && (!c.declared || now-c.declaredAt >= inband.Interval) {
+		// Unlike anything that others could guess: see docs/design/inband.md.
+		c.nonce, c.declared, c.declaredAt = rand.Uint32(), true, now
+		failures = append(failures, c.line.send(inband.Declaration{
+			Source: c.address, Nonce: c.nonce, Tolerated: t.Longest, Transmit: c.as.Window, Defers: c.flush > 0,
+		}.Frame()))
 	}
-	// Unlike anything that others could guess: see docs/design/inband.md.
-	c.nonce, c.declared, c.declaredAt = rand.Uint32(), true, now
-	return errors.Join(err, c.line.send(inband.Declaration{
-		Source: c.address, Nonce: c.nonce, Tolerated: t.Longest, Transmit: c.as.Window, Defers: c.flush > 0,
-	}.Frame()))
-}
-
-// forget lets go of a card that is gone. One that came back under its name has another
-// index.
-func (t *Tools) forget(c *tended) error {
-	delete(t.tended, c.card)
-	var err error
-	if t.journal.of(c.card).Attached {
-		err = t.Holder.Release(c.index)
-	}
-	return errors.Join(err, t.journal.set(entry{Card: c.name, Index: c.index}))
+	return errors.Join(failures...)
 }
 
 func (c *tended) hangUp() error {
@@ -211,7 +218,7 @@ func (c *tended) hangUp() error {
 func (t *Tools) tell(found []card) error {
 	status := Status{Running: true, ToleratedMicroseconds: int(t.Longest.Microseconds()), Cards: []CardStatus{}}
 	for _, c := range found {
-		status.Cards = append(status.Cards, t.tended[c].status())
+		status.Cards = append(status.Cards, t.tended[c.index].status())
 	}
 	text, err := json.Marshal(status)
 	if err != nil {

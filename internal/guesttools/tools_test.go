@@ -27,7 +27,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 	}
 	s.answer(inband.Answer{Destination: d.Source, Nonce: d.Nonce + 1, Window: 500 * us, OnPackets: onPackets})
 	s.pass(50_000)
-	s.answer(inband.Answer{Destination: inband.MAC{2, 3}, Nonce: s.tools.tended[s.card].nonce, Window: 500 * us, OnPackets: onPackets})
+	s.answer(inband.Answer{Destination: inband.MAC{2, 3}, Nonce: s.tools.tended[s.card.index].nonce, Window: 500 * us, OnPackets: onPackets})
 	s.pass(50_000)
 	s.wantCalls("with answers to others")
 	s.wantDeferral("with answers to others", deferral{})
@@ -61,7 +61,7 @@ func TestBothHalves(t *testing.T) {
 
 	t.Log("the host shortens the window, packets come slower, the host stops")
 	s.now += time.Second
-	d := s.tools.tended[s.card]
+	d := s.tools.tended[s.card.index]
 	s.answer(inband.Answer{Destination: s.card.address, Nonce: d.nonce, Window: 250 * us, OnPackets: onPackets})
 	s.pass(40_000)
 	s.wantCalls("a shorter window", "hold card0 250µs", "extend")
@@ -133,7 +133,7 @@ func TestRestoreLeavesOthersAlone(t *testing.T) {
 	if _, err := Restore(s.options(0)); err != nil {
 		t.Error(err)
 	}
-	s.wantCalls("another card")
+	s.wantCalls("another card", "release card0") // which has nothing to be done on it
 	s.wantDeferral("another card", deferral{2, 500_000})
 
 	t.Log("somebody set other times after the death")
