@@ -65,7 +65,7 @@ func (d *Datapath) attach(at place, has *held, q queue) error {
 		if tcx {
 			err = d.attachTCX(at, has, hook)
 		} else {
-			err = d.attachFilter(at, hook, q)
+			err = d.attachFilter(at, has, hook, q)
 		}
 		if err != nil {
 			return fmt.Errorf("eBPF program %s of %s: %w", hook.name, at.name(), err)
@@ -81,7 +81,7 @@ func (d *Datapath) attachTCX(at place, has *held, hook hook) error {
 			return err
 		}
 		switch tcx := info.TCX(); {
-		case tcx != nil && int(tcx.Ifindex) == at.index() && info.Program == programID(hook.program):
+		case tcx != nil && int(tcx.Ifindex) == at.index() && info.Program == has.ids[hook.name]:
 			return nil
 		case tcx != nil && int(tcx.Ifindex) == at.index():
 			return known.Update(hook.program)
@@ -101,12 +101,12 @@ func (d *Datapath) attachTCX(at place, has *held, hook hook) error {
 	return d.pins.pinLink(at.id, hook.name, attached)
 }
 
-func (d *Datapath) attachFilter(at place, hook hook, q queue) error {
+func (d *Datapath) attachFilter(at place, has *held, hook hook, q queue) error {
 	if q.ingress {
 		return fmt.Errorf("an ingress queueing discipline, beside which clsact has no place: %w", ErrForeign)
 	}
 	is, err := filterOf(at, hook)
-	if err != nil || is == programID(hook.program) {
+	if err != nil || is == has.ids[hook.name] {
 		return err
 	}
 	err = at.handle.QdiscAdd(newClsact(at.device))
@@ -133,7 +133,7 @@ func (d *Datapath) isAttached(at place, has *held) (bool, error) {
 	for _, hook := range d.hooks(has.program) {
 		if !tcx {
 			is, err := filterOf(at, hook)
-			if err != nil || is != programID(hook.program) {
+			if err != nil || is != has.ids[hook.name] {
 				return false, err
 			}
 			continue
@@ -146,7 +146,7 @@ func (d *Datapath) isAttached(at place, has *held) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("link %s of %s: %w", hook.name, at.name(), err)
 		}
-		if tcx := info.TCX(); tcx == nil || int(tcx.Ifindex) != at.index() || info.Program != programID(hook.program) {
+		if tcx := info.TCX(); tcx == nil || int(tcx.Ifindex) != at.index() || info.Program != has.ids[hook.name] {
 			return false, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 )
@@ -57,6 +58,8 @@ type Datapath struct {
 type held struct {
 	index   int
 	program *Program
+	// ids of the programs by the names of hooks: the kernel takes its time to tell them.
+	ids map[string]ebpf.ProgramID
 	// links by the names of hooks; none with clsact.
 	links map[string]link.Link
 }
@@ -88,6 +91,11 @@ func (d *Datapath) MissesPins() error { return d.pinsMissing }
 func (d *Datapath) openLease() (*Lease, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.openLeaseLocked()
+}
+
+// openLeaseLocked is openLease for who has locked mu.
+func (d *Datapath) openLeaseLocked() (*Lease, error) {
 	if d.lease != nil {
 		return d.lease, nil
 	}
@@ -104,18 +112,23 @@ func (d *Datapath) openLease() (*Lease, error) {
 	return d.lease, nil
 }
 
-// Extend lets packets be held for so long from now on.
+// Extend lets packets be held for so long from now on, also those of devices that an
+// earlier process left and that were not looked at yet.
 func (d *Datapath) Extend(valid time.Duration) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.lease == nil || d.paused {
+	if d.paused || d.lease == nil && !d.pins.haveLease() {
 		return nil // nothing is to be held
+	}
+	lease, err := d.openLeaseLocked()
+	if err != nil {
+		return err
 	}
 	now, err := monotonic()
 	if err != nil {
 		return err
 	}
-	return d.lease.Extend(now + valid)
+	return lease.Extend(now + valid)
 }
 
 // Look tells what a device has. What an earlier process left of it is taken over; what was
@@ -228,7 +241,8 @@ func (d *Datapath) find(at place) (*held, error) {
 func (d *Datapath) keep(at place, program *Program, links map[string]link.Link) *held {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	has := &held{index: at.index(), program: program, links: links}
+	ids := map[string]ebpf.ProgramID{hookHold: programID(program.Hold()), hookHear: programID(program.Hear())}
+	has := &held{index: at.index(), program: program, ids: ids, links: links}
 	d.devices[at.id] = has
 	return has
 }

@@ -52,6 +52,15 @@ func openPins(root string) error {
 	return nil
 }
 
+// haveLease tells whether an earlier process left one.
+func (p *pins) haveLease() bool {
+	if p.root == "" {
+		return false
+	}
+	_, err := os.Lstat(p.path(pinLease))
+	return err == nil
+}
+
 // checkID refuses what is no name of a folder of a BPF file system.
 func checkID(id string) error {
 	allowed := func(r rune) bool {

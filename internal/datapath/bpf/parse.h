@@ -161,20 +161,20 @@ static __always_inline void jv_parse_ipv6(struct __sk_buff *skb, __u32 at, struc
 
 /* Says what kind of packet it is. A tag that the card takes off or puts on is not in the
  * data: such a packet looks untagged. */
-static __always_inline void jv_parse(struct __sk_buff *skb, struct packet *p)
+JV_FUNCTION int jv_parse(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 at = ETH_HLEN;
 	__be16 type;
 	int i;
 
-	if (bpf_skb_load_bytes(skb, at - sizeof(type), &type, sizeof(type)))
-		return;
+	if (!p || bpf_skb_load_bytes(skb, at - sizeof(type), &type, sizeof(type)))
+		return 0;
 	for (i = 0; i < JV_VLAN_TAGS; i++) {
 		if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
 			break;
 		at += JV_VLAN_LEN;
 		if (bpf_skb_load_bytes(skb, at - sizeof(type), &type, sizeof(type)))
-			return;
+			return 0;
 	}
 	if (type == bpf_htons(ETH_P_IP))
 		jv_parse_ipv4(skb, at, p);
@@ -182,6 +182,7 @@ static __always_inline void jv_parse(struct __sk_buff *skb, struct packet *p)
 		jv_parse_ipv6(skb, at, p);
 	else if (type == bpf_htons(ETH_P_ARP))
 		p->control = at + JV_ARP_LEN <= skb->len;
+	return 0;
 }
 
 #endif

@@ -49,10 +49,13 @@ static __always_inline __u64 jv_fit(__u64 window, __u64 packets)
 }
 
 /* The window until the next decision, from the second that was decided by. */
-static __always_inline __u64 jv_choose_window(const struct config *c, const struct state *s, __u64 now)
+JV_FUNCTION __u64 jv_choose_window(const struct config *c, const struct state *s, __u64 now)
 {
-	const struct sums *last = &s->last;
+	const struct sums *last;
 
+	if (!c || !s)
+		return 0;
+	last = &s->last;
 	if (s->flooded && c->flood_window)
 		return jv_fit(c->flood_window, last->packets);
 	/* Who wakes for the first of so many finds the others without our help. */
@@ -90,11 +93,14 @@ static __always_inline void jv_sums_now(const struct state *s, struct sums *sums
 }
 
 /* Decides at the start of a slot, which has been reached. */
-static __always_inline void jv_decide(const struct config *c, struct state *s, const struct sums *sums, __u64 slot)
+JV_FUNCTION int jv_decide(const struct config *c, struct state *s, const struct sums *sums, __u64 slot)
 {
-	const struct sums *start = &s->starts[(slot - JV_SLOTS) % JV_KEPT];
+	const struct sums *start;
 	__u64 at = slot * JV_SLOT;
 
+	if (!c || !s || !sums)
+		return 0;
+	start = &s->starts[(slot - JV_SLOTS) % JV_KEPT];
 	s->last.packets = sums->packets - start->packets;
 	s->last.bytes = sums->bytes - start->bytes;
 	s->last.segments = sums->segments - start->segments;
@@ -110,16 +116,22 @@ static __always_inline void jv_decide(const struct config *c, struct state *s, c
 	jv_decide_flood(c, s, at);
 	s->window = jv_choose_window(c, s, at);
 	s->starts[slot % JV_KEPT] = *sums;
+	return 0;
 }
 
 /* Takes the decisions that are due, each slot's as if a packet had come at its start; of a
  * long pause those that matter. One CPU does, others go on by what was decided before. */
-static __noinline int jv_roll(const struct config *c, struct state *s, __u64 now)
+JV_FUNCTION int jv_roll(const struct config *c, struct state *s, __u64 now)
 {
-	__u64 end = s->slot_end, slot = now / JV_SLOT, next = end / JV_SLOT;
+	__u64 end, slot, next;
 	struct sums sums;
 	int i;
 
+	if (!c || !s)
+		return 0;
+	end = s->slot_end;
+	slot = now / JV_SLOT;
+	next = end / JV_SLOT;
 	if (now < end || __sync_val_compare_and_swap(&s->slot_end, end, (slot + 1) * JV_SLOT) != end)
 		return 0;
 	s->begun++;
@@ -134,11 +146,10 @@ static __noinline int jv_roll(const struct config *c, struct state *s, __u64 now
 }
 
 /* Goes by another configuration, or declaration, before the next decision is due. */
-static __noinline int jv_choose_anew(const struct config *c, struct state *s, __u64 now)
+static __always_inline void jv_choose_anew(const struct config *c, struct state *s, __u64 now)
 {
 	s->generation = c->generation;
 	s->window = jv_choose_window(c, s, now);
-	return 0;
 }
 
 /* How many segments a packet is on the wire. */
