@@ -280,6 +280,31 @@ func TestDeviceIsMadeAnew(t *testing.T) {
 	}
 }
 
+// A successor has packets held before it has looked at any device, and where nothing is
+// kept it makes no lease.
+func TestSuccessorExtendsTheLeaseAtOnce(t *testing.T) {
+	pinnedOnly(t, func(t *testing.T, opts Options) {
+		d := newDatapath(t, opts)
+		if err := d.Extend(time.Hour); err != nil || d.pins.haveLease() {
+			t.Errorf("with nothing to hold: %v, a lease: %v", err, d.pins.haveLease())
+		}
+		w := newWorld(t)
+		w.newTap("tap0", 1)
+		w.holdAndKill(holderOf(opts))()
+		now, err := monotonic()
+		if err == nil {
+			err = d.Extend(time.Hour)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if until, err := d.lease.read(); err != nil || until < now+time.Hour {
+			t.Errorf("the lease lasts until %v, %v; now it is %v", until, err, now)
+		}
+		w.remove(d, "tap0")
+	})
+}
+
 func TestDeviceThatIsGoneIsForgotten(t *testing.T) {
 	pinnedOnly(t, func(t *testing.T, opts Options) {
 		w := newWorld(t)
