@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
@@ -49,6 +50,17 @@ func (h *idleHost) Affinity(id host.TaskID) (units.CPUSet, error)     { return h
 func (h *idleHost) Uplinks(host.TaskID) ([]host.Uplink, error)        { return nil, nil }
 func (h *idleHost) Monotonic() (time.Duration, error)                 { return time.Hour, nil }
 func (h *idleHost) KeepTurns(time.Duration) error                     { return nil }
+func (h *idleHost) KeepBuffering(time.Duration) error                 { return nil }
+
+func (h *idleHost) Buffer(host.TaskID, string, model.Buffering) error { return nil }
+
+func (h *idleHost) Taps(host.TaskID) ([]host.Tap, error) {
+	return []host.Tap{{Name: "tap0", Index: 2, Owner: host.QueueOurs, Queue: "fq 4a5b:", Buffered: true}}, nil
+}
+
+func (h *idleHost) Buffered(host.TaskID) ([]host.BufferSample, error) {
+	return []host.BufferSample{{Name: "tap0", Window: time.Millisecond, Guest: &model.GuestTools{ToleratedMicroseconds: 1000}}}, nil
+}
 
 func (h *idleHost) SetSlice(id host.TaskID, slice time.Duration) error {
 	h.slices[id] = slice
@@ -65,7 +77,8 @@ const (
 	benchVCPUs = 6
 )
 
-// newIdle returns the agent of a node whose VMs have pins and slices in force.
+// newIdle returns the agent of a node whose VMs have pins and slices in force, and packets
+// that are held.
 func newIdle(b *testing.B) *Agent {
 	h := &idleHost{
 		samples: map[host.TaskID]host.ProcessSample{}, threads: map[host.TaskID]*host.ThreadSample{},
@@ -97,6 +110,7 @@ func newIdle(b *testing.B) *Agent {
 		plan.Spec.VMs = append(plan.Spec.VMs, v1alpha1.VMPlan{
 			VMReference: v1alpha1.VMReference{Namespace: "shop", Name: name, PodUID: types.UID(uid)},
 			Affinity:    action, Slice: &v1alpha1.SliceAction{Microseconds: 3000},
+			Buffering: &v1alpha1.BufferingAction{WindowMicroseconds: ptr.To[int32](1000), OnPacketsPerSecond: 10_000},
 		})
 	}
 	c.plan = plan
