@@ -85,7 +85,7 @@ func onPackets(vm *model.VM) units.PacketsPerSecond {
 }
 
 func services(vm *model.VM) []model.Service {
-	return slices.Clone(vm.Services[:min(len(vm.Services), model.MaxServices)])
+	return spared(vm.Services[:min(len(vm.Services), model.MaxServices)], nil)
 }
 
 // start is the first window: the shortest in which packets make a bunch at the rate from
