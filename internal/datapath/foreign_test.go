@@ -68,6 +68,10 @@ func (f *foreign) byTCX(device netlink.Link, hook ebpf.AttachType) error {
 // byFilter attaches the program in a clsact, which may be there.
 func (f *foreign) byFilter(handle *netlink.Handle, device netlink.Link, parent uint32, number uint32) error {
 	_ = handle.QdiscAdd(newClsact(device)) // the filter tells
+	return f.addFilter(handle, device, parent, number)
+}
+
+func (f *foreign) addFilter(handle *netlink.Handle, device netlink.Link, parent uint32, number uint32) error {
 	return handle.FilterAdd(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: device.Attrs().Index, Parent: parent, Handle: number, Priority: 1, Protocol: unix.ETH_P_ALL,

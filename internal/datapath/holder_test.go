@@ -211,25 +211,6 @@ func TestClsactOfOthersStays(t *testing.T) {
 	})
 }
 
-func TestIngressOfOthers(t *testing.T) {
-	w := newWorld(t)
-	w.newTap("tap0", 1)
-	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
-		return handle.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: device.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
-		}})
-	})
-	before := w.dump()
-	d := newDatapath(t, Options{withoutQueue: true, WithoutTCX: true})
-	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
-		if err := d.Apply(handle, device, testID, eager(time.Millisecond)); !errors.Is(err, ErrForeign) {
-			t.Errorf("beside an ingress: %v", err)
-		}
-		return nil
-	})
-	wantAsBefore(t, w, before)
-}
-
 func TestForeignQueueIsLeftAlone(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		opts.withoutQueue = false
@@ -256,23 +237,6 @@ func TestForeignQueueIsLeftAlone(t *testing.T) {
 		})
 		wantAsBefore(t, w, before)
 	})
-}
-
-func TestProbeNamesWhatIsMissing(t *testing.T) {
-	for want, opts := range map[string]Options{
-		"the kernel has no fq (module sch_fq)": {WithoutFq: true},
-	} {
-		w := newWorld(t)
-		before := w.dump()
-		w.on("lo", func(handle *netlink.Handle, device netlink.Link) error {
-			err := Probe(handle, device, opts)
-			if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
-				t.Errorf("got %v, want %s", err, want)
-			}
-			return nil
-		})
-		wantAsBefore(t, w, before)
-	}
 }
 
 func TestBadID(t *testing.T) {

@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,10 @@ func newTap(t *testing.T, n *hosttest.Network, name string) (end func()) {
 		}
 		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			return err
+		}
+		// Nothing is sent but by the test.
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0); err != nil {
 			return err
 		}
 		return setLinkUp(name)
