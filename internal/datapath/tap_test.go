@@ -202,19 +202,9 @@ func (p *tap) receive(patience time.Duration) []arrival {
 	return arrivals
 }
 
-// newPinRoot is a folder of a BPF file system of the test's own.
 func newPinRoot(t testing.TB) string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
-		t.Fatalf("mount a BPF file system: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir + "/joulevirt"
+	return hosttest.NewPinRoot(t)
 }
 
 // newDatapath closes with the test.

@@ -23,16 +23,7 @@ import (
 // bufferingOptions keep programs in a BPF file system of the test's own.
 func bufferingOptions(t *testing.T) Options {
 	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
-		t.Fatalf("mount a BPF file system: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return Options{ProcRoot: "/proc", SysRoot: "/sys", WithoutFq: true, Buffering: datapath.Options{PinRoot: dir + "/joulevirt"}}
+	return Options{ProcRoot: "/proc", SysRoot: "/sys", WithoutFq: true, Buffering: datapath.Options{PinRoot: hosttest.NewPinRoot(t)}}
 }
 
 // sendTo sends packets to the VM through a tap.

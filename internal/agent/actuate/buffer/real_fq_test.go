@@ -47,7 +47,8 @@ func planned() *model.Buffering {
 	return &model.Buffering{Window: time.Millisecond, FloodWindow: model.FloodWindow, OnPackets: 1000}
 }
 
-// beAgent buffers until it is killed, and says once that packets were held.
+// beAgent buffers until it is killed, and says once that the tap has what it takes, and
+// once that packets were held.
 func beAgent(text string) error {
 	var l life
 	if err := json.Unmarshal([]byte(text), &l); err != nil {
@@ -57,11 +58,15 @@ func beAgent(text string) error {
 	if err != nil {
 		return err
 	}
-	told := false
+	applied, told := false, false
 	for {
 		r, err := a.apply(l.VM, planned())
 		if err != nil || r.Outcome != Applied {
 			return errors.Join(fmt.Errorf("%s: %s", r.Outcome, r.Message), err)
+		}
+		if !applied {
+			applied = true
+			fmt.Println("applied")
 		}
 		samples, err := a.host.Buffered(l.VM.Process)
 		if err != nil {
@@ -89,7 +94,7 @@ const (
 	frameBytes = 14 + 20 + 8 + 8
 	// burst packets each millisecond: enough to be held, and few enough not to be a
 	// bunch already.
-	burst = 4
+	burst = 3
 )
 
 func startTraffic(r *realTaps) *traffic {
@@ -182,8 +187,10 @@ func (f *traffic) end() {
 	f.t.Logf("%d packets came, in order", f.sent)
 }
 
-// killAgent has an agent of another process buffer, and kills it once packets were held.
-func (r *realTaps) killAgent(dir, pins string) {
+// killAgent has an agent of another process buffer, and kills it once packets were held. It
+// returns the packets, which come from when the tap has what it takes: to put that on drops
+// those that come meanwhile.
+func (r *realTaps) killAgent(dir, pins string) *traffic {
 	r.Helper()
 	text, err := json.Marshal(life{VM: r.vm(), Dir: dir, Pins: pins})
 	if err != nil {
@@ -211,9 +218,14 @@ func (r *realTaps) killAgent(dir, pins string) {
 	tooLate := time.AfterFunc(hosttest.Patience, func() { _ = agent.Process.Kill() })
 	defer tooLate.Stop()
 	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "applied" {
+		r.Fatalf("the agent said %q", lines.Text())
+	}
+	f := startTraffic(r)
 	if !lines.Scan() || lines.Text() != "held" {
 		r.Fatalf("the agent said %q", lines.Text())
 	}
+	return f
 }
 
 func (r *realTaps) sample(a *realAgent) host.BufferSample {
@@ -225,27 +237,12 @@ func (r *realTaps) sample(a *realAgent) host.BufferSample {
 	return samples[0]
 }
 
-func newPins(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
-		t.Fatalf("mount a BPF file system: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir + "/joulevirt"
-}
-
 // An agent that is killed holds nothing for longer than its lease; the next one takes
 // over what it knew, and at the end the tap is as it was found. No packet is lost.
 func TestRealAgentIsKilledAndSucceeded(t *testing.T) {
 	r := newRealTaps(t)
-	dir, pins, before := t.TempDir(), newPins(t), r.has()
-	f := startTraffic(r)
-	r.killAgent(dir, pins)
+	dir, pins, before := t.TempDir(), hosttest.NewPinRoot(t), r.has()
+	f := r.killAgent(dir, pins)
 
 	a := r.start(dir, pins)
 	if taps := a.journal.Taps(); len(taps) != 1 || taps[0].Name != realTap {
@@ -279,6 +276,7 @@ func TestRealAgentIsKilledAndSucceeded(t *testing.T) {
 	if got := r.want(a, planned(), Applied); got.Changed != 0 {
 		t.Errorf("again: %+v", got)
 	}
+	f.end() // as putting it on does, so does taking it off
 	if err := a.actuator.Restore(); err != nil {
 		t.Error(err)
 	}
@@ -294,27 +292,25 @@ func TestRealAgentIsKilledAndSucceeded(t *testing.T) {
 			t.Errorf("%s is still pinned", entry.Name())
 		}
 	}
-	f.end()
 }
 
 // An agent that finds no journal knows at its first look what another left.
 func TestRealLostJournal(t *testing.T) {
 	r := newRealTaps(t)
-	pins, before := newPins(t), r.has()
-	f := startTraffic(r)
-	r.killAgent(t.TempDir(), pins)
+	pins, before := hosttest.NewPinRoot(t), r.has()
+	f := r.killAgent(t.TempDir(), pins)
 	a := r.start(t.TempDir(), pins)
+	f.end()
 	r.want(a, nil, Undone)
 	if after := r.has(); after != before || len(a.journal.Taps()) != 0 {
 		t.Errorf("the tap had\n%s\nand has\n%s\njournal %v", before, after, a.journal.Taps())
 	}
-	f.end()
 }
 
 // Who takes the agent's queueing discipline away twice is left in peace.
 func TestRealContested(t *testing.T) {
 	r := newRealTaps(t)
-	a, before := r.start(t.TempDir(), newPins(t)), r.has()
+	a, before := r.start(t.TempDir(), hosttest.NewPinRoot(t)), r.has()
 	for _, outcome := range []Outcome{Applied, Applied, Contested, Contested} {
 		r.want(a, planned(), outcome)
 		r.network.Pod(func() error {
