@@ -27,6 +27,9 @@ for folder in "${programs[@]}"; do
     # cmp tells that objects differ, diff how Go does.
     cmp "$folder/${file##*/}" "$file" || { diff -u "$folder/${file##*/}" "$file" || true; stale=1; }
   done
+  for file in "$folder"/jv_bpf*; do
+    [[ -e $fresh/$file ]] || { echo "$file is no longer generated: remove it"; stale=1; }
+  done
 done
 if ((stale)); then
   echo "generated files are not up to date: run make generate manifests, and commit what changes" >&2
