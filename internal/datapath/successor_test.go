@@ -41,7 +41,9 @@ func init() {
 		os.Exit(1)
 	}
 	fmt.Println("ready")
-	select {} // until it is killed
+	for { // until it is killed: a select without cases ends it, as a deadlock
+		_ = unix.Pause()
+	}
 }
 
 func hold(text string) error {
