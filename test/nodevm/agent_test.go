@@ -31,8 +31,8 @@ const (
 	nodeName  = "node1"
 	// startTimeout includes a cold build of the control plane.
 	startTimeout = 20 * time.Minute
-	// followTimeout is several rounds of an agent on an emulated machine.
-	followTimeout = 45 * time.Second
+	// followTimeout is several rounds of an agent whose clock is slow.
+	followTimeout = Slowness * 15 * time.Second
 	pollInterval  = 100 * time.Millisecond
 )
 

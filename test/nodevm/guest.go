@@ -42,8 +42,8 @@ func (n *Node) End(ctx context.Context) error {
 	return n.Call(ctx, "Node.End", wire.None{}, &wire.None{})
 }
 
-// pingTimeout is how long a guest has to say that it lives.
-const pingTimeout = 10 * time.Second
+// pingTimeout is how long a guest has to say that it lives, by the node's clock.
+const pingTimeout = 5 * time.Second
 
 // died tells why the guest is dead, and whether the node is too; empty when it lives.
 func (n *Node) died(ctx context.Context) (why string, node bool, err error) {

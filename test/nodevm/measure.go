@@ -21,11 +21,11 @@ const (
 	Transmit
 )
 
-// Times of a measurement: packets are held once they came fast for a second, and no load
+// Times of a measurement, by the node's clock: packets are held once they came fast for a second, and no load
 // lasts longer than an emulated guest is sure to bear.
 const (
-	settle     = 1500 * time.Millisecond
-	loadTime   = 4 * time.Second
+	settle     = 1200 * time.Millisecond
+	loadTime   = 2100 * time.Millisecond
 	flows      = 4
 	smallBytes = 18
 	// latest is how much longer than asked for a load may take: a machine that is too
@@ -88,7 +88,7 @@ func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping
 		return n.Ask(both, "Guest.Send", load, &sent, 4*loadTime)
 	})
 	group.Go(func() (err error) {
-		if err := wait(both, settle); err != nil {
+		if err := Pass(both, settle); err != nil {
 			return err
 		}
 		if before, err = n.counters(both); err != nil {
@@ -97,7 +97,7 @@ func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping
 		if ping {
 			err = n.Call(both, "Node.Ping", wire.Ping{Address: wire.GuestAddress + ":" + fmt.Sprint(wire.EchoPort), Count: pings, Gap: pingGap}, &m.RTT)
 		} else {
-			err = wait(both, loadTime-settle-settle/2)
+			err = Pass(both, loadTime-settle-settle/4)
 		}
 		if err != nil {
 			return err
@@ -123,7 +123,7 @@ func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping
 
 // Under a load an echo is asked for rarely: it is not the load.
 const (
-	pings   = 200
+	pings   = 80
 	pingGap = 8 * time.Millisecond
 )
 
@@ -140,11 +140,11 @@ func (m *Measured) fill(before, after counters) {
 }
 
 // tallyTimeout is how long packets may be on their way.
-const tallyTimeout = 3 * time.Second
+const tallyTimeout = 1 * time.Second
 
 // tally waits until all that was sent has come, or that long.
 func (n *Node) tally(ctx context.Context, d Direction, run uint32, sent wire.Sent) (tally wire.Tally, err error) {
-	deadline := time.Now().Add(tallyTimeout)
+	deadline := time.Now().Add(Slowness * tallyTimeout)
 	for {
 		if d == Receive {
 			err = n.Ask(ctx, "Guest.Tally", run, &tally, pingTimeout)
@@ -154,7 +154,7 @@ func (n *Node) tally(ctx context.Context, d Direction, run uint32, sent wire.Sen
 		if err != nil || total(tally.Distinct) == total(sent.Packets) || time.Now().After(deadline) {
 			return tally, err
 		}
-		if err := wait(ctx, tallyTimeout/10); err != nil {
+		if err := Pass(ctx, tallyTimeout/10); err != nil {
 			return tally, err
 		}
 	}
@@ -167,6 +167,10 @@ func total(all []uint64) (sum uint64) {
 	return sum
 }
 
+// Pass waits for a time of the node's clock.
+func Pass(ctx context.Context, d time.Duration) error { return wait(ctx, Slowness*d) }
+
+// wait for a time of this machine's clock.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

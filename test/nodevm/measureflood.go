@@ -22,13 +22,13 @@ func (n *Node) MeasureFlood(ctx context.Context, perSecond float64) (Measured, e
 	group, both := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.Call(both, "Node.Flood", flood, &sent) })
 	group.Go(func() (err error) {
-		if err := wait(both, settle); err != nil {
+		if err := Pass(both, settle); err != nil {
 			return err
 		}
 		if before, err = n.counters(both); err != nil {
 			return err
 		}
-		if err := wait(both, loadTime-settle-settle/2); err != nil {
+		if err := Pass(both, loadTime-settle-settle/4); err != nil {
 			return err
 		}
 		after, err = n.counters(both)

@@ -22,6 +22,7 @@ func NodePackages() []string {
 		"cpio",
 		"iproute2",
 		"kmod",
+		"libfaketime",
 		"libvirt-clients",
 		"libvirt-daemon",
 		"libvirt-daemon-driver-qemu",
