@@ -250,6 +250,9 @@ func (d *Datapath) keep(at place, program *Program, links map[string]link.Link) 
 // make a program for the device, in place of what cannot be taken over of an earlier one.
 // That one lets out first what it holds: the new one does not know of it.
 func (d *Datapath) make(at place) (*held, error) {
+	if err := d.pins.ready(); err != nil {
+		return nil, err
+	}
 	lease, err := d.openLease()
 	if err != nil {
 		return nil, err

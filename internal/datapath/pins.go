@@ -52,6 +52,17 @@ func openPins(root string) error {
 	return nil
 }
 
+// ready makes the root again where the file system was taken away meanwhile.
+func (p *pins) ready() error {
+	if p.root == "" {
+		return nil
+	}
+	if _, err := os.Lstat(p.root); err == nil {
+		return nil
+	}
+	return openPins(p.root)
+}
+
 // haveLease tells whether an earlier process left one.
 func (p *pins) haveLease() bool {
 	if p.root == "" {
@@ -98,6 +109,9 @@ func (p *pins) begin(id string, index int) error {
 
 // device that the pins are of, by its number; 0: not known.
 func (p *pins) device(id string) int {
+	if p.root == "" {
+		return 0
+	}
 	target, err := os.Readlink(p.path(id, pinDevice))
 	if err != nil {
 		return 0

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -345,4 +346,34 @@ func TestPinsNeedABPFFileSystem(t *testing.T) {
 		w.remove(d, "tap0")
 		wantAsBefore(t, w, before)
 	}
+}
+
+// Without its file system nothing is put on a device; with it again all is as ever.
+func TestPinsAreUnmounted(t *testing.T) {
+	w := newWorld(t)
+	w.newTap("tap0", 1)
+	before := w.dump()
+	root := newPinRoot(t)
+	d := newDatapath(t, Options{PinRoot: root, withoutQueue: true})
+	dir := filepath.Dir(root)
+	if err := unix.Unmount(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
+		err := d.Apply(handle, device, testID, eager(time.Millisecond))
+		if err == nil || !strings.Contains(err.Error(), "is not in a BPF file system: mount one there") {
+			t.Errorf("without the file system: %v", err)
+		}
+		return d.Remove(handle, device, testID)
+	})
+	wantAsBefore(t, w, before)
+	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(d, "tap0", eager(time.Millisecond))
+	if !w.attached(d, "tap0") {
+		t.Error("not attached")
+	}
+	w.remove(d, "tap0")
+	wantAsBefore(t, w, before)
 }
