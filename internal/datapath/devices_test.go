@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -240,4 +241,39 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 			wantAsBefore(t, w, before)
 		})
 	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Devices come and go by the hundred in the life of an agent.
+func TestNoFileStaysOpen(t *testing.T) {
+	ways(t, func(t *testing.T, opts Options) {
+		w := newWorld(t)
+		d := newDatapath(t, opts)
+		once := func() {
+			p := w.newTap("tap0", 1)
+			w.apply(d, "tap0", eager(time.Millisecond))
+			w.remove(d, "tap0")
+			w.apply(d, "tap0", eager(time.Millisecond))
+			p.close()
+			if err := d.Forget(testID); err != nil {
+				t.Error(err)
+			}
+		}
+		once() // what is kept for all devices is open now
+		before := openFiles(t)
+		for range 3 {
+			once()
+		}
+		if after := openFiles(t); after != before {
+			t.Errorf("%d files are open, and were %d before three devices came and went", after, before)
+		}
+	})
 }
