@@ -47,18 +47,9 @@ const pingTimeout = 5 * time.Second
 
 // died tells why the guest is dead, and whether the node is too; empty when it lives.
 func (n *Node) died(ctx context.Context) (why string, node bool, err error) {
-	select {
-	case <-n.process.Done():
-		line := panicLine(n.console())
-		if line == "" {
-			return "", true, errors.New("the node VM ended without a panic; its console: " + n.console())
-		}
-		return "the node: " + line, true, nil
-	default:
-	}
 	var state wire.GuestState
 	if err := n.Call(ctx, "Node.State", wire.None{}, &state); err != nil {
-		return "", false, err
+		return n.nodeDied(ctx, err)
 	}
 	if state.Panicked != "" {
 		return state.Panicked, false, nil
@@ -71,6 +62,24 @@ func (n *Node) died(ctx context.Context) (why string, node bool, err error) {
 		return "its QEMU runs, but it does not answer; console: " + state.Console, false, nil
 	}
 	return "", false, err
+}
+
+// nodeDied tells why the node does not answer, when it panicked.
+func (n *Node) nodeDied(ctx context.Context, failed error) (why string, node bool, err error) {
+	// A connection ends before its process does.
+	const ending = 5 * time.Second
+	select {
+	case <-n.process.Done():
+	case <-ctx.Done():
+		return "", false, failed
+	case <-time.After(ending):
+		return "", false, failed
+	}
+	line := panicLine(n.console())
+	if line == "" {
+		return "", true, fmt.Errorf("the node VM ended without a panic; its console: %s: %w", n.console(), failed)
+	}
+	return "the node: " + line, true, nil
 }
 
 func panicLine(console string) string {

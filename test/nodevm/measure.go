@@ -186,5 +186,6 @@ func Median(values []float64) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
-	return sorted[len(sorted)/2]
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }

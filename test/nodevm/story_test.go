@@ -32,7 +32,7 @@ func TestAgentOnARealNode(t *testing.T) {
 	s := newScene(t)
 	before := s.device()
 	t.Log("without the agent")
-	without, askedWithout := s.measure(Receive, false), s.measure(Receive, true)
+	without := s.measure(Receive, false)
 	slowWithout := s.ping()
 	kicksWithout := s.measure(Transmit, false)
 
@@ -44,8 +44,8 @@ func TestAgentOnARealNode(t *testing.T) {
 		t.Errorf("the guest's interrupts are %.2f of those without", ratio)
 	}
 	// A window holds a packet for no longer than itself, and packets from the guest are
-	// not held without its tools.
-	if added := asked.RTT.P50 - askedWithout.RTT.P50; added > 2*window {
+	// not held without its tools; the load delays them too.
+	if added := asked.RTT.P50 - slowWithout.P50; added > 2*window {
 		t.Errorf("round trips take %v longer, which a window of %v cannot explain", added, window)
 	}
 	if slow := s.ping(); slow.Lost > 0 || slow.P50-slowWithout.P50 > window {
@@ -196,7 +196,10 @@ func (s *scene) testTools(without Measured) {
 
 // streams of each kind, and how long each is.
 const (
-	streams    = 4
+	streams    = 5
+	// leastPairs is the least number of pairs in which what is no slower is not below, of
+	// 5 times 5: fewer happen by chance in one of 20 cases (Mann and Whitney's test).
+	leastPairs = 5
 	streamTime = 500 * time.Millisecond
 )
 
@@ -225,10 +228,20 @@ func (s *scene) testTCP(before wire.Device) {
 			return err
 		})
 	}
-	with, without := Median(rates[true]), Median(rates[false])
-	s.Logf("Mbit/s with %.0f of %.0f, without %.0f of %.0f", with, rates[true], without, rates[false])
-	if Ratio(with, without) < 0.95 {
-		s.Errorf("TCP has %.0f Mbit/s with packets held, %.0f without", with, without)
+	s.Logf("Mbit/s with %.0f of %.0f, without %.0f of %.0f", Median(rates[true]), rates[true], Median(rates[false]), rates[false])
+	// A stream is at times half as fast as the next one here: what is looked for is
+	// that those with packets held are not all in all more than 5 % slower.
+	const kept = 0.95
+	pairs := 0
+	for _, with := range rates[true] {
+		for _, without := range rates[false] {
+			if with >= kept*without {
+				pairs++
+			}
+		}
+	}
+	if pairs < leastPairs {
+		s.Errorf("only %d of %d pairs of TCP streams are within 5 %% with packets held", pairs, streams*streams)
 	}
 	if held {
 		s.unwant(before)
