@@ -196,7 +196,7 @@ func (s *scene) testTools(without Measured) {
 
 // streams of each kind, and how long each is.
 const (
-	streams    = 5
+	streams = 5
 	// leastPairs is the least number of pairs in which what is no slower is not below, of
 	// 5 times 5: fewer happen by chance in one of 20 cases (Mann and Whitney's test).
 	leastPairs = 5
