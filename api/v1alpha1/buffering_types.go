@@ -9,7 +9,8 @@ type FloodDefence string
 const (
 	// FloodDefenceAllow has packets held during a flood, whatever latencyBudget says.
 	FloodDefenceAllow FloodDefence = "Allow"
-	// FloodDefenceForbid has a flood only told of.
+	// FloodDefenceForbid has a flood change nothing. It is told of where latencyBudget lets
+	// packets be held, for only there they are looked at.
 	FloodDefenceForbid FloodDefence = "Forbid"
 )
 
@@ -71,7 +72,7 @@ type BufferingAction struct {
 	// +optional
 	WindowMicroseconds *int32 `json:"windowMicroseconds,omitempty"`
 	// floodWindowMicroseconds is the distance of the bunches during a flood. Absent:
-	// floods are only told of.
+	// floods change nothing.
 	// +kubebuilder:validation:Enum=125;250;500
 	// +optional
 	FloodWindowMicroseconds *int32 `json:"floodWindowMicroseconds,omitempty"`

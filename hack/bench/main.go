@@ -47,13 +47,12 @@ type environment struct {
 }
 
 func benchmarks() []benchmark {
-	return []benchmark{
+	return append(realNodeBenchmarks(), []benchmark{
 		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms"}, run: measureAgent},
 		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureProfileToPlan},
 		{figures: []string{"traffic_split_error_points"}, run: measureSplit},
 		{figures: []string{"pool_reply_p95_ratio"}, run: measurePools},
 		{figures: []string{"pinned_ctxt_per_mb_ratio", "pinned_cpu_per_mb_ratio"}, run: measurePinned},
-		{figures: realNodeFigures(), run: measureRealNode},
 		{figures: []string{"buffer_off_ns", "buffer_count_ns", "buffer_on_ns"}, run: measureBuffer},
 		{figures: []string{"model_update_us", "model_update_allocs"}, simulated: true, run: measureModelUpdate},
 		{figures: []string{"sim_speed_x", "sim_physics_speed_x"}, simulated: true, run: measureSim},
@@ -67,7 +66,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"affinity_gap_to_optimum_pct"}, run: measureAffinityGap},
 		{figures: []string{"affinity_sim_saving_pct"}, simulated: true, run: measureAffinitySaving},
 		{figures: []string{"buffering_sim_saving_pct"}, simulated: true, run: measureBufferingSaving},
-	}
+	}...)
 }
 
 func main() {
