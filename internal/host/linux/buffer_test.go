@@ -170,7 +170,7 @@ func TestRealTapWithAForeignQueue(t *testing.T) {
 	}
 }
 
-func TestRealNoBufferingWithoutFq(t *testing.T) {
+func TestRealNoBufferingOnAKernelThatCannot(t *testing.T) {
 	h := hostOf(t, Options{ProcRoot: "/proc", SysRoot: "/sys", Buffering: datapath.Options{WithoutFq: true}})
 	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
 	newTap(t, n, "tap1")
