@@ -47,6 +47,8 @@ type scene struct {
 	args    []string
 	// agentRuns is true while it should, planned while there is a plan; of all subtests.
 	agentRuns, planned *bool
+	// toolsRun is true while the guest's tools should.
+	toolsRun *bool
 }
 
 func (s *scene) must(err error) {
@@ -57,7 +59,7 @@ func (s *scene) must(err error) {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{T: t, agentRuns: new(bool), planned: new(bool)}
+	s := &scene{T: t, agentRuns: new(bool), planned: new(bool), toolsRun: new(bool)}
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	var err error
@@ -176,10 +178,10 @@ func (s *scene) signalAgent(signal int) {
 	s.must(s.node.Call(s.Context(), "Machine.Signal", wire.Signal{Name: "agent", Signal: signal, Wait: true}, &wire.None{}))
 }
 
-// eventually polls until there is no error.
+// eventually polls until there is no error, also when the node dies meanwhile.
 func (s *scene) eventually(what string, ask func() error) {
 	s.Helper()
-	s.must(poll(s.Context(), what, ask))
+	s.try(what, func() error { return poll(s.Context(), what, ask) })
 }
 
 func poll(ctx context.Context, what string, ask func() error) error {
@@ -218,7 +220,7 @@ func (s *scene) want(windowMicroseconds int32) {
 		},
 	}))
 	*s.planned = true
-	s.must(s.applied(s.Context()))
+	s.try("the plan", func() error { return s.applied(s.Context()) })
 }
 
 // applied waits until the agent says that the plan is in force.
