@@ -196,6 +196,10 @@ func (n *Node) State(_ wire.None, state *wire.GuestState) error {
 	if g.ended != nil {
 		select {
 		case <-g.ended:
+			// QEMU does not reboot: who kills it gives it another status.
+			if state.Panicked == "" && g.cmd.ProcessState.Success() {
+				state.Panicked = "its processor was reset without a word (a triple fault), and QEMU ended with status 0"
+			}
 		default:
 			state.Running = true
 		}
