@@ -45,6 +45,17 @@ type Options struct {
 	KernelRelease string
 }
 
+// kernel is the file system that holds it, and its release.
+func (o Options) kernel() (host, release string, err error) {
+	if host = o.HostRoot; host == "" {
+		host = "/"
+	}
+	if release = o.KernelRelease; release == "" {
+		release, err = newestCloudKernel(host)
+	}
+	return host, release, err
+}
+
 // CommandLine is the kernel command line for a guest whose eth0 has the given
 // address in CIDR form and gateway. The serial console is the system console;
 // a panic ends the VM.
@@ -58,16 +69,9 @@ func CommandLine(address, gateway string) string {
 // busybox or server yields a new image beside the old one. Safe to run
 // concurrently on one cache.
 func Build(ctx context.Context, opts Options) (Image, error) {
-	host := opts.HostRoot
-	if host == "" {
-		host = "/"
-	}
-	release := opts.KernelRelease
-	if release == "" {
-		var err error
-		if release, err = newestCloudKernel(host); err != nil {
-			return Image{}, err
-		}
+	host, release, err := opts.kernel()
+	if err != nil {
+		return Image{}, err
 	}
 	guestd := filepath.Join(opts.CacheDir, "guestd")
 	if err := gobuild.Static(ctx, guestdPackage, guestd); err != nil {

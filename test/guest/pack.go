@@ -29,16 +29,9 @@ type Packed struct {
 
 // Pack makes an initramfs for the kernel of opts, whose cache is not used.
 func Pack(opts Options, contents Contents) (Packed, error) {
-	host := opts.HostRoot
-	if host == "" {
-		host = "/"
-	}
-	release := opts.KernelRelease
-	if release == "" {
-		var err error
-		if release, err = newestCloudKernel(host); err != nil {
-			return Packed{}, err
-		}
+	host, release, err := opts.kernel()
+	if err != nil {
+		return Packed{}, err
 	}
 	files, err := moduleFiles(host, release, contents.Modules)
 	if err != nil {

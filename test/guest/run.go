@@ -35,15 +35,9 @@ type Job struct {
 // used. An error when the guest did not end by itself before the context, or
 // its script failed.
 func Run(ctx context.Context, opts Options, job Job) (console string, err error) {
-	host := opts.HostRoot
-	if host == "" {
-		host = "/"
-	}
-	release := opts.KernelRelease
-	if release == "" {
-		if release, err = newestCloudKernel(host); err != nil {
-			return "", err
-		}
+	host, release, err := opts.kernel()
+	if err != nil {
+		return "", err
 	}
 	files, err := job.files(host, release)
 	if err != nil {

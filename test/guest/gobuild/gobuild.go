@@ -1,5 +1,6 @@
 // Package gobuild compiles the small helper programs that the test VMs need
-// (the guest's server, the launcher stand-in) from this module's own sources.
+// (the guest's server, the launcher stand-in), and tests that run in them, from
+// this module's own sources.
 package gobuild
 
 import (
@@ -28,13 +29,27 @@ func Static(ctx context.Context, importPath, output string) error {
 	defer os.RemoveAll(staging)
 
 	staged := filepath.Join(staging, filepath.Base(output))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", staged, importPath)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s (is the working directory inside the module?): %w\n%s", importPath, err, strings.TrimSpace(string(out)))
+	if err := run(ctx, importPath, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", staged, importPath); err != nil {
+		return err
 	}
 	if err := os.Rename(staged, output); err != nil {
 		return fmt.Errorf("move the program %s in place: %w", output, err)
+	}
+	return nil
+}
+
+// Tests compiles the tests of the package importPath, with a build tag, into a
+// static Linux executable at output.
+func Tests(ctx context.Context, importPath, tag, output string) error {
+	return run(ctx, importPath, "test", "-c", "-tags", tag, "-ldflags=-s -w", "-o", output, importPath)
+}
+
+// run has the go command build what is static.
+func run(ctx context.Context, importPath string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s (is the working directory inside the module?): %w\n%s", importPath, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -4,14 +4,13 @@ package shaping
 
 import (
 	"context"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/joulevirt/joulevirt/test/guest"
+	"github.com/joulevirt/joulevirt/test/guest/gobuild"
 )
 
 // script runs in the guest. The names of tests that need fq have it in them.
@@ -28,10 +27,8 @@ const module = "github.com/joulevirt/joulevirt/"
 
 func compile(t *testing.T, pkg, output string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "fq", "-ldflags=-s -w", "-o", output, module+pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("compile the tests of %s: %v\n%s", pkg, err, out)
+	if err := gobuild.Tests(t.Context(), module+pkg, "fq", output); err != nil {
+		t.Fatal(err)
 	}
 }
 
