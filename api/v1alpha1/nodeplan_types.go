@@ -98,23 +98,41 @@ type PlanReason struct {
 	Message string `json:"message,omitempty"`
 }
 
-// TrialSchedule is the schedule of an experiment: the agent switches the
-// lever by it, without being told.
+// TrialSchedule switches a lever off and on, so that what it saves shows: a trial of
+// one that is not proven, or the hold-back of one that is. The agent follows it by its
+// own clock, without being told.
+// +kubebuilder:validation:XValidation:rule="!has(self.offBlocks) || self.offBlocks.all(b, b >= 0 && b < self.blocks)",message="offBlocks must each be from 0 to below blocks"
+// +kubebuilder:validation:XValidation:rule="duration(self.washOut) < duration(self.blockLength)",message="washOut must be shorter than blockLength"
 type TrialSchedule struct {
-	// lever on trial.
+	// lever that is switched.
 	Lever Lever `json:"lever"`
 	// seed that the blocks were drawn with.
 	Seed int64 `json:"seed"`
 	// start of the first block.
 	Start metav1.Time `json:"start"`
 	// blockLength is the length of each block.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="blockLength must be a duration from 1m to 24h, such as 10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
 	BlockLength metav1.Duration `json:"blockLength"`
 	// washOut at the start of each block is not judged.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$')",message="washOut must be a duration, such as 30s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
 	WashOut metav1.Duration `json:"washOut"`
-	// blocks tell, in order, whether the lever is on.
-	// +listType=atomic
+	// blocks is how many there are.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	Blocks int32 `json:"blocks"`
+	// offBlocks are those in which the lever is off, from 0.
+	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
-	Blocks []bool `json:"blocks"`
+	// +optional
+	OffBlocks []int32 `json:"offBlocks,omitempty"`
+	// otherwise tells whether the lever is on before the first block and after the
+	// last.
+	// +optional
+	Otherwise bool `json:"otherwise"`
 }
 
 // NodePlanSpec is the complete desired state of a node: what it does not name
@@ -161,9 +179,12 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	VMs []VMPlan `json:"vms,omitempty"`
-	// trial is an experiment that the node takes part in.
+	// trials switch levers off and on.
+	// +listType=map
+	// +listMapKey=lever
+	// +kubebuilder:validation:MaxItems=5
 	// +optional
-	Trial *TrialSchedule `json:"trial,omitempty"`
+	Trials []TrialSchedule `json:"trials,omitempty"`
 }
 
 // ThreadReadBack is the affinity that the kernel reported for a vCPU's thread.

@@ -687,10 +687,12 @@ func (in *NodePlanSpec) DeepCopyInto(out *NodePlanSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
-	if in.Trial != nil {
-		in, out := &in.Trial, &out.Trial
-		*out = new(TrialSchedule)
-		(*in).DeepCopyInto(*out)
+	if in.Trials != nil {
+		in, out := &in.Trials, &out.Trials
+		*out = make([]TrialSchedule, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
 	}
 }
 
@@ -1257,9 +1259,9 @@ func (in *TrialSchedule) DeepCopyInto(out *TrialSchedule) {
 	in.Start.DeepCopyInto(&out.Start)
 	out.BlockLength = in.BlockLength
 	out.WashOut = in.WashOut
-	if in.Blocks != nil {
-		in, out := &in.Blocks, &out.Blocks
-		*out = make([]bool, len(*in))
+	if in.OffBlocks != nil {
+		in, out := &in.OffBlocks, &out.OffBlocks
+		*out = make([]int32, len(*in))
 		copy(*out, *in)
 	}
 }

@@ -86,4 +86,6 @@ type Totals struct {
 	// over which they were counted: less than Seconds when readings failed.
 	Joules         units.Joules `json:"joules"`
 	MeteredSeconds float64      `json:"meteredSeconds"`
+	// Bytes of VMs' traffic, both directions of all taps.
+	Bytes float64 `json:"bytes"`
 }

@@ -29,6 +29,10 @@ type NodeRates struct {
 	PowerMessage string `json:"powerMessage,omitempty"`
 	// Totals since the agent's start. Nil: the agent does not count.
 	Totals *Totals `json:"totals,omitempty"`
+	// Switches of levers that are on a schedule.
+	Switches []Switch `json:"switches,omitempty"`
+	// Trips of the agent's guard that are remembered, newest first.
+	Trips []Trip `json:"trips,omitempty"`
 }
 
 // CPURates is the use of one logical CPU by everything on the node.

@@ -28,21 +28,20 @@ vms:
   buffering: {windowMicroseconds: 250, onPacketsPerSecond: 8000, smallPacketServices: [{protocol: UDP, port: 53}]}
   shaping: {ceilingBitsPerSecond: 1000000000, turn: {periodMilliseconds: 4000, offsetMilliseconds: 0, lengthMilliseconds: 1000, trickleBitsPerSecond: 256000}}
   reasons: [{lever: Affinity, reason: Pinned}]
-trial:
-  lever: Affinity
+trials:
+- lever: Affinity
   seed: 1
   start: "2026-01-01T00:00:00Z"
   blockLength: 5m
   washOut: 30s
-  blocks: [true, false]`,
-		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planBufferingRows(), planShapingRows()),
+  blocks: 2
+  offBlocks: [1]
+  otherwise: true`,
+		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planBufferingRows(), planShapingRows(), planTrialRows()),
 	}
 }
 
 func planRows() []row {
-	trial := func(lever, blocks string) string {
-		return `trial: {lever: ` + lever + `, seed: 1, start: "2026-01-01T00:00:00Z", blockLength: 5m, washOut: 30s, blocks: ` + blocks + `}`
-	}
 	return []row{{
 		field:   "spec.policy",
 		rule:    "minLength",
@@ -88,16 +87,6 @@ func planRows() []row {
 		rule:    "maxItems",
 		accepts: []string{`vms: ` + repeated(1024, "{namespace: a, name: b, podUID: u%d}")},
 		refuses: []string{`vms: ` + repeated(1025, "{namespace: a, name: b, podUID: u%d}")},
-	}, {
-		field:   "spec.trial.lever",
-		rule:    "enum",
-		accepts: []string{trial("Buffering", "[true]")},
-		refuses: []string{trial("Sleep", "[true]")},
-	}, {
-		field:   "spec.trial.blocks",
-		rule:    "maxItems",
-		accepts: []string{trial("Affinity", boolList(1024))},
-		refuses: []string{trial("Affinity", boolList(1025))},
 	}}
 }
 
@@ -155,8 +144,6 @@ func planPoolRows() []row {
 	}
 	return rows
 }
-
-func boolList(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("true,", n), ",") + "]" }
 
 func planVMRows() []row {
 	vm := func(fields string) string {

@@ -1,0 +1,102 @@
+package model
+
+import "time"
+
+// MostBlocks is how many blocks a schedule has at most.
+const MostBlocks = 1024
+
+// Schedule switches one lever of a node on and off, so that what the lever saves shows.
+// The agent follows it without being told, by its own clock.
+type Schedule struct {
+	Lever Lever
+	// Seed that the blocks were drawn with.
+	Seed int64
+	// Start of the first block.
+	Start time.Time
+	// Block is the length of each block. What happens within WashOut of its start is of
+	// both settings, and is not judged.
+	Block, WashOut time.Duration
+	// On tells of each block, in order, whether the lever is on.
+	On []bool
+	// Otherwise tells whether the lever is on before the first block and after the last.
+	Otherwise bool
+}
+
+// Moment is where a time lies in a schedule.
+type Moment struct {
+	// Block that the time lies in, from 0. -1: before the first or after the last.
+	Block int
+	// On tells whether the lever is on.
+	On bool
+	// Washing is true in the wash-out at a block's start.
+	Washing bool
+}
+
+// IsValid tells whether an agent can follow the schedule: blocks of a minute at least,
+// with a wash-out that leaves something to judge.
+func (s *Schedule) IsValid() bool {
+	return s.Block >= time.Minute && s.Block <= 24*time.Hour && s.WashOut >= 0 && s.WashOut < s.Block &&
+		len(s.On) >= 1 && len(s.On) <= MostBlocks && !s.Start.IsZero()
+}
+
+// At finds a time in a valid schedule.
+func (s *Schedule) At(now time.Time) Moment {
+	since := now.Sub(s.Start)
+	if since < 0 || since >= time.Duration(len(s.On))*s.Block {
+		return Moment{Block: -1, On: s.Otherwise}
+	}
+	block := int(since / s.Block)
+	return Moment{Block: block, On: s.On[block], Washing: since%s.Block < s.WashOut}
+}
+
+// End is when the last block ends.
+func (s *Schedule) End() time.Time { return s.Start.Add(time.Duration(len(s.On)) * s.Block) }
+
+// Switch is what an agent did of a schedule.
+type Switch struct {
+	Lever Lever `json:"lever"`
+	// Seed and Start are those of the schedule.
+	Seed  int64     `json:"seed"`
+	Start time.Time `json:"start"`
+	// Block that the agent is in. -1: none.
+	Block int `json:"block"`
+	// On tells whether the lever is on, Since when.
+	On    bool      `json:"on"`
+	Since time.Time `json:"since"`
+}
+
+// Symptom is a sign that a lever hurts a VM, which only that lever, or else little, can
+// cause.
+type Symptom string
+
+// The symptoms that agents look for.
+const (
+	// SymptomRunDelay: a bound thread waits for a CPU, in percent of one CPU, while one
+	// that its container may use idles.
+	SymptomRunDelay Symptom = "RunDelay"
+	// SymptomQueueDrops: packets that were held were dropped by the queue that held them,
+	// per million of those towards the VM.
+	SymptomQueueDrops Symptom = "QueueDrops"
+	// SymptomRingOverrun: packets that were released in a bunch did not fit into the ring
+	// of the VM's card, per million of those towards the VM.
+	SymptomRingOverrun Symptom = "RingOverrun"
+	// SymptomBacklog: more waits in front of the tap than windows explain, in bytes.
+	SymptomBacklog Symptom = "Backlog"
+)
+
+// Trip is a lever that an agent undid for a VM because it hurt.
+type Trip struct {
+	PodUID    string  `json:"podUID"`
+	Namespace string  `json:"namespace"`
+	Name      string  `json:"name"`
+	Lever     Lever   `json:"lever"`
+	Symptom   Symptom `json:"symptom"`
+	// Value that was seen, and Limit from which it counts, in the symptom's unit.
+	Value float64 `json:"value"`
+	Limit float64 `json:"limit"`
+	// Time of the trip, and Until when the lever stays undone for the VM.
+	Time  time.Time `json:"time"`
+	Until time.Time `json:"until"`
+	// Count of trips of the lever and VM that are remembered, with this one.
+	Count int `json:"count"`
+}
