@@ -23,8 +23,9 @@ func Stream(s wire.Stream) (wire.Streamed, error) {
 		return wire.Streamed{}, fmt.Errorf("stream: %w", err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(s.Time)); err != nil {
-		return wire.Streamed{}, err
+	tcp := conn.(*net.TCPConn)
+	if err := errors.Join(pace(tcp, s.BytesPerSecond), conn.SetDeadline(time.Now().Add(s.Time))); err != nil {
+		return wire.Streamed{}, fmt.Errorf("stream: %w", err)
 	}
 	block := make([]byte, writeBytes)
 	for err == nil {
@@ -33,7 +34,6 @@ func Stream(s wire.Stream) (wire.Streamed, error) {
 	if timeout := (net.Error)(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 		return wire.Streamed{}, fmt.Errorf("stream: %w", err)
 	}
-	tcp := conn.(*net.TCPConn)
 	streamed := wire.Streamed{Retransmits: retransmits(tcp)}
 	// The far end tells how much it got when it has all.
 	err = errors.Join(tcp.CloseWrite(), conn.SetDeadline(time.Now().Add(drainTimeout)))
@@ -49,6 +49,21 @@ func Stream(s wire.Stream) (wire.Streamed, error) {
 }
 
 const drainTimeout = 10 * time.Second
+
+// pace has the kernel send no faster. 0: as fast as it can.
+func pace(conn *net.TCPConn, bytesPerSecond int) error {
+	if bytesPerSecond == 0 {
+		return nil
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, bytesPerSecond)
+	})
+	return errors.Join(controlErr, err)
+}
 
 func retransmits(conn *net.TCPConn) uint64 {
 	raw, err := conn.SyscallConn()

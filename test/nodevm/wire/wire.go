@@ -84,6 +84,9 @@ type Flood struct {
 type Stream struct {
 	Address string
 	Time    time.Duration
+	// BytesPerSecond that the sender keeps to, in packets of one segment each. 0: as many
+	// as there can be.
+	BytesPerSecond int
 }
 
 // Streamed is what the receiver of a Stream got.
