@@ -195,6 +195,10 @@ type Plan struct {
 	Excluded units.CPUSet
 	// VMs in the order of their PodUID.
 	VMs []VMPlan
+	// Schedules switch levers of the node off and on, in the order of the levers' names,
+	// at most one a lever. They are no part of the revision: what is done is the same,
+	// but for when.
+	Schedules []Schedule
 }
 
 // HasActions tells whether the plan does anything for any VM.

@@ -1,9 +1,16 @@
 package model
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// MostBlocks is how many blocks a schedule has at most.
-const MostBlocks = 1024
+// Bounds of schedules: how many blocks there are at most, and how long each is.
+const (
+	MostBlocks = 1024
+	LeastBlock = time.Minute
+	MostBlock  = 24 * time.Hour
+)
 
 // Schedule switches one lever of a node on and off, so that what the lever saves shows.
 // The agent follows it without being told, by its own clock.
@@ -35,7 +42,7 @@ type Moment struct {
 // IsValid tells whether an agent can follow the schedule: blocks of a minute at least,
 // with a wash-out that leaves something to judge.
 func (s *Schedule) IsValid() bool {
-	return s.Block >= time.Minute && s.Block <= 24*time.Hour && s.WashOut >= 0 && s.WashOut < s.Block &&
+	return s.Block >= LeastBlock && s.Block <= MostBlock && s.WashOut >= 0 && s.WashOut < s.Block &&
 		len(s.On) >= 1 && len(s.On) <= MostBlocks && !s.Start.IsZero()
 }
 
@@ -51,6 +58,25 @@ func (s *Schedule) At(now time.Time) Moment {
 
 // End is when the last block ends.
 func (s *Schedule) End() time.Time { return s.Start.Add(time.Duration(len(s.On)) * s.Block) }
+
+// Next is when the block changes that a time lies in. False: it does not, for the last
+// one has ended.
+func (s *Schedule) Next(now time.Time) (time.Time, bool) {
+	since := now.Sub(s.Start)
+	switch {
+	case since < 0:
+		return s.Start, true
+	case since >= time.Duration(len(s.On))*s.Block:
+		return time.Time{}, false
+	}
+	return now.Add(s.Block - since%s.Block), true
+}
+
+// Equal tells whether both switch the same lever at the same times, drawn alike.
+func (s *Schedule) Equal(o *Schedule) bool {
+	return s.Lever == o.Lever && s.Seed == o.Seed && s.Start.Equal(o.Start) && s.Block == o.Block && s.WashOut == o.WashOut &&
+		s.Otherwise == o.Otherwise && slices.Equal(s.On, o.On)
+}
 
 // Switch is what an agent did of a schedule.
 type Switch struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// Plan reads a NodePlan back. Pins, CPUs, pools, slices, turns and windows that cannot
-// be read are left out: the manager then plans as if they were not there.
+// Plan reads a NodePlan back. Pins, CPUs, pools, slices, turns, windows and trials that
+// cannot be read are left out: the manager then plans as if they were not there.
 func Plan(p *v1alpha1.NodePlan) *model.Plan {
 	out := &model.Plan{
 		Policy: p.Spec.Policy, Mode: model.Mode(p.Spec.Mode), Revision: p.Spec.Revision, Apply: p.Spec.Apply,
@@ -30,6 +30,7 @@ func Plan(p *v1alpha1.NodePlan) *model.Plan {
 		out.VMs = append(out.VMs, vmPlan(vm))
 	}
 	slices.SortFunc(out.VMs, func(x, y model.VMPlan) int { return strings.Compare(x.PodUID, y.PodUID) })
+	out.Schedules = schedules(p.Spec.Trials)
 	return out
 }
 
@@ -150,6 +151,7 @@ func NodePlanSpec(plan model.Plan) v1alpha1.NodePlanSpec {
 	for _, vm := range plan.VMs {
 		out.VMs = append(out.VMs, apiVMPlan(vm))
 	}
+	out.Trials = trialSchedules(plan.Schedules)
 	return out
 }
 
