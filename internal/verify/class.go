@@ -1,0 +1,42 @@
+package verify
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Class is what units have in common that a lever's effect is pooled over: alike enough
+// that one says something of the next. Classes are equal if all their fields are.
+type Class struct {
+	// CPUModel is the processor's name.
+	CPUModel string
+	// Kernel is the release's first two numbers, such as "6.12", see KernelOf.
+	Kernel string
+	// Idle names what decides about the CPUs' sleep and frequency, such as
+	// "menu/schedutil". Empty: not known.
+	Idle string
+	// Workload is a word for what the VMs do.
+	Workload string
+}
+
+// String is the class in one line, which no other class has.
+func (c Class) String() string {
+	escape := strings.NewReplacer(`\`, `\\`, `;`, `\;`)
+	return "cpu=" + escape.Replace(c.CPUModel) + ";kernel=" + escape.Replace(c.Kernel) +
+		";idle=" + escape.Replace(c.Idle) + ";workload=" + escape.Replace(c.Workload)
+}
+
+// KernelOf returns the first two numbers of a kernel's release: those in between fix
+// faults, and do not change what a lever does. A release that does not begin with two
+// numbers is returned as it is.
+func KernelOf(release string) string {
+	major, rest, _ := strings.Cut(release, ".")
+	minor := rest
+	if end := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsDigit(r) }); end >= 0 {
+		minor = rest[:end]
+	}
+	if major == "" || minor == "" || strings.ContainsFunc(major, func(r rune) bool { return !unicode.IsDigit(r) }) {
+		return release
+	}
+	return major + "." + minor
+}
