@@ -54,50 +54,12 @@ const (
 	ShareAny SiblingSharing = "Any"
 )
 
-// ChangeWindow is a recurring time in which changes are allowed.
-type ChangeWindow struct {
-	// schedule is when the window opens, in five cron fields, UTC.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9A-Za-z*/,-]+( [0-9A-Za-z*/,-]+){4}$')",message="schedule must have five cron fields with one space between, such as 0 22 * * 1-5"
-	// +kubebuilder:validation:MaxLength=128
-	// +required
-	Schedule string `json:"schedule"`
-
-	// duration that the window stays open.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be a duration from 1m to 168h, such as 8h"
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +required
-	Duration metav1.Duration `json:"duration"`
-}
-
-// Budgets bound how much changes at once.
-type Budgets struct {
-	// maxNodesChanging is the number of nodes whose plan may be changing at
-	// once.
-	// +kubebuilder:validation:XValidation:rule="self >= 1",message="maxNodesChanging must be 1 or more: to change nothing, set mode to Observe"
-	// +kubebuilder:default=10
-	// +optional
-	MaxNodesChanging int32 `json:"maxNodesChanging,omitempty"`
-
-	// maxChangesPerHour is the number of changed VMs per node and hour.
-	// +kubebuilder:validation:XValidation:rule="self >= 1",message="maxChangesPerHour must be 1 or more: to change nothing, set mode to Observe"
-	// +kubebuilder:default=60
-	// +optional
-	MaxChangesPerHour int32 `json:"maxChangesPerHour,omitempty"`
-
-	// windows in which changes are allowed. None: always.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +optional
-	Windows []ChangeWindow `json:"windows,omitempty"`
-}
-
 // Verification says how a saving is proven.
 type Verification struct {
 	// holdBackPercent is the share of nodes, or of time, kept without levers
 	// for comparison.
 	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 50",message="holdBackPercent must be from 0 to 50"
-	// +kubebuilder:default=10
+	// +kubebuilder:default=5
 	// +optional
 	HoldBackPercent *int32 `json:"holdBackPercent,omitempty"`
 
@@ -135,6 +97,12 @@ type EnergyPolicySpec struct {
 	// decides.
 	// +optional
 	Mode PolicyMode `json:"mode,omitempty"`
+
+	// paused undoes all that the policy does, on nodes and of groups, and lets nothing
+	// new be done. Its status and metrics go on. When it ends, what the policy says is
+	// done again.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
 
 	// levers that are allowed.
 	// +listType=set
@@ -306,7 +274,8 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Coverage []LeverCoverage `json:"coverage,omitempty"`
 
-	// conditions: Ready, NodesContested, MeterAvailable.
+	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable, and
+	// ApprovalsMatched while there are approvals.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -333,6 +302,7 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=epol,categories={joulevirt}
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Paused",type=boolean,JSONPath=`.spec.paused`
 // +kubebuilder:printcolumn:name="Levers",type=string,JSONPath=`.spec.levers`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes.governed`
 // +kubebuilder:printcolumn:name="Metered",type=integer,JSONPath=`.status.nodes.metered`

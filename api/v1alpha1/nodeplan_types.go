@@ -5,46 +5,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// VCPUPin binds one vCPU to CPUs.
-type VCPUPin struct {
-	// vcpu is the index of the vCPU in the VM, from 0.
-	// +kubebuilder:validation:Minimum=0
-	VCPU int32 `json:"vcpu"`
-	// cpus that the vCPU's thread may run on, in the kernel's list form: always
-	// all siblings of one or more physical cores.
-	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
-	// +kubebuilder:validation:MaxLength=32768
-	CPUs string `json:"cpus"`
-}
-
-// AffinityAction restricts the CPUs of a VM's threads. Threads that it does
-// not name stay unrestricted.
-type AffinityAction struct {
-	// vcpus to bind.
-	// +listType=map
-	// +listMapKey=vcpu
-	// +kubebuilder:validation:MaxItems=512
-	// +optional
-	VCPUs []VCPUPin `json:"vcpus,omitempty"`
-	// emulatorCPUs are the CPUs of QEMU's main thread, in the kernel's list
-	// form: all of a last-level cache within the container's cpuset, but for
-	// excludedCPUs of the plan. Empty: unrestricted.
-	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
-	// +kubebuilder:validation:MaxLength=32768
-	// +optional
-	EmulatorCPUs string `json:"emulatorCPUs,omitempty"`
-	// ioThreadCPUs are the CPUs of QEMU's IO threads. Empty: unrestricted.
-	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
-	// +kubebuilder:validation:MaxLength=32768
-	// +optional
-	IOThreadCPUs string `json:"ioThreadCPUs,omitempty"`
-	// vhostCPUs are the CPUs of the VM's vhost workers. Empty: unrestricted.
-	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
-	// +kubebuilder:validation:MaxLength=32768
-	// +optional
-	VhostCPUs string `json:"vhostCPUs,omitempty"`
-}
-
 // SliceAction sets the scheduler slice of a VM's threads.
 type SliceAction struct {
 	// microseconds of the slice, from 100 to 100000.
@@ -135,6 +95,15 @@ type TrialSchedule struct {
 	Otherwise bool `json:"otherwise"`
 }
 
+// RecentChange counts the VMs of a node that a plan changed.
+type RecentChange struct {
+	// time of the plan, to the minute.
+	Time metav1.Time `json:"time"`
+	// vms for which it did something that was not in force.
+	// +kubebuilder:validation:Minimum=1
+	VMs int32 `json:"vms"`
+}
+
 // NodePlanSpec is the complete desired state of a node: what it does not name
 // is undone.
 type NodePlanSpec struct {
@@ -155,6 +124,11 @@ type NodePlanSpec struct {
 	// recommendedAt is when a plan of mode Recommend was made.
 	// +optional
 	RecommendedAt *metav1.Time `json:"recommendedAt,omitempty"`
+	// replacedRevision is that of the recommendation before this one, which expired or
+	// does not fit any more: to approve it does nothing.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	ReplacedRevision string `json:"replacedRevision,omitempty"`
 	// reason is a CamelCase word for the plan as a whole.
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
@@ -179,6 +153,12 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	VMs []VMPlan `json:"vms,omitempty"`
+	// recentChanges count the VMs for which something new was to be done, until the plan
+	// changes more than an hour later: what budgets are held against.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	RecentChanges []RecentChange `json:"recentChanges,omitempty"`
 	// trials switch levers off and on.
 	// +listType=map
 	// +listMapKey=lever

@@ -62,7 +62,7 @@ energy:
   - {type: Model, freshness: 2m}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
-verification: {holdBackPercent: 10, confidencePercent: 95}
+verification: {holdBackPercent: 5, confidencePercent: 95}
 recommendationValidity: 24h`,
 	}, {
 		name:  "a policy that names a Prometheus server",
@@ -77,7 +77,7 @@ energy:
   - {type: RAPL, freshness: 30s}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
-verification: {holdBackPercent: 10, confidencePercent: 95}
+verification: {holdBackPercent: 5, confidencePercent: 95}
 recommendationValidity: 24h`,
 	}} {
 		t.Run(test.name, func(t *testing.T) {

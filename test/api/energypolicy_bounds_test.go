@@ -5,7 +5,6 @@ import "strings"
 // policyBoundRows are of the fields that bound what is done and how it is
 // proven.
 func policyBoundRows() []row {
-	window := func(fields string) string { return `budgets: {windows: [{` + fields + `}]}` }
 	return []row{{
 		field:   "spec.priority",
 		rule:    "priority must be from -1000000 to 1000000",
@@ -44,34 +43,6 @@ func policyBoundRows() []row {
 		rule:    "maxChangesPerHour must be 1 or more: to change nothing, set mode to Observe",
 		accepts: []string{`budgets: {maxChangesPerHour: 1}`},
 		refuses: []string{`budgets: {maxChangesPerHour: 0}`},
-	}, {
-		field:   "spec.budgets.windows",
-		rule:    "maxItems",
-		accepts: []string{`budgets: {windows: ` + repeated(16, "{schedule: %d 1 * * *, duration: 1h}") + `}`},
-		refuses: []string{`budgets: {windows: ` + repeated(17, "{schedule: %d 1 * * *, duration: 1h}") + `}`},
-	}, {
-		field:   "spec.budgets.windows[].schedule",
-		rule:    "schedule must have five cron fields with one space between, such as 0 22 * * 1-5",
-		accepts: []string{window(`schedule: 0 22 * * 1-5, duration: 8h`), window(`schedule: "*/30 0,12 1 JAN MON-FRI", duration: 8h`)},
-		refuses: []string{
-			window(`schedule: 22 * * 1-5, duration: 8h`), window(`schedule: 0 0 22 * * 1-5, duration: 8h`),
-			window(`schedule: "@daily", duration: 8h`), window(`schedule: "", duration: 8h`),
-		},
-	}, {
-		field:   "spec.budgets.windows[].schedule",
-		rule:    "maxLength",
-		accepts: []string{window(`schedule: ` + strings.Repeat("0", 120) + ` 1 * * *, duration: 8h`)},
-		refuses: []string{window(`schedule: ` + strings.Repeat("0", 121) + ` 1 * * *, duration: 8h`)},
-	}, {
-		field:   "spec.budgets.windows[].duration",
-		rule:    "duration must be a duration from 1m to 168h, such as 8h",
-		accepts: []string{window(`schedule: 0 22 * * *, duration: 1m`), window(`schedule: 0 22 * * *, duration: 168h`)},
-		refuses: []string{window(`schedule: 0 22 * * *, duration: 59s`), window(`schedule: 0 22 * * *, duration: 168h1s`), window(`schedule: 0 22 * * *, duration: night`)},
-	}, {
-		field:   "spec.budgets.windows[].duration",
-		rule:    "maxLength",
-		accepts: []string{window(`schedule: 0 22 * * *, duration: ` + strings.Repeat("0", 30) + `1h`)},
-		refuses: []string{window(`schedule: 0 22 * * *, duration: ` + strings.Repeat("0", 31) + `1h`)},
 	}, {
 		field:   "spec.verification.holdBackPercent",
 		rule:    "holdBackPercent must be from 0 to 50",

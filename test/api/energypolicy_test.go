@@ -1,6 +1,9 @@
 package api
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 func energyPolicies() table {
 	return table{
@@ -15,8 +18,9 @@ energy:
   - type: Prometheus
     prometheus: {url: "https://prometheus.monitoring.svc:9090", secret: {namespace: monitoring, name: reader}}
 budgets:
-  windows: [{schedule: 0 22 * * 1-5, duration: 8h}]`,
-		rows: append(append(policyModeRows(), policyEnergyRows()...), policyBoundRows()...),
+  windows: [{schedule: 0 22 * * 1-5, duration: 8h}]
+  freezes: [{schedule: 0 0 24 12 *, duration: 72h}]`,
+		rows: slices.Concat(policyModeRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes")),
 	}
 }
 

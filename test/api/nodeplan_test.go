@@ -28,6 +28,7 @@ vms:
   buffering: {windowMicroseconds: 250, onPacketsPerSecond: 8000, smallPacketServices: [{protocol: UDP, port: 53}]}
   shaping: {ceilingBitsPerSecond: 1000000000, turn: {periodMilliseconds: 4000, offsetMilliseconds: 0, lengthMilliseconds: 1000, trickleBitsPerSecond: 256000}}
   reasons: [{lever: Affinity, reason: Pinned}]
+recentChanges: [{time: "2026-01-01T00:00:00Z", vms: 1}]
 trials:
 - lever: Affinity
   seed: 1
@@ -37,7 +38,7 @@ trials:
   blocks: 2
   offBlocks: [1]
   otherwise: true`,
-		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planBufferingRows(), planShapingRows(), planTrialRows()),
+		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planBufferingRows(), planShapingRows(), planTrialRows(), planChangeRows()),
 	}
 }
 
