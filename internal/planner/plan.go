@@ -32,6 +32,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 		return plan
 	}
 	w.permit()
+	plan.Schedules = keepSchedules(node)
 	held := holding(node)
 	switch {
 	case held != "":
