@@ -98,10 +98,17 @@ type Config struct {
 	Physics *Physics
 	// Off are the hidden effects that are switched off.
 	Off Effect
+	// Harm is what levers cost on this host that nobody foresees.
+	Harm Harm
 	// PIDMax is the largest process number; small ones are given again sooner.
 	// 0: 32768, Linux's default.
 	PIDMax int
 }
+
+// Harm is by how much the power of all packages rises, relative, while a lever acts on at
+// least one VM. Below 0 it falls. It stands for whatever a lever could do on some machine
+// that neither this simulator nor the product's model knows of.
+type Harm struct{ Affinity, Slice, Shaping, Buffering float64 }
 
 const (
 	defaultPIDMax = 32768
@@ -142,6 +149,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("simulated host %s: %d efficiency cores of %d are not possible: some must be others", c.Name, s.EfficiencyCores, s.CoresPerPackage)
 	case !(c.Stolen >= 0 && c.Stolen < 1) || (c.Stolen > 0 && !c.Nested):
 		return fmt.Errorf("simulated host %s: stolen share %v must be from 0 to below 1, and needs Nested", c.Name, c.Stolen)
+	case !c.Harm.possible():
+		return fmt.Errorf("simulated host %s: harm %+v is not possible: each must be from -0.5 to 10", c.Name, c.Harm)
 	case c.PIDMax <= fewest:
 		return fmt.Errorf("simulated host %s: PIDMax %d must be above %d", c.Name, c.PIDMax, fewest)
 	}

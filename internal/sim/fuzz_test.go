@@ -52,7 +52,7 @@ func interpret(h *Host, what, how byte) {
 	case what == 'u':
 		_ = h.SetUnmanaged(Unmanaged{Compute: Compute{Cores: units.Cores(n) / 8, Heat: float64(n) / 64}, CPUs: set})
 	case what == 'm':
-		h.SetFault(Fault(n % 5))
+		h.SetFault(Fault(n % 6))
 	case v == nil:
 	case what == 'r':
 		_ = h.RemoveVM(pod)

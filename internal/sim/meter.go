@@ -24,6 +24,8 @@ const (
 	MeterJumps
 	// MeterUnreadable: counters may not be read.
 	MeterUnreadable
+	// MeterLies: counters count a third too little, which nothing gives away.
+	MeterLies
 )
 
 // SetFault lets the meter fail from now on.
@@ -123,6 +125,8 @@ func (h *Host) meter(dt float64) {
 		speed = -1
 	case MeterJumps:
 		speed = 1000
+	case MeterLies:
+		speed = 2.0 / 3
 	}
 	wrap := float64(h.cfg.Meter.Range)
 	const micro = 1e6

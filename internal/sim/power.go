@@ -167,9 +167,9 @@ func (h *Host) heatUp(bytes, dt float64) {
 	a := h.activity()
 	th := &h.thermal
 	room := h.room(dt)
-	sum := 0.0
+	sum, harmed := 0.0, h.harmed()
 	for pkg := range th.watts {
-		w := h.packageWatts(pkg, &a, th.celsius[pkg])
+		w := harmed * h.packageWatts(pkg, &a, th.celsius[pkg])
 		th.watts[pkg] = w
 		sum += w
 		settled := room + p.Heat*w

@@ -201,6 +201,7 @@ func TestMeterFaults(t *testing.T) {
 		"frozen":    {MeterFrozen, 0, 0},
 		"backwards": {MeterBackwards, -1.02, -0.98},
 		"jumps":     {MeterJumps, 980, 1020},
+		"lies":      {MeterLies, 0.65, 0.68},
 	} {
 		h := server(t, func(c *Config) { c.Shape.Packages = 1; c.Meter.Range = 1 << 50 })
 		populate(t, h, 10)
