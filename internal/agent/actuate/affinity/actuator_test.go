@@ -235,6 +235,31 @@ func TestContested(t *testing.T) {
 	b.wantOutcome(want, thread.Applied) // a new plan is a new chance
 }
 
+// A lever that is off for a time binds nothing, and forgets nobody who contests it.
+func TestNothingWantedForATimeIsUndone(t *testing.T) {
+	b := newBench(t)
+	want, off := plan(t, "2", "3"), map[string]Pins{"pod": {}}
+	for range 3 {
+		b.wantOutcome(want, thread.Applied)
+		b.want(101, "2")
+		b.wantOutcome(off, thread.Undone)
+		b.want(101, "0-7")
+		b.want(102, "0-7")
+		b.wantOutcome(off, thread.Undone)
+		if len(b.store.entries) != 0 {
+			t.Errorf("the journal still holds %v", b.store.entries)
+		}
+	}
+	for range 2 {
+		b.wantOutcome(want, thread.Applied)
+		b.threads[b.id(101)].asked = cpus(t, "7")
+	}
+	b.wantOutcome(want, thread.Contested)
+	b.wantOutcome(off, thread.Contested)
+	b.wantOutcome(want, thread.Contested)
+	b.want(101, "7")
+}
+
 func TestThreadsInheritAndAreLookedAfter(t *testing.T) {
 	b := newBench(t)
 	want := map[string]Pins{"pod": {Emulator: cpus(t, "1"), VCPUs: map[int]units.CPUSet{0: cpus(t, "2")}}}

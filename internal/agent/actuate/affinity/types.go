@@ -18,10 +18,15 @@ type (
 )
 
 // Pins are the CPUs that a VM's threads are to be bound to. An empty set leaves
-// the threads unrestricted.
+// the threads unrestricted. The zero value binds nothing: all is undone as without
+// pins, but for what is remembered of who contests them.
 type Pins struct {
 	VCPUs                       map[int]units.CPUSet
 	Emulator, IOThreads, Vhosts units.CPUSet
+}
+
+func (p Pins) isZero() bool {
+	return len(p.VCPUs) == 0 && p.Emulator.IsEmpty() && p.IOThreads.IsEmpty() && p.Vhosts.IsEmpty()
 }
 
 // Of implements thread.Wanted.
@@ -43,6 +48,9 @@ func (p Pins) Of(role discover.Role) units.CPUSet {
 // Feasible implements thread.Wanted: it tells whether every pin has a CPU and every
 // pinned vCPU a thread.
 func (p Pins) Feasible(vm *VM) (thread.Outcome, string) {
+	if p.isZero() {
+		return thread.Undone, ""
+	}
 	if vm.Cpuset.IsEmpty() {
 		return thread.NoAllowedCore, "the container's cpuset could not be read"
 	}

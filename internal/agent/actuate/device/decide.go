@@ -24,7 +24,12 @@ func decide[D any, V Value[V]](lever Lever[D, V], devices []D, want *V, journale
 		seen[i] = lever.Device(devices[i])
 	}
 	if want == nil || (*want).IsZero() {
-		*m = memory[V]{}
+		next := memory[V]{}
+		if want != nil {
+			// Whoever contests what is wanted at other times still does.
+			next.lost, next.contested = m.lost, m.contested
+		}
+		*m = next
 		return decision{outcome: Undone, changes: undoAll(seen, journaled)}
 	}
 	m.countLost(seen, func(i int, value V) bool { return lever.IsAs(devices[i], value) })

@@ -130,7 +130,12 @@ func TestDecide(t *testing.T) {
 		}
 		for _, want := range []*level{&test.want, nil} {
 			if want == nil && test.want != 0 {
-				continue // a value of zero is as none at all
+				continue
+			}
+			// A value of zero is as none at all, but for who contests others.
+			lost, contested := test.lost, test.lost >= patience
+			if want != nil && test.want == 0 {
+				lost, contested = test.memory.lost, test.memory.contested
 			}
 			m := test.memory
 			got := decide(lever{}, test.devices, want, journaled, &m, look)
@@ -141,8 +146,8 @@ func TestDecide(t *testing.T) {
 			if diff := cmp.Diff(test.changes, got.changes, cmp.AllowUnexported(change{})); diff != "" {
 				t.Errorf("%s: changes (-want +got):\n%s", name, diff)
 			}
-			if m.lost != test.lost {
-				t.Errorf("%s: undone %d times by somebody else, want %d", name, m.lost, test.lost)
+			if m.lost != lost || m.contested != contested {
+				t.Errorf("%s: undone %d times by somebody else, contested %v; want %d, %v", name, m.lost, m.contested, lost, contested)
 			}
 		}
 	}

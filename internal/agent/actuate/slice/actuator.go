@@ -48,7 +48,8 @@ func New(h host.Host, store Store, entries []journal.SliceEntry) *Actuator {
 }
 
 // Apply gives the VMs' threads the slices of the plan, by pod UID, and takes back
-// every other one of the agent: see thread.Actuator. Of a VM that has a thread without
+// every other one of the agent: see thread.Actuator. A slice of 0 is as none, but for
+// what is remembered of who contests it. Of a VM that has a thread without
 // slices, on an old kernel all have none, nothing is changed.
 func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, error) {
 	a.round++
@@ -71,7 +72,7 @@ func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, err
 		looked = append(looked, one)
 	}
 	return a.Actuator.Apply(looked, func(podUID string) thread.Wanted[journal.Slice] {
-		if slice := plan[podUID]; slice > 0 {
+		if slice, planned := plan[podUID]; planned {
 			return wanted(slice)
 		}
 		return nil
@@ -119,7 +120,7 @@ func (a *Actuator) Assume(vms []VM) []host.TaskID {
 	return a.Actuator.Assume(looked)
 }
 
-// wanted is the slice that all threads of a VM are to have.
+// wanted is the slice that all threads of a VM are to have. 0: the kernel's.
 type wanted journal.Slice
 
 // Of implements thread.Wanted.
@@ -127,6 +128,9 @@ func (w wanted) Of(discover.Role) journal.Slice { return journal.Slice(w) }
 
 // Feasible implements thread.Wanted.
 func (w wanted) Feasible(*thread.VM[journal.Slice]) (thread.Outcome, string) {
+	if w == 0 {
+		return thread.Undone, ""
+	}
 	return thread.Applied, ""
 }
 

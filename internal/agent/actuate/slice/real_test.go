@@ -47,14 +47,17 @@ func (b *realBench) start() {
 	b.actuator = New(b.Host, b.Journal, b.Journal.Slices())
 }
 
+// off is a slice that is planned, and off for a time.
+const off = -1
+
 // apply follows a plan that gives the VM a slice, or none.
 func (b *realBench) apply(slice time.Duration) Result {
 	b.t.Helper()
 	sample := b.Sample()
 	vm := VM{VM: discover.VM{Process: b.Process.ID(), PodUID: "pod", Namespace: "shop", Name: "web"}, Sample: &sample}
 	plan := map[string]time.Duration{}
-	if slice > 0 {
-		plan["pod"] = slice
+	if slice != 0 {
+		plan["pod"] = max(slice, 0)
 	}
 	results, err := b.actuator.Apply([]VM{vm}, plan)
 	if err != nil {
@@ -116,6 +119,10 @@ func TestRealSlicesAreSetAndUndone(t *testing.T) {
 	if r := b.apply(500 * time.Microsecond); r.Outcome != thread.Applied || r.Changed != 0 || len(r.Held) == 0 {
 		t.Errorf("applying again: %+v", r)
 	}
+	for range 2 {
+		b.wantOutcome(off, thread.Undone)
+	}
+	b.wantAll(0)
 	b.set(20 * time.Millisecond)
 	b.wantAll(20 * time.Millisecond)
 	b.undo()
@@ -201,6 +208,8 @@ func TestRealContestedSlices(t *testing.T) {
 	b.wantOutcome(time.Millisecond, thread.Contested)
 	b.want(b.VCPU, 9*time.Millisecond)
 	b.want(b.Process.ID(), 0)
+	b.wantOutcome(off, thread.Contested) // and is so when the lever is on again
+	b.wantOutcome(time.Millisecond, thread.Contested)
 	b.wantOutcome(0, thread.Undone)
 	b.set(time.Millisecond) // a new plan is a new chance
 }

@@ -53,8 +53,9 @@ type Attribute[V journal.Value[V]] interface {
 type Wanted[V journal.Value[V]] interface {
 	// Of returns the value of threads of a role. Zero: the kernel's default.
 	Of(role discover.Role) V
-	// Feasible tells what becomes of it: Applied, Incomplete, or NoAllowedCore, with
-	// which nothing is done. The text says more.
+	// Feasible tells what becomes of it: Applied, Incomplete, Undone when it has no
+	// value for any thread, or NoAllowedCore, with which nothing is done. The text says
+	// more.
 	Feasible(vm *VM[V]) (Outcome, string)
 }
 
