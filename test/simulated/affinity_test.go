@@ -11,6 +11,7 @@ import (
 // too; the study's separated draws more than random there, and the simulator's does
 // not: see docs/design/simulator.md.
 func TestPlacementsByHand(t *testing.T) {
+	t.Parallel()
 	for _, s := range StudiedAffinity(1)[:2] {
 		var all [3]Placed
 		for i, mask := range []func(int) units.CPUSet{

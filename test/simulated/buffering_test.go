@@ -50,6 +50,7 @@ func (t *Tuned) must(tb testing.TB, err error) {
 // TestBufferingSavesStepByStep: on hosts with high rates and budgets windows become
 // longer one by one, energy falls, and the plan stays.
 func TestBufferingSavesStepByStep(t *testing.T) {
+	t.Parallel()
 	for _, b := range StudiedBuffering(1) {
 		o, err := b.PlanBuffering(learning)
 		if err != nil {
@@ -77,6 +78,7 @@ func TestBufferingSavesStepByStep(t *testing.T) {
 // profile: where a ring is small, packets are lost, and where each request waits for a
 // reply, there are fewer of them.
 func TestAWindowThatHurtsIsLeft(t *testing.T) {
+	t.Parallel()
 	ring := arriving("a", 50_000)
 	ring.Ring = 40 // of 50 packets in 1 ms
 	waiting := arriving("a", 50_000)
@@ -114,6 +116,7 @@ func TestAWindowThatHurtsIsLeft(t *testing.T) {
 
 // TestSlowPacketsAreNotHeld, nor does anything change of the host's energy.
 func TestSlowPacketsAreNotHeld(t *testing.T) {
+	t.Parallel()
 	b := small("slow", throughput, arriving("a", 3000), arriving("b", 6500), arriving("c", 500))
 	o, err := b.PlanBuffering(10 * time.Minute)
 	if err != nil {
@@ -132,6 +135,7 @@ func TestSlowPacketsAreNotHeld(t *testing.T) {
 // TestFloodsAreDefendedAgainst: for VMs without a budget, while one lasts. Where the profile
 // forbids it a flood is told of, and nothing is held for it.
 func TestFloodsAreDefendedAgainst(t *testing.T) {
+	t.Parallel()
 	node := tuned(t, small("flood", func(vm *model.VM) {
 		vm.TrafficClass, vm.OnPackets = model.TrafficInteractive, 10_000
 		vm.Profile = vm.Name
@@ -191,6 +195,7 @@ func TestFloodsAreDefendedAgainst(t *testing.T) {
 
 // TestBufferingDoesNotWaver: on a host with traffic of all kinds windows come and stay.
 func TestBufferingDoesNotWaver(t *testing.T) {
+	t.Parallel()
 	var vms []sim.VM
 	for i, p := range []sim.Programme{
 		{}, {Pattern: sim.Diurnal, Period: 20 * time.Minute, Swing: 0.9}, {Pattern: sim.Diurnal, Period: 2 * time.Hour, Swing: 0.8},
@@ -222,6 +227,7 @@ func TestBufferingDoesNotWaver(t *testing.T) {
 // TestOneGridLetsPackagesSleep: bunches that coincide leave the packages asleep for longer
 // than such at times of their own.
 func TestOneGridLetsPackagesSleep(t *testing.T) {
+	t.Parallel()
 	var vms []sim.VM
 	for i := range 4 {
 		vms = append(vms, arriving(string(rune('a'+i)), 12_000))

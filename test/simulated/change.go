@@ -62,16 +62,15 @@ func Savings(o Options, learn time.Duration, change Change) ([]Saving, error) {
 
 // saving compares a node with its twin, whose VMs are changed.
 func (n *Node) saving(twin *Node, models *learned.Models, intervals int, change Change) (Saving, error) {
-	const rounds = int(pull / time.Second)
 	for range intervals {
-		if err := n.rounds(rounds); err != nil {
+		if err := n.pulled(); err != nil {
 			return Saving{}, err
 		}
 		models.Look(n.Host.Name(), n.sight())
 	}
 	// Whether somebody looks changes nothing on a simulated host.
 	twin.Host.Advance(time.Duration(intervals-1) * pull)
-	if err := twin.rounds(rounds); err != nil {
+	if err := twin.pulled(); err != nil {
 		return Saving{}, err
 	}
 	for i, vm := range twin.vms {
@@ -83,10 +82,10 @@ func (n *Node) saving(twin *Node, models *learned.Models, intervals int, change 
 	joules := twin.Host.Joules() - n.Host.Joules()
 	var saving Saving
 	for range intervals {
-		if err := n.rounds(rounds); err != nil {
+		if err := n.pulled(); err != nil {
 			return Saving{}, err
 		}
-		if err := twin.rounds(rounds); err != nil {
+		if err := twin.pulled(); err != nil {
 			return Saving{}, err
 		}
 		estimate, err := byTraffic(models, n, twin)

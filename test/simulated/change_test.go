@@ -69,6 +69,7 @@ func scoreOf(savings []Saving, foretold func(Saving) power.Estimate) score {
 // slow VMs cost several times of what the studies saw, and that others have more
 // of their cores' speed is no part of a curve. It never promises clearly too much.
 func TestSavings(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change Change
 		// traffic is all that changes.

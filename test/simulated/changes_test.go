@@ -13,6 +13,7 @@ import (
 // not at all while loads go up and down by some part, and at most five times an hour
 // where they come in bursts of minutes.
 func TestPlansStay(t *testing.T) {
+	t.Parallel()
 	one, two, small := sim.Shape{CoresPerPackage: 16}, sim.Shape{CoresPerPackage: 16, ThreadsPerCore: 2}, sim.Shape{CoresPerPackage: 4}
 	for _, test := range []struct {
 		Neighbours
@@ -72,6 +73,7 @@ func steered(h *sim.Host, vms []sim.VM, dir string) (first, then int, err error)
 // seconds, of which a plan sees one in fifteen, plans change in a quarter of the 240
 // rounds of an hour at most. It is the worst case, and far from rest.
 func TestPlansOfAMixedHostSettle(t *testing.T) {
+	t.Parallel()
 	const most = 60
 	o := Options{Seed: 1, Nodes: 1, VMs: 24}
 	random := rand.New(rand.NewPCG(o.Seed, 0))

@@ -37,7 +37,7 @@ func knees(t *testing.T, f *Fleet, learn time.Duration) []classKnee {
 	models := learned.New(priors)
 	err = f.each(func(n *Node) error {
 		for range int(learn / pull) {
-			if err := n.rounds(int(pull / time.Second)); err != nil {
+			if err := n.pulled(); err != nil {
 				return err
 			}
 			models.Look(n.Host.Name(), n.sight())
@@ -86,6 +86,7 @@ func (n *Node) knees(t *testing.T, models *learned.Models) []classKnee {
 // TestComputingGuestsHaveNoKnee: guests that compute up to a core each, and work
 // beside them, on nodes whose VMs' traffic is nowhere near what they could carry.
 func TestComputingGuestsHaveNoKnee(t *testing.T) {
+	t.Parallel()
 	fleet, err := New(Options{Seed: 7, Nodes: 6, VMs: 40})
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +156,7 @@ func saturating(t *testing.T, seed uint64, cores float64) *Fleet {
 // makes, whatever the guests compute. Threads that hardly sleep pay for fewer
 // wake-ups per packet, so that it is found somewhat late.
 func TestSaturatedVMsHaveAKnee(t *testing.T) {
+	t.Parallel()
 	// The true knees of VMs whose guests compute leave room for that.
 	var alone units.PacketsPerSecond
 	for _, cores := range []float64{0, 0.3, 0.6} {

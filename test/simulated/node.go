@@ -4,6 +4,7 @@
 package simulated
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,6 +56,14 @@ func (n *Node) Round() error {
 	n.account.Add(n.Rates, counters, n.topology)
 	n.previous = round
 	return nil
+}
+
+// pulled lets the time until a pull pass, in which the agent makes two rounds instead of
+// one each second: the rates that are pulled are those between the two, and whether somebody
+// looks changes nothing on a simulated host.
+func (n *Node) pulled() error {
+	n.Host.Advance(pull - 2*time.Second)
+	return errors.Join(n.Round(), n.Round())
 }
 
 // rounds does so many.

@@ -14,6 +14,7 @@ import (
 // they get their throughput back, 87 % of that alone at least, no core of theirs gets
 // hot, and the plan stays.
 func TestPoolsCureStarvation(t *testing.T) {
+	t.Parallel()
 	sixteen := sim.Shape{CoresPerPackage: 16}
 	for _, test := range []struct {
 		Neighbours
@@ -77,6 +78,7 @@ func checkSlices(t *testing.T, n Neighbours, plan *model.Plan) {
 // TestPlannedAffinitySaves: plans of the product save on the study's hosts, and on a
 // larger one, about what pins by hand do, and stay.
 func TestPlannedAffinitySaves(t *testing.T) {
+	t.Parallel()
 	for _, s := range StudiedAffinity(1) {
 		o, err := s.PlanAffinity()
 		if err != nil {

@@ -24,6 +24,7 @@ func foretold(t *testing.T, o Options, learn time.Duration) Foretold {
 // whose power it does not know the form of, it is within a few percent after ten
 // minutes, and far better than to know no load.
 func TestForetell(t *testing.T) {
+	t.Parallel()
 	got := foretold(t, Options{Seed: 7, Nodes: 8, VMs: 60}, 10*time.Minute)
 	t.Logf("simulated: %+v", got)
 	// The product's goals are 5 and 12 %; this fleet shows 0.5 and 2.3 %.
@@ -37,6 +38,7 @@ func TestForetell(t *testing.T) {
 }
 
 func TestEqualOptionsEqualFigures(t *testing.T) {
+	t.Parallel()
 	o := Options{Seed: 7, Nodes: 4, VMs: 20, Workers: 1}
 	want := foretold(t, o, 2*time.Minute)
 	o.Workers = 4

@@ -11,6 +11,7 @@ import (
 // TestPowerFallsWithSkew: the study's splits draw the less the higher sigma is, on
 // all hosts, and everything is sent.
 func TestPowerFallsWithSkew(t *testing.T) {
+	t.Parallel()
 	for _, s := range StudiedHosts(1) {
 		var balanced, last Drawn
 		for i, split := range StudiedSplits() {
@@ -37,6 +38,7 @@ func TestPowerFallsWithSkew(t *testing.T) {
 // balanced traffic, and less than what somebody could have made by hand. On the
 // way the group keeps what it demands.
 func TestPlannedTrafficSaves(t *testing.T) {
+	t.Parallel()
 	for _, s := range StudiedHosts(1) {
 		o, err := s.Plan()
 		if err != nil {
