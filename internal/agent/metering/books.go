@@ -33,6 +33,7 @@ func (a *Account) count(now round) {
 	}
 	a.totals.Joules += joules
 	a.totals.MeteredSeconds += seconds
+	a.totals.Bytes += now.bytes
 	if now.load != nil {
 		a.totals.Seconds += now.seconds
 		a.totals.BusyCoreSeconds += float64(now.load.BusyCores) * now.seconds

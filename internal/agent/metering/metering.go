@@ -15,6 +15,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy/powercap"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
@@ -105,6 +106,8 @@ type round struct {
 	// missing.
 	load    *power.Load
 	seconds float64
+	// bytes of VMs' traffic.
+	bytes float64
 	// reading is nil when the meter's was refused.
 	reading *powercap.Reading
 }
@@ -113,7 +116,7 @@ type round struct {
 // not measured, the totals, and the VMs' shares.
 func (a *Account) Add(rates *model.NodeRates, counters powercap.Counters, topology model.Topology) Status {
 	is := shapeOf(topology)
-	now := round{at: rates.Time, seconds: rates.IntervalSeconds, load: a.load(rates, topology)}
+	now := round{at: rates.Time, seconds: rates.IntervalSeconds, bytes: traffic(rates), load: a.load(rates, topology)}
 	if reading, refusal := a.read(counters, topology.Nested, is.packages); refusal == nil {
 		now.reading = &reading
 		a.measured = &reading.Power
@@ -148,6 +151,17 @@ func (a *Account) load(rates *model.NodeRates, topology model.Topology) *power.L
 	}
 	load := power.LoadOf(rates, topology)
 	return &load
+}
+
+// traffic of VMs in the round, in bytes. A tap that came or whose counters started over
+// has rate 0.
+func traffic(rates *model.NodeRates) float64 {
+	const bitsPerByte = 8
+	bits := units.BitsPerSecond(0)
+	for i := range rates.VMs {
+		bits += rates.VMs[i].Traffic().BitsPerSecond
+	}
+	return float64(bits) / bitsPerByte * rates.IntervalSeconds
 }
 
 func (a *Account) read(counters powercap.Counters, nested bool, packages int) (powercap.Reading, *energy.Refusal) {

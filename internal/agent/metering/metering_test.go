@@ -39,6 +39,8 @@ type machine struct {
 	joules   float64
 	// spoil changes what is read of the counters; nil: nothing.
 	spoil func(*powercap.Counters)
+	// megabits a second of a VM's traffic.
+	megabits float64
 	// blind is true while CPU times cannot be read.
 	blind bool
 
@@ -72,6 +74,10 @@ func (m *machine) round(seconds, busy float64) {
 			{Name: "web", Emulator: model.ThreadRates{RunCores: units.Cores(busy / 2), SwitchesPerSecond: 100}}, {Name: "idle"},
 		},
 	}
+	// Two taps, and both directions.
+	quarter := model.TrafficRates{BitsPerSecond: units.BitsPerSecond(m.megabits * 1e6 / 4)}
+	tap := model.TapRates{ToVM: quarter, FromVM: quarter}
+	m.rates.VMs[0].Taps = []model.TapRates{tap, tap}
 	for i := range m.topology.Cores {
 		if !m.blind {
 			m.rates.CPUs = append(m.rates.CPUs, model.CPURates{CPU: i, BusyCores: units.Cores(busy / float64(len(m.topology.Cores)))})
@@ -97,7 +103,7 @@ func (m *machine) check(before *model.Totals) {
 		m.Fatalf("rates are no JSON: %v", err) // NaN and infinity are not
 	}
 	totals := m.rates.Totals
-	if totals.Joules < 0 || totals.MeteredSeconds < 0 || totals.BusyCoreSeconds < 0 || totals.WakeUps < 0 || totals.AwakeCoreSeconds < 0 {
+	if totals.Joules < 0 || totals.MeteredSeconds < 0 || totals.BusyCoreSeconds < 0 || totals.Bytes < 0 || totals.WakeUps < 0 || totals.AwakeCoreSeconds < 0 {
 		m.Fatalf("totals %+v", totals)
 	}
 	if before != nil && before.Since.Equal(totals.Since) && (totals.Joules < before.Joules || totals.Seconds < before.Seconds) {
@@ -164,6 +170,37 @@ func TestMeasured(t *testing.T) {
 	}
 	if m.status.Accuracy.Samples != 602 || m.status.Accuracy.MeanRelativeError > 0.05 || m.status.Modelled == nil {
 		t.Errorf("accuracy %+v", m.status.Accuracy)
+	}
+}
+
+// Traffic counts in every round, also while the load or the power is not known, and starts
+// over with the joules.
+func TestBytes(t *testing.T) {
+	m := newMachine(t)
+	want := 0.0
+	round := func(seconds, megabits float64) {
+		t.Helper()
+		m.megabits = megabits
+		m.round(seconds, 1)
+		want += megabits * 1e6 / 8 * seconds
+		if got := m.rates.Totals.Bytes; math.Abs(got-want) > 1e-6 {
+			t.Errorf("%v bytes, want %v", got, want)
+		}
+	}
+	round(0, 0)
+	round(1, 80)
+	round(0.5, 16)
+	m.blind = true
+	round(1, 8)
+	m.blind, m.spoil = false, unreadable
+	round(1, 8)
+	round(2, 0)
+	since := m.rates.Totals.Since
+	for m.rates.Totals.Since.Equal(since) {
+		m.round(10, 1)
+	}
+	if totals := m.rates.Totals; totals.Bytes != 0 || totals.Joules != 0 {
+		t.Errorf("totals %+v that start over", totals)
 	}
 }
 

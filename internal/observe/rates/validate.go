@@ -65,6 +65,9 @@ func Validate(r *model.NodeRates, node string) error {
 	if err := validateTotals(r.Totals); err != nil {
 		return err
 	}
+	if err := validateSwitches(r); err != nil {
+		return err
+	}
 	pods := map[string]bool{}
 	for i := range r.VMs {
 		vm := &r.VMs[i]
@@ -201,7 +204,7 @@ func validateTotals(t *model.Totals) error {
 	if t.Since.IsZero() {
 		return fmt.Errorf("%w: totals.since is missing", ErrInvalid)
 	}
-	for _, total := range []float64{t.Seconds, t.BusyCoreSeconds, t.AwakeCoreSeconds, t.WakeUps, float64(t.Joules), t.MeteredSeconds} {
+	for _, total := range []float64{t.Seconds, t.BusyCoreSeconds, t.AwakeCoreSeconds, t.WakeUps, float64(t.Joules), t.MeteredSeconds, t.Bytes} {
 		if !within(total, maxTotal) {
 			return fmt.Errorf("%w: totals are %+v", ErrInvalid, *t)
 		}

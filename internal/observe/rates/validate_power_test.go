@@ -23,7 +23,7 @@ func metered() *model.NodeRates {
 		Time: start().Add(59 * time.Second), IntervalSeconds: 1,
 	}
 	r.PowerMessage = "words"
-	r.Totals = &model.Totals{Since: start(), Seconds: 60, BusyCoreSeconds: 30, AwakeCoreSeconds: 40, WakeUps: 1e6, Joules: 5400, MeteredSeconds: 60}
+	r.Totals = &model.Totals{Since: start(), Seconds: 60, BusyCoreSeconds: 30, AwakeCoreSeconds: 40, WakeUps: 1e6, Joules: 5400, MeteredSeconds: 60, Bytes: 1e9}
 	r.VMs[0].Watts = &watts
 	return r
 }
@@ -74,6 +74,8 @@ func TestValidatePower(t *testing.T) {
 		"wake-ups negative":      {totals(func(t *model.Totals) { t.WakeUps = -1 }), "totals are"},
 		"joules negative":        {totals(func(t *model.Totals) { t.Joules = -1 }), "totals are"},
 		"metered not a number":   {totals(func(t *model.Totals) { t.MeteredSeconds = nan }), "totals are"},
+		"bytes negative":         {totals(func(t *model.Totals) { t.Bytes = -1 }), "totals are"},
+		"bytes not a number":     {totals(func(t *model.Totals) { t.Bytes = nan }), "totals are"},
 		"a VM's watts negative":  {func(r *model.NodeRates) { *r.VMs[0].Watts = -1 }, "draws -1 W"},
 		"a VM's watts not known": {func(r *model.NodeRates) { *r.VMs[0].Watts = units.Watts(nan) }, "draws NaN W"},
 	} {
