@@ -185,8 +185,13 @@ type Plan struct {
 	// RecommendedAt is when a plan of mode Recommend was made: zero in the
 	// other modes, and when nothing is recommended.
 	RecommendedAt time.Time
-	Reason        Reason
-	Message       string
+	// ReplacedRevision is that of the recommendation before this one. Empty: none is
+	// remembered.
+	ReplacedRevision string
+	Reason           Reason
+	Message          string
+	// Changes of the last hour, the oldest first, and older ones until the next.
+	Changes []Change
 	// Pools are the cores that VMs of each pool are kept on. The pins say the same of
 	// each VM: only the next plan, which keeps cores where it can, asks for these.
 	Pools PoolCores

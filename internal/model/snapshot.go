@@ -56,8 +56,10 @@ const (
 
 // Policy is what an admin allows on a node.
 type Policy struct {
-	Name          string
-	Mode          Mode
+	Name string
+	Mode Mode
+	// Paused policies undo what they did, and do nothing.
+	Paused        bool
 	Levers        []Lever
 	AllowModelled bool
 	// MaxCoreUtilization is the predicted use of a physical core, per sibling
@@ -71,6 +73,9 @@ type Policy struct {
 	RecommendationValidity time.Duration
 	// Approvals are the revisions that may be applied in mode Recommend.
 	Approvals []string
+	// MaxNodesChanging is how many nodes may be changing at once, MaxChangesPerHour how
+	// many VMs of a node are changed within an hour. 0: any number.
+	MaxNodesChanging, MaxChangesPerHour int
 }
 
 // Allows tells whether the policy allows a lever.
@@ -115,6 +120,8 @@ type VM struct {
 	Dedicated bool
 	// NamespaceSelected is true when the policy covers the VM's namespace.
 	NamespaceSelected bool
+	// OptOut is what the VM's owner keeps away from it.
+	OptOut OptOut
 	// Power is what an exporter says of the launcher pod: a share of the node's
 	// dynamic power by CPU time, over the exporter's own interval. It ranks VMs and
 	// judges nothing: two VMs of equal share may cost different power, and only a
@@ -137,6 +144,13 @@ type Node struct {
 	// Frozen is true when the node is cordoned or draining: what is done may go,
 	// nothing may come or change.
 	Frozen bool
+	// Hold says why nothing new may be done on the node by the policy's times of changes.
+	Hold Hold
+	// NodesBusy is true when as many other nodes are changing as may be at once: nothing
+	// new is done then.
+	NodesBusy bool
+	// OptOut is what the node's owner keeps away from all of its VMs.
+	OptOut OptOut
 	// Policy that governs the node.
 	Policy Policy
 	// Reported is true when the node's agent reported its topology.

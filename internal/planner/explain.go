@@ -89,6 +89,14 @@ func planMessage(reason model.Reason) string {
 		return "status.topology of the node's NodeReport makes no sense, as the manager's log tells: nothing new is done; restart or update the node's agent"
 	case model.ReasonNoRates:
 		return "the rates of the node's agent are missing or old: nothing new is done until they can be read"
+	case model.ReasonPaused:
+		return "the policy is paused: nothing is changed until its spec.paused is false"
+	case model.ReasonOutsideChangeWindow, model.ReasonInFreeze, model.ReasonInvalidSchedule:
+		return "the policy's budgets.windows and budgets.freezes let nothing new be done now"
+	case model.ReasonChangeBudgetNodes:
+		return "as many nodes are changing as the policy's budgets.maxNodesChanging allows: what is new waits until their agents have confirmed"
+	case model.ReasonChangeBudgetHour:
+		return "more VMs of the node were to be changed within an hour than the policy's budgets.maxChangesPerHour allows: the rest waits"
 	case model.ReasonNothingToDo:
 		return "no VM of the node is to be changed"
 	default:

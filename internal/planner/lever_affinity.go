@@ -15,6 +15,8 @@ func (w *work) deniesAffinity(vm model.VM) model.Reason {
 		return model.ReasonLeverNotAllowed
 	case !vm.NamespaceSelected:
 		return model.ReasonNamespaceNotSelected
+	case w.optedOut(&vm, model.LeverAffinity):
+		return model.ReasonOptedOut
 	case vm.Dedicated || dedicatedOnNode(w.node.Rates, vm.PodUID):
 		return model.ReasonDedicatedCPUs
 	case vm.Affinity == model.AffinityShared:
@@ -103,6 +105,10 @@ func (w *work) place() {
 	var placed []int
 	for _, i := range w.affinity {
 		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
+		if w.isLeft(i) && len(w.kept[i].pins) == 0 {
+			w.keepPins(i, w.waits)
+			continue
+		}
 		if rates == nil || len(rates.VCPUs) == 0 {
 			// The agent saw no threads in its last round, which a restart of the
 			// agent can cause: pins in force stay until the pod goes.
@@ -113,7 +119,7 @@ func (w *work) place() {
 		vms = append(vms, affinity.VM{
 			Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
 			Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
-			Wary:    w.isWary(i),
+			Wary: w.isWary(i), Stays: w.isLeft(i),
 			Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
 		})
 	}
@@ -124,6 +130,13 @@ func (w *work) place() {
 	}, vms)
 	for at, i := range placed {
 		decision := placement.Decisions[at]
+		if w.isLeft(i) {
+			if len(decision.Pins) == 0 {
+				w.kept[i].pins, w.kept[i].threads = nil, model.ThreadCPUs{}
+			}
+			w.keepPins(i, model.ReasonCoreWouldBeHot)
+			continue
+		}
 		if vms[at].Wary && decision.Reason == model.ReasonNoSaving {
 			decision.Reason = w.kept[i].unbound // which it was left unbound for, and still is
 		}

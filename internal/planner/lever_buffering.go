@@ -23,6 +23,8 @@ func (w *work) deniesBuffering(vm model.VM) model.Reason {
 		return model.ReasonLeverNotAllowed
 	case !vm.NamespaceSelected:
 		return model.ReasonNamespaceNotSelected
+	case w.optedOut(&vm, model.LeverBuffering):
+		return model.ReasonOptedOut
 	case w.node.Reported && w.node.Buffering != "":
 		return model.ReasonBufferingUnsupported
 	case buffering.Longest(&vm) == 0 && !vm.DefendFloods:
@@ -36,9 +38,12 @@ func (w *work) deniesBuffering(vm model.VM) model.Reason {
 const longestWords = 256
 
 // why says why a lever must leave a VM alone. What the node lacks is in its agent's words.
-func (w *work) why(lever model.Lever, denied model.Reason) model.LeverReason {
+func (w *work) why(vm *model.VM, lever model.Lever, denied model.Reason) model.LeverReason {
 	why := because(lever, denied)
-	if denied == model.ReasonBufferingUnsupported {
+	switch denied {
+	case model.ReasonOptedOut:
+		why.Message = w.optOutMessage(vm, lever)
+	case model.ReasonBufferingUnsupported:
 		why.Message = strings.ToValidUTF8(w.node.Buffering[:min(len(w.node.Buffering), longestWords)], "")
 	}
 	return why
@@ -75,6 +80,10 @@ func (k *inForce) keepsBuffering(vm *model.VM, was model.VMPlan, now time.Time) 
 func (w *work) buffer(now time.Time) {
 	for _, i := range w.buffering {
 		vm, kept := &w.vms[i], &w.kept[i]
+		if w.isLeft(i) {
+			w.keepBuffering(i, w.waits)
+			continue
+		}
 		rates := findRates(w.node.Rates, vm.PodUID)
 		if rates == nil || len(rates.Taps) == 0 && !kept.buffering.IsZero() && !w.node.Review {
 			w.keepBuffering(i, model.ReasonNotRunning)

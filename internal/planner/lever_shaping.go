@@ -20,6 +20,8 @@ func (w *work) deniesShaping(vm model.VM) model.Reason {
 		return model.ReasonLeverNotAllowed
 	case !vm.NamespaceSelected:
 		return model.ReasonNamespaceNotSelected
+	case w.optedOut(&vm, model.LeverShaping):
+		return model.ReasonOptedOut
 	case !vm.Defers() && vm.Ceiling == 0:
 		return model.ReasonNothingToShape
 	case vm.Ceiling > 0 && vm.Ceiling < model.LeastRate:
@@ -74,13 +76,22 @@ func (w *work) explainShaping(i int, noTurn model.Reason) {
 }
 
 // shape bounds and holds what VMs send. VMs of which the agent says nothing stay
-// as they are, and the others take their turns around theirs.
+// as they are, and the others take their turns around theirs. Turns are all of them or
+// none: where only some VMs are to be changed, they stay.
 func (w *work) shape() {
 	var deferring []turns.VM
 	var positions []int
 	for _, i := range w.shaping {
 		vm, rates := &w.vms[i], findRates(w.node.Rates, w.VMs[i].PodUID)
 		w.keepShaping(i, model.ReasonNotRunning)
+		if w.bounded() {
+			w.explainShaping(i, w.waits)
+			if rates != nil && !w.isLeft(i) {
+				w.VMs[i].Shaping.Ceiling = vm.Ceiling
+				w.explainShaping(i, w.waits)
+			}
+			continue
+		}
 		if rates == nil && w.kept[i].shaping.Turn == nil {
 			continue
 		}

@@ -15,6 +15,8 @@ func (w *work) deniesSlice(vm model.VM) model.Reason {
 		return model.ReasonLeverNotAllowed
 	case !vm.NamespaceSelected:
 		return model.ReasonNamespaceNotSelected
+	case w.optedOut(&vm, model.LeverSlice):
+		return model.ReasonOptedOut
 	case vm.Dedicated || dedicatedOnNode(w.node.Rates, vm.PodUID):
 		return model.ReasonDedicatedCPUs
 	case w.node.Reported && !w.node.Slices:
@@ -52,8 +54,15 @@ func (w *work) slice() {
 		return slices.ContainsFunc(w.slicing, func(i int) bool { return w.VMs[i].Pool == pool })
 	}
 	both := has(model.PoolNetwork) && has(model.PoolCompute)
+	if w.bounded() {
+		both = slices.ContainsFunc(w.full.VMs, func(vm model.VMPlan) bool { return vm.Slice > 0 })
+	}
 	for _, i := range w.slicing {
 		vm := &w.VMs[i]
+		if w.isLeft(i) {
+			w.keepSlice(i, w.waits)
+			continue
+		}
 		rates := findRates(w.node.Rates, vm.PodUID)
 		if rates == nil || len(rates.VCPUs) == 0 {
 			w.keepSlice(i, model.ReasonNotRunning)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 )
 
 // Plan decides what is to be done on a node. Equal nodes give equal plans, and
@@ -17,15 +16,10 @@ import (
 //
 // A VM whose permission for a lever went, be it the policy's, the profile's or
 // the node's, loses what the lever does whatever else is the matter. Everything
-// new waits while the node is frozen, or its agent or its meter is not heard.
+// new waits while the node is frozen, the policy's times of changes do not allow it, or
+// the node's agent or its meter is not heard.
 func Plan(node model.Node, now time.Time) model.Plan {
-	plan := model.Plan{Policy: node.Policy.Name, Mode: node.Policy.Mode}
-	plan.VMs = make([]model.VMPlan, len(node.VMs))
-	for i, vm := range node.VMs {
-		plan.VMs[i] = model.VMPlan{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Profile: vm.Profile}
-	}
-	slices.SortFunc(plan.VMs, func(x, y model.VMPlan) int { return cmp.Compare(x.PodUID, y.PodUID) })
-
+	plan := blank(&node)
 	w := newWork(&plan, node, now)
 	if reason := forbidden(node); reason != "" {
 		w.finish(reason)
@@ -40,20 +34,41 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	case w.recommendationStands(now):
 		w.keep(model.ReasonAwaitingApproval)
 	default:
-		w.sort()
-		w.divide()
-		w.place()
-		w.slice()
-		w.shape()
-		w.buffer(now)
-		w.exclude(excluded(node))
+		w.decide(now)
+		held = w.bound(now)
 	}
-	summarise(&plan, held)
+	w.repeatJudged(held)
+	summarise(&plan, &node, held)
 	authorise(&plan, node, held != "", now)
+	remember(&plan, &node, now)
 	if held == model.ReasonAwaitingMeter || held == model.ReasonNoRates && node.RatesAwaited {
 		repeatReasons(&plan, node.Current, held)
 	}
 	return plan
+}
+
+// blank is a plan that does nothing yet, with what it takes over of the one before.
+func blank(node *model.Node) model.Plan {
+	plan := model.Plan{Policy: node.Policy.Name, Mode: node.Policy.Mode, VMs: make([]model.VMPlan, len(node.VMs))}
+	if node.Current != nil {
+		plan.Changes = node.Current.Changes
+	}
+	for i, vm := range node.VMs {
+		plan.VMs[i] = model.VMPlan{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Profile: vm.Profile}
+	}
+	slices.SortFunc(plan.VMs, func(x, y model.VMPlan) int { return cmp.Compare(x.PodUID, y.PodUID) })
+	return plan
+}
+
+// decide chooses what every lever does for every VM that it may act on.
+func (w *work) decide(now time.Time) {
+	w.sort()
+	w.divide()
+	w.place()
+	w.slice()
+	w.shape()
+	w.buffer(now)
+	w.exclude(excluded(w.node))
 }
 
 // work is a plan in the making.
@@ -69,6 +84,12 @@ type work struct {
 	kept []inForce
 	// keptPools are the cores of the pools in force.
 	keptPools model.PoolCores
+	// full is the plan of which only a part is to be done for now. Nil: all of it is.
+	// stays are the VMs that are left as they are, in the order of the plan's, and waits the
+	// reason.
+	full  *model.Plan
+	stays []bool
+	waits model.Reason
 }
 
 // inForce is what the current plan does for a VM, as far as it is still allowed.
@@ -121,6 +142,10 @@ func forbidden(node model.Node) model.Reason {
 	switch {
 	case policy.Mode != model.ModeRecommend && policy.Mode != model.ModeEnforce:
 		return model.ReasonObserveOnly
+	case policy.Paused && policy.Mode == model.ModeEnforce: // see holding for the other
+		return model.ReasonPaused
+	case node.OptOut.All:
+		return model.ReasonOptedOut
 	case !slices.ContainsFunc(policy.Levers, actsOnNodes):
 		return model.ReasonLeverNotAllowed
 	case needsMeter(node) && !node.MeterUnknown:
@@ -146,13 +171,13 @@ func needsMeter(node model.Node) bool {
 // finish does nothing for any VM. A VM that is left alone whatever the node is
 // like is told so: no meter would help it.
 func (w *work) finish(reason model.Reason) {
-	why := func(lever model.Lever, denied model.Reason) model.LeverReason {
-		if denied == "" || reason == model.ReasonObserveOnly {
-			denied = reason
-		}
-		return w.why(lever, denied)
-	}
 	for i, vm := range w.vms {
+		why := func(lever model.Lever, denied model.Reason) model.LeverReason {
+			if denied == "" || reason == model.ReasonObserveOnly || reason == model.ReasonPaused {
+				denied = reason
+			}
+			return w.why(&vm, lever, denied)
+		}
 		w.VMs[i].Explain(why(model.LeverAffinity, w.deniesAffinity(vm)))
 		if w.tellsSlice() {
 			w.VMs[i].Explain(why(model.LeverSlice, w.deniesSlice(vm)))
@@ -165,6 +190,9 @@ func (w *work) finish(reason model.Reason) {
 		}
 	}
 	w.Reason, w.Message = reason, planMessage(reason)
+	if reason == model.ReasonOptedOut {
+		w.Message = w.optOutMessage(&model.VM{}, "")
+	}
 	w.Revision = model.Revision(w.VMs)
 }
 
@@ -173,7 +201,7 @@ func (w *work) permit() {
 	for i, vm := range w.vms {
 		permit := func(lever model.Lever, denied model.Reason, permitted *[]int) {
 			if denied != "" {
-				w.VMs[i].Explain(w.why(lever, denied))
+				w.VMs[i].Explain(w.why(&vm, lever, denied))
 				return
 			}
 			*permitted = append(*permitted, i)
@@ -194,12 +222,17 @@ func (w *work) permit() {
 // holding says why nothing new is done now, or is empty.
 func holding(node model.Node) model.Reason {
 	switch {
+	case node.Policy.Paused:
+		// A recommendation outlasts the pause: what was approved needs no new approval.
+		return model.ReasonPaused
 	case node.Frozen:
 		return model.ReasonNodeFrozen
 	case node.ReportUnreadable:
 		return model.ReasonReportUnreadable
 	case !node.Reported:
 		return model.ReasonNoReport
+	case waitsWhole(&node) != "":
+		return waitsWhole(&node)
 	case node.Rates == nil:
 		return model.ReasonNoRates
 	case needsMeter(node): // and it is not known whether there is one, see forbidden
@@ -254,7 +287,7 @@ func (w *work) binds() bool {
 	return slices.ContainsFunc(w.affinity, func(i int) bool { return len(w.kept[i].pins) > 0 })
 }
 
-func summarise(plan *model.Plan, held model.Reason) {
+func summarise(plan *model.Plan, node *model.Node, held model.Reason) {
 	plan.Reason = model.ReasonNothingToDo
 	switch {
 	case held != "":
@@ -263,6 +296,9 @@ func summarise(plan *model.Plan, held model.Reason) {
 		plan.Reason = model.ReasonPlanned
 	}
 	plan.Message = planMessage(plan.Reason)
+	if held != "" && held == node.Hold.Reason {
+		plan.Message = node.Hold.Message
+	}
 	plan.Revision = model.Revision(plan.VMs)
 }
 
@@ -270,14 +306,17 @@ func summarise(plan *model.Plan, held model.Reason) {
 //
 // In mode Recommend the approval stands for the plan as it was recommended: a
 // plan that lost some VMs since keeps its revision, because doing less than
-// what was approved needs no new approval. On a frozen node an approval that
-// comes late waits, because its pins would be new.
+// what was approved needs no new approval. On a frozen node, and while nothing new
+// may be done, an approval that comes late waits, because its pins would be new.
 func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
 	current := node.Current
 	if plan.Mode == model.ModeEnforce {
 		// Without a word of the meter, what is not applied stays so.
 		plan.Apply = !needsMeter(node) || current == nil || current.Apply
 		return
+	}
+	if current != nil && current.Policy == plan.Policy {
+		plan.ReplacedRevision = cmp.Or(replaced(plan, current), current.ReplacedRevision)
 	}
 	if !plan.HasActions() {
 		return
@@ -288,10 +327,15 @@ func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
 		expired := !now.Before(current.RecommendedAt.Add(node.Policy.RecommendationValidity))
 		if inherits && (held || !expired) {
 			plan.Revision, plan.RecommendedAt = current.Revision, current.RecommendedAt
+			plan.ReplacedRevision = current.ReplacedRevision
 		}
 	}
 	plan.Apply = slices.Contains(node.Policy.Approvals, plan.Revision)
-	if held && (current == nil || !current.Apply) {
+	if reason, message := changesWait(&node); plan.Apply && !held && reason != "" {
+		plan.Apply, plan.Reason, plan.Message = false, reason, message
+		return
+	}
+	if held && !inForceNow(&node) || node.Policy.Paused {
 		plan.Apply = false
 	}
 	if !plan.Apply && !held {
@@ -300,13 +344,20 @@ func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
 	}
 }
 
+// replaced is the revision of a recommendation that the plan is no longer. Empty: there
+// was none, or it is.
+func replaced(plan, current *model.Plan) string {
+	if current.RecommendedAt.IsZero() || current.Revision == plan.Revision {
+		return ""
+	}
+	return current.Revision
+}
+
 // subset tells whether the plan does nothing that the current plan does not.
 func subset(vms []model.VMPlan, current *model.Plan) bool {
 	return !slices.ContainsFunc(vms, func(vm model.VMPlan) bool {
 		was, _ := current.VM(vm.PodUID)
-		return len(vm.Pins) > 0 && !samePins(vm.Pins, was.Pins) || !bindsLess(vm.Threads, was.Threads) ||
-			vm.Slice > 0 && vm.Slice != was.Slice || !shapesLess(vm.Shaping, was.Shaping) ||
-			!buffering.HoldsLess(vm.Buffering, was.Buffering)
+		return adds(&vm, &was)
 	})
 }
 

@@ -16,6 +16,9 @@ func (w *work) sort() {
 			continue
 		}
 		w.VMs[i].Pool = w.kept[i].pool
+		if w.isLeft(i) && w.kept[i].acts() > 0 {
+			continue
+		}
 		rates := findRates(w.node.Rates, vm.PodUID)
 		if rates == nil || len(rates.VCPUs) == 0 {
 			continue
@@ -34,6 +37,12 @@ func (w *work) sort() {
 // divide decides which cores each pool has. A VM that is bound and of which the agent
 // saw no threads runs all the same: cores in force then stay as they are.
 func (w *work) divide() {
+	if w.bounded() {
+		if w.poolsAllowed() {
+			w.Pools = w.keptPools
+		}
+		return
+	}
 	var members []pools.Member
 	for i, vm := range w.vms {
 		rates := findRates(w.node.Rates, vm.PodUID)

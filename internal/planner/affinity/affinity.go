@@ -49,6 +49,9 @@ type VM struct {
 	// Wary VMs were left unbound, or unpinned, before: they are bound only where that
 	// would be well with all of their vCPUs busy.
 	Wary bool
+	// Stays VMs are changed by nothing but heat: they keep their pins, or lose them where
+	// a limit is broken.
+	Stays bool
 	// Current pins, which are kept when too little is gained by changing them.
 	Current []model.Pin
 	// CurrentThreads are the CPUs of the other threads now.

@@ -16,6 +16,7 @@ func (s *state) bindCurrent() {
 		}
 		if v.free {
 			s.bind(v, binding{mode: floating})
+			v.free = !v.stays
 			continue
 		}
 		s.bind(v, v.start)
@@ -53,14 +54,14 @@ func (s *state) mend() {
 // free takes a VM's pins.
 func (s *state) free(v *vm) {
 	s.unbind(v)
-	v.free, v.hot = true, true
+	v.free, v.hot = !v.stays, true
 	s.bind(v, binding{mode: floating})
 }
 
 // relieveOfIO takes IO threads and vhost workers elsewhere that make a core hot.
 func (s *state) relieveOfIO(core int) {
 	for _, v := range s.vms {
-		if !v.keepsIO() || v.now.mode != pinned || !v.currentIO.Contains(s.node.cores[core].first) {
+		if v.stays || !v.keepsIO() || v.now.mode != pinned || !v.currentIO.Contains(s.node.cores[core].first) {
 			continue
 		}
 		hot := s.hot
@@ -96,6 +97,9 @@ func (s *state) relieve(core int) bool {
 func (s *state) target(i int) (int, bool) {
 	from, v := s.vcpus[i].at, s.vms[s.vcpus[i].vm]
 	best, least := -1, math.Inf(1)
+	if v.stays {
+		return best, false
+	}
 	s.take(i)
 	for class, cores := range v.scope.byClass {
 		if class != s.node.cores[from].class && v.count > 1 {
@@ -141,7 +145,7 @@ func (s *state) improve(settled bool) {
 	}
 	q := &search{state: s, random: rand.New(rand.NewPCG(2, 2))}
 	for _, v := range s.vms {
-		if v.free || left == 0 {
+		if v.free || v.stays || left == 0 {
 			continue
 		}
 		if s.improveIO(v) || s.improveCores(v) || q.improveMode(v) {
@@ -243,5 +247,9 @@ func (s *state) cool() bool {
 func (s *state) release(v *vm) {
 	v.denied, v.hot = true, true
 	s.unbind(v)
+	if v.stays {
+		s.bind(v, binding{mode: floating})
+		return
+	}
 	s.bind(v, s.last(v))
 }
