@@ -328,6 +328,8 @@ const (
 	ReasonAwaitingApproval = "AwaitingApproval"
 	// ReasonContested: something else changed it back twice: left alone.
 	ReasonContested = "Contested"
+	// ReasonGuardTripped: the agent undid the lever because it hurt the VM.
+	ReasonGuardTripped = "GuardTripped"
 	// ReasonVMGone: the VM ended while the plan was applied.
 	ReasonVMGone = "VMGone"
 )

@@ -90,6 +90,7 @@ type Agent struct {
 	keeper    *buffer.Keeper
 	machine   *machine
 	account   *metering.Account
+	guarded   guarded
 	// journalLost is true until the threads that an earlier agent may have
 	// changed have been looked for.
 	journalLost bool
@@ -141,6 +142,7 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		turns:       turns,
 		buffering:   buffer.New(opts.Host, j, j.Taps(), keeper),
 		keeper:      keeper,
+		guarded:     newGuarded(j, opts.Clock.Now()),
 		journalLost: lost,
 	}, nil
 }
@@ -206,6 +208,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates := sample.Rates(a.opts.Node, a.previous, round)
 	a.sent.Add(rates, round)
 	a.addDomains(rates, round)
+	a.tellTrips(rates)
 	a.state.Topology, a.state.Actors = a.machine.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
 	a.previous = round
@@ -259,7 +262,10 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 		return err
 	}
 	o := outcome{orders: ordersOf(plan, a.stale), stale: a.stale, renewed: renewed}
+	unkept := a.watchOver(round)
+	o.orders.withhold(a.guarded.Guard, round.At)
 	o.applied, o.err = a.apply(round, o.orders)
+	o.err = errors.Join(o.err, unkept)
 	a.plan = plan
 	if plan == nil {
 		return o.err

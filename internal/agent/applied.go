@@ -62,6 +62,9 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, r *results) []v1alpha1.VMApplied {
 		if why, refused := o.refused[refusal{string(vm.PodUID), lever}]; refused {
 			v = verdict{v1alpha1.LeverFailed, reasonBadPlan, why}
 		}
+		if why, tripped := o.tripped[refusal{string(vm.PodUID), lever}]; tripped && !r.stuck(lever) {
+			v = verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonGuardTripped, why}
+		}
 		entries = append(entries, v1alpha1.VMApplied{
 			PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
 			Lever: lever, State: v.state, Reason: v.reason, Message: publish.CutMessage(v.message),
@@ -91,6 +94,18 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, r *results) []v1alpha1.VMApplied {
 	}
 	slices.SortFunc(entries, func(a, b v1alpha1.VMApplied) int { return strings.Compare(string(a.Lever), string(b.Lever)) })
 	return entries
+}
+
+// stuck tells whether a lever that the guard tripped could not be undone.
+func (r *results) stuck(lever v1alpha1.Lever) bool {
+	switch lever {
+	case v1alpha1.LeverAffinity:
+		return r.pins != nil && r.pins.Outcome == thread.Failed
+	case v1alpha1.LeverBuffering:
+		return r.buffers != nil && r.buffers.Outcome == buffer.Failed
+	default:
+		return false
+	}
 }
 
 // verdict says what became of one lever of a VM.

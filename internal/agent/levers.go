@@ -44,7 +44,9 @@ func (a *Agent) apply(round *sample.Round, o orders) (applied, error) {
 			a.opts.Log.Info("slices changed", "namespace", r.Namespace, "vmi", r.Name, "threads", r.Changed, "outcome", r.Outcome)
 		}
 	}
-	return done, errors.Join(pinErr, sliceErr, a.applyToDevices(round, o, &done))
+	deviceErr := a.applyToDevices(round, o, &done)
+	a.guarded.note(round.At, &done)
+	return done, errors.Join(pinErr, sliceErr, deviceErr)
 }
 
 // applyToDevices is the part of apply that is about devices of VMs' pods.

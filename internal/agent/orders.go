@@ -24,6 +24,8 @@ type orders struct {
 	buffering map[string]model.Buffering
 	// refused are VMs whose part of the plan makes no sense, and why, by lever.
 	refused map[refusal]string
+	// tripped are levers of VMs that the guard keeps undone, and why.
+	tripped map[refusal]string
 	// excluded CPUs are left out of the masks of emulator threads.
 	excluded units.CPUSet
 	// freed says of VMs why their emulator threads are left unrestricted.
@@ -41,7 +43,7 @@ type refusal struct {
 func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
 	o := orders{
 		pins: map[string]affinity.Pins{}, slices: map[string]time.Duration{}, shaping: map[string]model.Shaping{},
-		buffering: map[string]model.Buffering{}, refused: map[refusal]string{}, freed: map[string]string{},
+		buffering: map[string]model.Buffering{}, refused: map[refusal]string{}, tripped: map[refusal]string{}, freed: map[string]string{},
 	}
 	if plan == nil || !plan.Spec.Apply || stale {
 		return o

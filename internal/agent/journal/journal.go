@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 const (
@@ -55,6 +56,8 @@ type content struct {
 	// Uplinks are shaped, and Taps buffered.
 	Uplinks []Device `json:"uplinks,omitempty"`
 	Taps    []Device `json:"taps,omitempty"`
+	// Trips are levers that hurt. An agent that does not know them may leave them out.
+	Trips []model.Trip `json:"trips,omitempty"`
 }
 
 type document struct {
@@ -96,8 +99,8 @@ func Open(dir, bootID string) (*Journal, error) {
 // Close lets other processes open the journal.
 func (j *Journal) Close() error { return j.lock.Close() }
 
-// Load returns the threads that were bound, and makes Slices, Uplinks and Taps
-// known. A journal of an earlier boot is empty: its threads are gone. A journal that
+// Load returns the threads that were bound, and makes Slices, Uplinks, Taps
+// and Trips known. A journal of an earlier boot is empty: its threads are gone. A journal that
 // cannot be understood is set aside, with ErrCorrupt.
 func (j *Journal) Load() ([]Entry, error) {
 	path, aside := filepath.Join(j.dir, fileName), filepath.Join(j.dir, corruptName)
@@ -133,6 +136,9 @@ func (j *Journal) Uplinks() []Device { return j.held.Uplinks }
 
 // Taps are those that Load found, or that were saved since.
 func (j *Journal) Taps() []Device { return j.held.Taps }
+
+// Trips are those that Load found, or that were saved since.
+func (j *Journal) Trips() []model.Trip { return j.held.Trips }
 
 func readBounded(path string) ([]byte, error) {
 	info, err := os.Stat(path)
@@ -202,6 +208,13 @@ func (j *Journal) SaveUplinks(uplinks []Device) error {
 func (j *Journal) SaveTaps(taps []Device) error {
 	next := j.held
 	next.Taps = taps
+	return j.write(next)
+}
+
+// SaveTrips replaces the levers that hurt, likewise.
+func (j *Journal) SaveTrips(trips []model.Trip) error {
+	next := j.held
+	next.Trips = trips
 	return j.write(next)
 }
 

@@ -19,6 +19,7 @@ type Collector struct {
 	shapings, gates             *prometheus.Desc
 	gateChanges, gateDelay      *prometheus.Desc
 	bufferings                  *prometheus.Desc
+	trips                       *prometheus.Desc
 
 	energy energyMetrics
 	// perVM is nil when single VMs have no series.
@@ -58,6 +59,7 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 		gateChanges:   agent("gate_changes_total", "How often gates of uplinks were opened or held."),
 		gateDelay:     agent("gate_delay_seconds", "Largest delay of a gate behind its turn's boundary in the last round."),
 		bufferings:    agent("buffering_changes_total", "Taps of VMs whose buffering the agent set or took back."),
+		trips:         agent("guard_trips_total", "Levers that the guard undid, by the symptom for which.", "lever", "symptom"),
 		energy:        newEnergyMetrics(agent, c),
 	}
 	if perVM {
@@ -70,7 +72,7 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.vms, c.unknown, c.libvirt, c.rounds, c.roundErrors, c.writes, c.took, c.stale, c.cpuBusy,
-		c.slicings, c.slicedThreads, c.shapings, c.gates, c.gateChanges, c.gateDelay, c.bufferings,
+		c.slicings, c.slicedThreads, c.shapings, c.gates, c.gateChanges, c.gateDelay, c.bufferings, c.trips,
 	} {
 		out <- d
 	}
@@ -118,6 +120,10 @@ func (c *Collector) collectAgent(state *State, out chan<- prometheus.Metric) {
 	gauge(out, c.slicedThreads, float64(state.SlicedThreads))
 	counter(out, c.shapings, float64(state.ShapingWrites))
 	counter(out, c.bufferings, float64(state.BufferingWrites))
+	// None has tripped before the first does: an increase shows only with the zero before.
+	for _, kind := range TripKinds() {
+		counter(out, c.trips, float64(state.Trips[kind]), string(kind.Lever), string(kind.Symptom))
+	}
 	gauge(out, c.gates, float64(state.Gates))
 	counter(out, c.gateChanges, float64(state.GateChanges))
 	gauge(out, c.gateDelay, state.GateDelay.Seconds())

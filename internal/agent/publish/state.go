@@ -52,6 +52,14 @@ type State struct {
 	// whose slice was set or taken back, uplinks that were shaped or put back, how often
 	// gates were opened or held, and taps whose buffering was set or taken back.
 	SliceWrites, ShapingWrites, GateChanges, BufferingWrites uint64
+	// Trips of the agent's guard since its start.
+	Trips map[TripKind]uint64
+}
+
+// TripKind tells trips apart by what is undone, and for which symptom.
+type TripKind struct {
+	Lever   model.Lever
+	Symptom model.Symptom
 }
 
 // Board holds the latest State. One goroutine posts, any number read.
@@ -64,3 +72,11 @@ func (b *Board) Post(state *State) { b.latest.Store(state) }
 
 // Latest state; nil before the first round.
 func (b *Board) Latest() *State { return b.latest.Load() }
+
+// TripKinds are all that there are.
+func TripKinds() []TripKind {
+	return []TripKind{
+		{model.LeverAffinity, model.SymptomRunDelay}, {model.LeverBuffering, model.SymptomBacklog},
+		{model.LeverBuffering, model.SymptomQueueDrops}, {model.LeverBuffering, model.SymptomRingOverrun},
+	}
+}

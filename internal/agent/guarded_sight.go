@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/agent/guard"
+	"github.com/joulevirt/joulevirt/internal/agent/sample"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// mostlyHeld is the share of the time from which packets count as held.
+const mostlyHeld = 0.5
+
+// find looks for an element, first where it was in the other list.
+func find[T any](list []T, at int, is func(*T) bool) *T {
+	if at < len(list) && is(&list[at]) {
+		return &list[at]
+	}
+	for i := range list {
+		if is(&list[i]) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// idle is the share of the time that each CPU idled, by its number. The scheduler leaves
+// isolated ones alone: they help nobody.
+func idle(previous, round *sample.Round, topology model.Topology) []float64 {
+	elapsed := round.At.Sub(previous.At)
+	var idle []float64
+	for i := range round.CPUs {
+		now := &round.CPUs[i]
+		old := find(previous.CPUs, i, func(o *host.CPUTimes) bool { return o.CPU == now.CPU })
+		if old == nil || now.Idle < old.Idle || topology.Isolated.Contains(now.CPU) {
+			continue
+		}
+		for len(idle) <= now.CPU {
+			idle = append(idle, 0)
+		}
+		idle[now.CPU] = float64(min(1, units.Over(now.Idle-old.Idle, elapsed)))
+	}
+	return idle
+}
+
+// waits of all threads that work for a VM.
+func waits(old, vm *sample.VM) []guard.Thread {
+	elapsed := vm.At.Sub(old.At)
+	threads := make([]guard.Thread, 0, len(vm.Sample.Threads)+len(vm.Sample.Workers))
+	add := func(before, now []host.ThreadSample) {
+		for i := range now {
+			t := &now[i]
+			was := find(before, i, func(o *host.ThreadSample) bool { return o.ID == t.ID })
+			if was == nil || t.Wait < was.Wait || t.CPUs.IsEmpty() {
+				continue
+			}
+			threads = append(threads, guard.Thread{CPUs: t.CPUs, Wait: min(1, units.Over(t.Wait-was.Wait, elapsed))})
+		}
+	}
+	add(old.Sample.Threads, vm.Sample.Threads)
+	add(old.Sample.Workers, vm.Sample.Workers)
+	return threads
+}
+
+// packets towards a VM, and whether they were held: those that only may be held pass, and
+// show how it is without.
+func packets(old, vm *sample.VM, setting guard.Setting) (guard.Packets, guard.Setting) {
+	const bits = 8
+	var p guard.Packets
+	elapsed := vm.At.Sub(old.At)
+	for i := range vm.Sample.Taps {
+		tap := &vm.Sample.Taps[i]
+		was := find(old.Sample.Taps, i, func(o *host.TapSample) bool { return o.Name == tap.Name })
+		if was == nil {
+			continue
+		}
+		p.Handed += units.PacketsPerSecond(rateOf(was.ToVM.Packets, tap.ToVM.Packets, elapsed))
+		p.Overrun += units.PacketsPerSecond(rateOf(was.ToVM.Drops, tap.ToVM.Drops, elapsed))
+		p.Bits += bits * units.BitsPerSecond(rateOf(was.ToVM.Bytes, tap.ToVM.Bytes, elapsed))
+		if tap.Backlog != nil {
+			if p.Backlog == nil {
+				p.Backlog = new(uint64)
+			}
+			*p.Backlog += *tap.Backlog
+		}
+	}
+	held := 0.0
+	for i := range vm.Buffered {
+		b := &vm.Buffered[i]
+		p.Window = max(p.Window, b.Window)
+		if was := find(old.Buffered, i, func(o *host.BufferSample) bool { return o.Name == b.Name }); was != nil && b.Active >= was.Active {
+			held = max(held, float64(units.Over(b.Active-was.Active, elapsed)))
+		}
+		// Rates are told for longer than they are new.
+		if lost, known := vm.DropRates[b.Name]; known && b.Drops != nil {
+			if p.Dropped == nil {
+				p.Dropped = new(units.PacketsPerSecond)
+			}
+			*p.Dropped += lost
+		}
+	}
+	switch {
+	case setting != guard.On || held >= mostlyHeld:
+		return p, setting
+	case held > 0:
+		return p, guard.Unsure
+	default:
+		return p, guard.Off
+	}
+}
+
+// rateOf a counter; 0 of one that started over.
+func rateOf(old, now uint64, elapsed time.Duration) units.PerSecond {
+	if now < old || elapsed <= 0 {
+		return 0
+	}
+	return units.RateOf(now-old, elapsed)
+}

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/sim"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// vm7 is a VM of the simulated host that computes for more than half of a CPU.
+const vm7 = "0f9a3c52-7d1e-4b7a-9c55-000000000007"
+
+// pinned has the VM's first vCPU bound to CPU 2, of a plan of its own revision.
+func (s *simulated) pinned(revision string) {
+	c := s.agent.opts.Cluster.(*cluster)
+	c.change(func() {
+		c.plan = &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{Revision: revision, Apply: true, VMs: []v1alpha1.VMPlan{{
+			VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "vm-7", PodUID: types.UID(vm7)},
+			Affinity:    &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{{VCPU: 0, CPUs: "2"}}},
+		}}}}
+		c.plan.UID = types.UID("plan")
+	})
+}
+
+// hog has a program that is bound there use all of CPU 2.
+func (s *simulated) hog(level float64) {
+	if err := s.host.SetUnmanaged(sim.Unmanaged{Compute: sim.Compute{Cores: units.Cores(level)}, CPUs: units.NewCPUSet(2)}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// mask of the VM's first vCPU.
+func (s *simulated) mask() string {
+	rates := s.board.Latest().Rates
+	at := slices.IndexFunc(rates.VMs, func(vm model.VMRates) bool { return vm.PodUID == vm7 })
+	return rates.VMs[at].VCPUs[0].CPUs.String()
+}
+
+func (s *simulated) status() v1alpha1.VMApplied {
+	c := s.agent.opts.Cluster.(*cluster)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.status.VMs) != 1 {
+		s.Fatalf("status %+v", c.status)
+	}
+	return c.status.VMs[0]
+}
+
+func guardedHost(t *testing.T) *simulated {
+	s := newSimulated(t, sim.Config{Shape: sim.Shape{CoresPerPackage: 32}})
+	if err := s.host.SetCompute(vm7, sim.Compute{Cores: 1.2}); err != nil {
+		t.Fatal(err)
+	}
+	s.pinned("r1")
+	s.rounds(30)
+	if got := s.mask(); got != "2" {
+		t.Fatalf("vCPU on %s", got)
+	}
+	return s
+}
+
+func TestABadPinIsWidened(t *testing.T) {
+	s := guardedHost(t)
+	if trips := s.board.Latest().Rates.Trips; len(trips) != 0 {
+		t.Fatalf("trips of a good pin: %+v", trips)
+	}
+	s.hog(1)
+	began := s.host.Now()
+	s.rounds(1)
+	for took := 1; len(s.board.Latest().Rates.Trips) == 0; took++ {
+		if took == 2 {
+			t.Fatalf("not undone after %d s", took)
+		}
+		s.rounds(1)
+	}
+	trip := s.board.Latest().Rates.Trips[0]
+	status := s.status()
+	if trip.PodUID != vm7 || trip.Name != "vm-7" || trip.Symptom != model.SymptomRunDelay || trip.Count != 1 ||
+		trip.Until.Sub(trip.Time) != 5*time.Minute || trip.Time.Sub(began) > 2*time.Second {
+		t.Errorf("trip %+v, the pin was bad from %v on", trip, began)
+	}
+	if status.State != v1alpha1.LeverBlocked || status.Reason != v1alpha1.ReasonGuardTripped || !strings.Contains(status.Message, trip.Evidence()) {
+		t.Errorf("status %+v", status)
+	}
+	s.rounds(1)
+	if got := s.mask(); got != "0-31" {
+		t.Errorf("vCPU on %s after the trip", got)
+	}
+	// The plan is the same, and so is another that binds it.
+	s.rounds(100)
+	s.pinned("r2")
+	s.rounds(100)
+	if got := s.mask(); got != "0-31" || len(s.board.Latest().Rates.Trips) != 1 || s.status().Message != status.Message {
+		t.Errorf("vCPU on %s, trips %+v, status %+v", got, s.board.Latest().Rates.Trips, s.status())
+	}
+	s.rounds(110)
+	trips := s.board.Latest().Rates.Trips
+	if len(trips) != 1 || trips[0].Count != 2 || trips[0].Until.Sub(trips[0].Time) != 10*time.Minute || s.mask() != "0-31" {
+		t.Errorf("after the cool-down: vCPU on %s, trips %+v", s.mask(), trips)
+	}
+}
