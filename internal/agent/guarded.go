@@ -97,7 +97,7 @@ func (g *guarded) sight(previous, round *sample.Round, topology model.Topology) 
 		one := guard.VM{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Cpuset: vm.Cpuset}
 		if old := find(previous.VMs, i, func(o *sample.VM) bool { return o.Process == vm.Process }); old != nil {
 			one.Affinity = g.setting(vm.PodUID, v1alpha1.LeverAffinity, old.At)
-			one.Threads = waits(old, vm)
+			one.Threads = threads(old, vm)
 			one.Packets, one.Buffering = packets(old, vm, g.setting(vm.PodUID, v1alpha1.LeverBuffering, old.At))
 		}
 		sight.VMs = append(sight.VMs, one)

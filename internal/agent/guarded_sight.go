@@ -45,10 +45,10 @@ func idle(previous, round *sample.Round, topology model.Topology) []float64 {
 	return idle
 }
 
-// waits of all threads that work for a VM.
-func waits(old, vm *sample.VM) []guard.Thread {
+// threads that work for a VM.
+func threads(old, vm *sample.VM) []guard.Thread {
 	elapsed := vm.At.Sub(old.At)
-	threads := make([]guard.Thread, 0, len(vm.Sample.Threads)+len(vm.Sample.Workers))
+	list := make([]guard.Thread, 0, len(vm.Sample.Threads)+len(vm.Sample.Workers))
 	add := func(before, now []host.ThreadSample) {
 		for i := range now {
 			t := &now[i]
@@ -56,12 +56,14 @@ func waits(old, vm *sample.VM) []guard.Thread {
 			if was == nil || t.Wait < was.Wait || t.CPUs.IsEmpty() {
 				continue
 			}
-			threads = append(threads, guard.Thread{CPUs: t.CPUs, Wait: min(1, units.Over(t.Wait-was.Wait, elapsed))})
+			list = append(list, guard.Thread{
+				CPUs: t.CPUs, Run: min(1, units.Over(t.Run-was.Run, elapsed)), Wait: min(1, units.Over(t.Wait-was.Wait, elapsed)),
+			})
 		}
 	}
 	add(old.Sample.Threads, vm.Sample.Threads)
 	add(old.Sample.Workers, vm.Sample.Workers)
-	return threads
+	return list
 }
 
 // packets towards a VM, and whether they were held: those that only may be held pass, and

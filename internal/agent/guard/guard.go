@@ -21,8 +21,10 @@ const (
 	// away is how long a VM may be out of sight until all about it is forgotten: its
 	// pod will not come back.
 	away = 10 * time.Minute
-	// several VMs that trip within shortly tell that the lever hurts on the node.
+	// several VMs, and one of few on which the lever acts, that trip within shortly tell
+	// that it hurts on the node: a CPU that is crowded hurts several by itself.
 	several = 3
+	few     = 4
 	shortly = time.Minute
 	// fading halves what was seen of a symptom without the lever, which is taken off
 	// twofold.
@@ -98,7 +100,7 @@ func (g *Guard) See(r *Round) []model.Trip {
 		}
 	}
 	for _, lever := range []model.Lever{model.LeverAffinity, model.LeverBuffering} {
-		if last, together := g.together(lever, r.Time); together {
+		if last, together := g.together(lever, r); together {
 			news = append(news, g.trip(&VM{}, &reading{symptom: last.Symptom, lever: lever, value: last.Value, limit: last.Limit}, r.Time))
 		}
 	}
@@ -154,8 +156,8 @@ func (g *Guard) holds(k key, now time.Time) bool {
 
 // together tells whether several VMs tripped shortly, after the node did last, and
 // returns the last of these trips.
-func (g *Guard) together(lever model.Lever, now time.Time) (last model.Trip, so bool) {
-	node := g.trips[key{"", lever}]
+func (g *Guard) together(lever model.Lever, r *Round) (last model.Trip, so bool) {
+	now, node := r.Time, g.trips[key{"", lever}]
 	if now.Before(node.Until) {
 		return last, false
 	}
@@ -168,7 +170,13 @@ func (g *Guard) together(lever model.Lever, now time.Time) (last model.Trip, so 
 			last = t
 		}
 	}
-	return last, count >= several
+	on := 0
+	for i := range r.VMs {
+		if vm := &r.VMs[i]; lever == model.LeverAffinity && vm.Affinity == On || lever == model.LeverBuffering && vm.Buffering == On {
+			on++
+		}
+	}
+	return last, count >= several && few*count >= on
 }
 
 // forget drops what is too old to matter, and the oldest of too many trips.

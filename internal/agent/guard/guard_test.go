@@ -66,6 +66,10 @@ func TestSymptoms(t *testing.T) {
 		"the queue drops a few of few": {nil, held(func(p *Packets) { p.Handed, p.Dropped = 100, number(units.PacketsPerSecond(9)) }), 0, model.Trip{}},
 		"the ring overruns": {nil, held(func(p *Packets) { p.Handed, p.Overrun = 98_000, 2000 }), 1,
 			model.Trip{Symptom: model.SymptomRingOverrun, Value: 20_000, Limit: 10_000}},
+		"the ring overruns, a vCPU has no time left": {nil, with(held(func(p *Packets) { p.Overrun = 50_000 }),
+			func(vm *VM) { vm.Threads = []Thread{{Run: 0.9}} }), 0, model.Trip{}},
+		"the ring overruns, a thread lags": {nil, with(held(func(p *Packets) { p.Overrun = 50_000 }),
+			func(vm *VM) { vm.Threads = []Thread{{Wait: 0.1}} }), 0, model.Trip{}},
 		"the ring overruns seldom": {nil, held(func(p *Packets) { p.Handed, p.Overrun = 99_500, 500 }), 0, model.Trip{}},
 		"the ring overruns, nothing is held": {nil, with(held(func(p *Packets) { p.Overrun = 50_000 }),
 			func(vm *VM) { vm.Buffering = Off }), 0, model.Trip{}},
@@ -199,6 +203,23 @@ func TestSeveralVMsUndoTheLeverOnTheNode(t *testing.T) {
 	}
 	if news := see("h"); len(news) != 2 || news[1].Count != 2 {
 		t.Errorf("the node's second trip: %+v", news)
+	}
+}
+
+func TestACrowdedCPUIsNotTheNode(t *testing.T) {
+	g := New(nil, noon())
+	r := &Round{Time: noon(), Over: time.Second, Idle: idling()}
+	for i := range 40 {
+		r.VMs = append(r.VMs, with(bound(0), func(vm *VM) { vm.PodUID = fmt.Sprint(i) }))
+	}
+	for i, want := range []int{0: 9, 1: 2} { // the tenth is a quarter of them
+		for k := range 9 + i {
+			r.VMs[k].Threads[0].Wait = 1
+		}
+		r.Time = r.Time.Add(time.Second)
+		if news := g.See(r); len(news) != want {
+			t.Errorf("round %d: %d trips, want %d", i, len(news), want)
+		}
 	}
 }
 

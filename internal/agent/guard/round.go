@@ -46,8 +46,8 @@ type VM struct {
 type Thread struct {
 	// CPUs that it may run on.
 	CPUs units.CPUSet
-	// Wait is time spent runnable without a CPU.
-	Wait units.Cores
+	// Run is CPU time used, Wait is time spent runnable without a CPU.
+	Run, Wait units.Cores
 }
 
 // Packets are what became of a VM's packets. Buffering is on while any are held.

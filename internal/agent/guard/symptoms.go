@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"slices"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -20,6 +21,9 @@ const (
 	mostOverrun, mostDropped = 10_000, 1000
 	// certain is how many lost packets are no chance.
 	certain = 10
+	// keepsUp is what each thread of a VM runs at most, and lags what it waits at least,
+	// for packets to be lost for want of CPU time: that is no fault of bunches.
+	keepsUp, lags = 0.9, 0.1
 	// holding may take slack beyond the window, and spare bytes wait in any queue: two
 	// packets of the largest size that a network card hands over as one.
 	slack = 5 * time.Millisecond
@@ -42,8 +46,13 @@ func (r *Round) readings(vm *VM) []reading {
 	list := []reading{{model.SymptomRunDelay, model.LeverAffinity, vm.Affinity, r.runDelay(vm), mostWait, 1}}
 	p := &vm.Packets
 	if all := p.Handed + p.Overrun; all > 0 {
+		// Losses for want of CPU time say nothing, neither for the lever nor against it.
+		setting := vm.Buffering
+		if !vm.keepsUp() {
+			setting = Unsure
+		}
 		list = append(list, reading{
-			model.SymptomRingOverrun, model.LeverBuffering, vm.Buffering, r.perMillion(p.Overrun, all), mostOverrun, 1,
+			model.SymptomRingOverrun, model.LeverBuffering, setting, r.perMillion(p.Overrun, all), mostOverrun, 1,
 		})
 		if p.Dropped != nil {
 			list = append(list, reading{
@@ -59,6 +68,11 @@ func (r *Round) readings(vm *VM) []reading {
 		})
 	}
 	return list
+}
+
+// keepsUp tells whether all threads of a VM have CPU time to spare.
+func (vm *VM) keepsUp() bool {
+	return !slices.ContainsFunc(vm.Threads, func(t Thread) bool { return t.Run >= keepsUp || t.Wait >= lags })
 }
 
 // perMillion is what was lost of all, 0 when that may be chance.

@@ -1,0 +1,223 @@
+package simulated
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/sim"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// Guarded is what the agents' guards did on simulated nodes.
+type Guarded struct {
+	// VMDays of VMs with levers in force while nothing was made to hurt them. In that
+	// time Right trips, by symptom, were of symptoms that were gone by half at least in the
+	// three seconds after, and False ones were not.
+	VMDays       float64
+	Right, False map[model.Symptom]int
+	// Undone is how long it took to undo pins from the moment on at which a program began
+	// to use their CPUs up. Missed counts those that were not within missedAfter though a
+	// vCPU waited for more than half of the time.
+	Undone []time.Duration
+	Missed int
+}
+
+const (
+	missedAfter = 5 * time.Second
+	// apart is the time between two pins that are made bad: several at once would undo
+	// the lever on the node.
+	apart = 2 * time.Minute
+)
+
+// FalseTrips is how often a day a guard undid a lever for a VM that it did not hurt.
+func (g *Guarded) FalseTrips() float64 { return perDay(g.False, g.VMDays) }
+
+// RightTrips is the same of levers that hurt.
+func (g *Guarded) RightTrips() float64 { return perDay(g.Right, g.VMDays) }
+
+func perDay(trips map[model.Symptom]int, days float64) float64 {
+	all := 0
+	for _, n := range trips {
+		all += n
+	}
+	return float64(all) / days
+}
+
+// Guard lets agent and manager steer a fleet's nodes for some time with affinity, slices
+// and buffering, and then makes so many pins of each node bad, one after the other.
+func Guard(o Options, quiet time.Duration, bad int) (g Guarded, err error) {
+	g.Right, g.False = map[model.Symptom]int{}, map[model.Symptom]int{}
+	for i := range o.Nodes {
+		if err := g.node(o, i, quiet, bad); err != nil {
+			return g, err
+		}
+	}
+	return g, nil
+}
+
+func (g *Guarded) node(o Options, i int, quiet time.Duration, bad int) (err error) {
+	random := rand.New(rand.NewPCG(o.Seed, uint64(i)))
+	h, err := sim.NewHost(config(o, i, random))
+	if err != nil {
+		return err
+	}
+	vms, _, err := populate(h, o.VMs, random)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "simulated")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	policy := EnforcePolicy()
+	policy.Levers = append(policy.Levers, model.LeverBuffering)
+	m, err := Manage(h, vms, policy, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	m.Profiles(throughput)
+	if err := m.Watch(settling); err != nil {
+		return err
+	}
+	if err := g.quiet(m, quiet); err != nil {
+		return err
+	}
+	for range bad {
+		if err := m.Steer(apart, nil); err != nil {
+			return err
+		}
+		if err := g.hurt(m, random); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quiet lets time pass in which nothing is made to hurt, and judges what trips.
+func (g *Guarded) quiet(m *Managed, d time.Duration) error {
+	judged := map[model.Trip]float64{}
+	for range int(d / pull) {
+		for range int(pull / time.Second) {
+			m.Second()
+			g.judge(m.board.Latest().Rates, judged)
+		}
+		if err := m.look(); err != nil {
+			return err
+		}
+		m.plan()
+		acts := 0
+		for i := range m.Plan.VMs {
+			if m.Plan.VMs[i].Acts() {
+				acts++
+			}
+		}
+		g.VMDays += float64(acts) * float64(pull) / float64(24*time.Hour)
+	}
+	return nil
+}
+
+// judge sums up what is left of the symptoms in the rounds after trips.
+func (g *Guarded) judge(rates *model.NodeRates, judged map[model.Trip]float64) {
+	const rounds = 3
+	for _, trip := range rates.Trips {
+		age := rates.Time.Sub(trip.Time)
+		if trip.PodUID == "" || age <= 0 || age > rounds*time.Second {
+			continue
+		}
+		for i := range rates.VMs {
+			if rates.VMs[i].PodUID == trip.PodUID {
+				judged[trip] += left(&rates.VMs[i], trip.Symptom) / rounds
+			}
+		}
+		if age < rounds*time.Second {
+			continue
+		}
+		if judged[trip] > trip.Value/2 {
+			g.False[trip.Symptom]++
+		} else {
+			g.Right[trip.Symptom]++
+		}
+	}
+}
+
+// left is what a VM still shows of a symptom, in its unit.
+func left(vm *model.VMRates, symptom model.Symptom) float64 {
+	const percent, million = 100, 1e6
+	switch symptom {
+	case model.SymptomRunDelay:
+		most := vm.Vhost.WaitCores
+		for _, vcpu := range vm.VCPUs {
+			most = max(most, vcpu.WaitCores)
+		}
+		return percent * float64(most)
+	case model.SymptomRingOverrun:
+		to := vm.Taps[0].ToVM
+		return million * float64(to.DropsPerSecond/max(1, to.PacketsPerSecond+to.DropsPerSecond))
+	default:
+		return 0
+	}
+}
+
+// hurt makes the pin of a vCPU bad, at some moment between two rounds, until it is undone.
+func (g *Guarded) hurt(m *Managed, random *rand.Rand) error {
+	pod, cpus := m.busyPin(random)
+	if cpus.IsEmpty() {
+		return nil
+	}
+	before := time.Duration(random.Int64N(int64(time.Second)))
+	m.Host.Advance(before)
+	began := m.Host.Now()
+	hog := sim.Unmanaged{Compute: sim.Compute{Cores: units.Cores(2 * cpus.Len())}, CPUs: cpus}
+	if err := m.Host.SetUnmanaged(hog); err != nil {
+		return err
+	}
+	m.round(time.Second - before)
+	waited := false
+	for m.Host.Now().Sub(began) < missedAfter {
+		state := m.board.Latest()
+		for _, trip := range state.Rates.Trips {
+			if trip.PodUID == pod && trip.Time.After(began) {
+				g.Undone = append(g.Undone, trip.Time.Sub(began))
+				return m.Host.SetUnmanaged()
+			}
+		}
+		for i := range state.Rates.VMs {
+			vm := &state.Rates.VMs[i]
+			for _, vcpu := range vm.VCPUs {
+				waited = waited || vm.PodUID == pod && vcpu.WaitCores > 0.5
+			}
+		}
+		m.round(time.Second)
+	}
+	if waited {
+		g.Missed++
+	}
+	return m.Host.SetUnmanaged()
+}
+
+// round lets some time pass, and the agent make a round.
+func (m *Managed) round(after time.Duration) {
+	m.Host.Advance(after)
+	m.clock.SetTime(m.Host.Now())
+	<-m.cluster.idle
+}
+
+// busyPin finds a vCPU that is bound and used for more than half, and where it is bound.
+func (m *Managed) busyPin(random *rand.Rand) (pod string, cpus units.CPUSet) {
+	const busy = 0.4
+	rates := m.board.Latest().Rates
+	for _, i := range random.Perm(len(rates.VMs)) {
+		vm := &rates.VMs[i]
+		for _, vcpu := range vm.VCPUs {
+			if vcpu.RunCores > busy && vcpu.CPUs.Len() <= 2 && !vcpu.CPUs.Equal(vm.AllowedCPUs) {
+				return vm.PodUID, vcpu.CPUs
+			}
+		}
+	}
+	return "", units.CPUSet{}
+}
