@@ -21,9 +21,12 @@ type Class struct {
 
 // String is the class in one line, which no other class has.
 func (c Class) String() string {
-	escape := strings.NewReplacer(`\`, `\\`, `;`, `\;`)
-	return "cpu=" + escape.Replace(c.CPUModel) + ";kernel=" + escape.Replace(c.Kernel) +
-		";idle=" + escape.Replace(c.Idle) + ";workload=" + escape.Replace(c.Workload)
+	return "cpu=" + escaped(c.CPUModel) + ";kernel=" + escaped(c.Kernel) +
+		";idle=" + escaped(c.Idle) + ";workload=" + escaped(c.Workload)
+}
+
+func escaped(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, `\`, `\\`), `;`, `\;`)
 }
 
 // KernelOf returns the first two numbers of a kernel's release: those in between fix

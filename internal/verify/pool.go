@@ -16,6 +16,8 @@ type Pooled struct {
 	// spreads are the values that Between may have, with how likely each is: with few
 	// units it is hardly known.
 	spreads []spread
+	// drawn is the mean's error where units are drawn to it, see errorOfDrawn.
+	drawn Effect
 }
 
 // spread is a variance between units with its weight. The weights of all add up to 1.
@@ -39,8 +41,13 @@ func (e Effect) Interval(confidence float64) (low, high float64) {
 }
 
 // Quantile is by how many standard errors the interval for a confidence reaches to each
-// side, by Student's distribution.
+// side, by Student's distribution. The freedom may be infinite.
 func Quantile(freedom, confidence float64) float64 {
+	// From here on Student's is the normal distribution, to four digits.
+	const plenty = 1e5
+	if freedom > plenty {
+		return distuv.UnitNormal.Quantile((1 + confidence) / 2)
+	}
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile((1 + confidence) / 2)
 }
 
@@ -71,7 +78,29 @@ func Pool(effects []Effect) Pooled {
 	// Units that agree to the last digit would have an interval of no width.
 	scale := max(fit.squares/mean.Freedom, leastScale)
 	mean.StdErr = math.Sqrt(scale / fit.precision)
-	return Pooled{Mean: mean, Between: math.Sqrt(between), spreads: spreadsOf(known)}
+	pooled := Pooled{Mean: mean, Between: math.Sqrt(between), spreads: spreadsOf(known)}
+	pooled.drawn = pooled.errorOfDrawn(known)
+	return pooled
+}
+
+// errorOfDrawn is the error of the mean for units that are drawn to it. It is at least what
+// the units' own errors and all spreads say: units that agree by accident would else be
+// drawn to a mean that seems to be known well, and those are the ones whose levers are
+// adopted.
+func (p Pooled) errorOfDrawn(effects []Effect) Effect {
+	precision, freedom := 0.0, 0.0
+	for _, e := range effects {
+		for _, s := range p.spreads {
+			precision += s.weight / (e.StdErr*e.StdErr + s.variance)
+		}
+		freedom += e.Freedom
+	}
+	said := Effect{Log: p.Mean.Log, StdErr: 1 / math.Sqrt(precision), Freedom: freedom}
+	const compared = 0.95
+	if Quantile(said.Freedom, compared)*said.StdErr > Quantile(p.Mean.Freedom, compared)*p.Mean.StdErr {
+		return said
+	}
+	return p.Mean
 }
 
 // leastScale is the least by which the variance of a mean is scaled.

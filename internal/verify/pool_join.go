@@ -13,7 +13,7 @@ func KnownPool(mean Effect, between float64) Pooled {
 	if !mean.IsKnown() || !(between >= 0) || math.IsInf(between, 0) {
 		return Pooled{}
 	}
-	return Pooled{Mean: mean, Between: between, spreads: []spread{{variance: between * between, weight: 1}}}
+	return Pooled{Mean: mean, Between: between, drawn: mean, spreads: []spread{{variance: between * between, weight: 1}}}
 }
 
 // Join takes two pools of different units of one class together. Each mean weighs by its
@@ -27,13 +27,7 @@ func (p Pooled) Join(o Pooled) Pooled {
 	}
 	mine, others := 1/(p.Mean.StdErr*p.Mean.StdErr), 1/(o.Mean.StdErr*o.Mean.StdErr)
 	share := mine / (mine + others)
-	var sum ErrorSum
-	sum.Add(share*p.Mean.StdErr, p.Mean.Freedom)
-	sum.Add((1-share)*o.Mean.StdErr, o.Mean.Freedom)
-	joint := Pooled{Mean: Effect{
-		Log: share*p.Mean.Log + (1-share)*o.Mean.Log, StdErr: math.Sqrt(sum.Variance), Freedom: sum.Freedom(),
-		Units: p.Mean.Units + o.Mean.Units, Pairs: p.Mean.Pairs + o.Mean.Pairs,
-	}}
+	joint := Pooled{Mean: average(share, p.Mean, o.Mean), drawn: average(share, p.drawn, o.drawn)}
 	weight := p.Mean.Freedom / (p.Mean.Freedom + o.Mean.Freedom)
 	joint.Between = math.Sqrt(weight*p.Between*p.Between + (1-weight)*o.Between*o.Between)
 	for _, s := range p.spreads {
@@ -43,6 +37,17 @@ func (p Pooled) Join(o Pooled) Pooled {
 		joint.spreads = append(joint.spreads, spread{variance: s.variance, weight: s.weight * (1 - weight)})
 	}
 	return joint
+}
+
+// average weighs two effects that are independent, the first by its share.
+func average(share float64, a, b Effect) Effect {
+	var sum ErrorSum
+	sum.Add(share*a.StdErr, a.Freedom)
+	sum.Add((1-share)*b.StdErr, b.Freedom)
+	return Effect{
+		Log: share*a.Log + (1-share)*b.Log, StdErr: math.Sqrt(sum.Variance), Freedom: sum.Freedom(),
+		Units: a.Units + b.Units, Pairs: a.Pairs + b.Pairs,
+	}
 }
 
 // Contradicts tells whether an effect that was measured apart from the class, on a unit

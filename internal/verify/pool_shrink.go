@@ -79,7 +79,7 @@ func (p Pooled) Unit(own Effect) Shrunk {
 	case !own.IsKnown():
 		return Shrunk{
 			Log: p.Mean.Log, Own: math.Sqrt(p.variance()), Freedom: p.Mean.Freedom,
-			Common: p.Mean.StdErr, CommonFreedom: p.Mean.Freedom,
+			Common: p.drawn.StdErr, CommonFreedom: p.drawn.Freedom,
 		}
 	}
 	// share of the class's mean in the unit's effect, over all spreads.
@@ -95,7 +95,7 @@ func (p Pooled) Unit(own Effect) Shrunk {
 	unsure := max(0, squares-share*share) * distance * distance
 	return Shrunk{
 		Log: own.Log - share*distance, Own: math.Sqrt(within + unsure), Freedom: own.Freedom,
-		Common: share * p.Mean.StdErr, CommonFreedom: p.Mean.Freedom,
+		Common: share * p.drawn.StdErr, CommonFreedom: p.drawn.Freedom,
 	}
 }
 
