@@ -68,6 +68,9 @@ func Validate(r *model.NodeRates, node string) error {
 	if err := validateSwitches(r); err != nil {
 		return err
 	}
+	if err := validateTrips(r); err != nil {
+		return err
+	}
 	pods := map[string]bool{}
 	for i := range r.VMs {
 		vm := &r.VMs[i]
