@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/timeline"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -36,7 +37,7 @@ type lesson struct {
 
 // account follows one node. The zero value is ready.
 type account struct {
-	timeline timeline
+	timeline timeline.Line
 	// pulled are the rates that were looked at last.
 	pulled *model.NodeRates
 	// counted is the end of what was counted of a Prometheus server's figures,
@@ -56,7 +57,7 @@ func (a *account) look(figure *model.Power, rates *model.NodeRates, received tim
 	if rates != nil && (before == nil || !rates.Time.Equal(before.Time)) {
 		a.pulled = rates
 		if rates.Totals != nil {
-			a.timeline.add(momentOf(rates, received), *rates.Totals)
+			a.timeline.Add(momentOf(rates, received), *rates.Totals)
 		}
 	}
 	switch {
@@ -113,12 +114,13 @@ func (a *account) ofServer(figure model.Power) (units.Joules, []lesson) {
 	rest := a.waiting[:0]
 	for _, waiting := range a.waiting {
 		from, to := intervalOf(waiting)
-		load, verdict := a.timeline.load(from, to)
-		if verdict == tooEarly {
+		begin, end, verdict := a.timeline.Between(from, to)
+		if verdict == timeline.TooEarly {
 			rest = append(rest, waiting)
 			continue
 		}
-		if seconds := min(to.Sub(from), to.Sub(a.taught)).Seconds(); verdict == known && seconds > 0 {
+		load, _, sane := power.LoadBetween(&begin, &end)
+		if seconds := min(to.Sub(from), to.Sub(a.taught)).Seconds(); verdict == timeline.Known && sane && seconds > 0 {
 			a.taught = to
 			lessons = append(lessons, lesson{scope: waiting.Scope, load: load, watts: waiting.Watts, seconds: seconds})
 		}

@@ -180,27 +180,3 @@ func TestMomentOf(t *testing.T) {
 		}
 	}
 }
-
-func TestTimelineForgets(t *testing.T) {
-	var line timeline
-	for i := range 3 * timelineLength {
-		line.add(at(float64(i)), *totals(float64(i)))
-	}
-	last := float64(3*timelineLength - 1)
-	if _, verdict := line.load(at(last-timelineLength), at(last)); verdict != lost {
-		t.Errorf("verdict %v on what is overwritten", verdict)
-	}
-	load, verdict := line.load(at(last-timelineLength+1), at(last))
-	if verdict != known || math.Abs(float64(load.BusyCores)-2) > 1e-9 {
-		t.Errorf("verdict %v, load %+v on what is kept", verdict, load)
-	}
-	if _, verdict := line.load(at(last-1), at(last+0.1)); verdict != tooEarly {
-		t.Errorf("verdict %v on what is to come", verdict)
-	}
-	restarted := totals(1)
-	restarted.Since = at(last)
-	line.add(at(last+1), *restarted)
-	if _, verdict := line.load(at(last-1), at(last)); verdict != lost || line.count != 1 {
-		t.Errorf("verdict %v and %d points after a restart", verdict, line.count)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/timeline"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/power/curve"
 	"github.com/joulevirt/joulevirt/internal/power/learn"
@@ -122,13 +123,13 @@ func (m *Models) Look(name string, sight Sight) {
 }
 
 // standsFor returns the seconds that pulled rates stand for: those since the pull
-// before, but no more than longestGap. Of the time before a first pull, or one
+// before, but no more than timeline.LongestGap. Of the time before a first pull, or one
 // across a restart of the agent, they tell what they are means over.
 func standsFor(before, now *model.NodeRates) float64 {
 	if before == nil || before.Totals == nil || now.Totals == nil || !before.Totals.Since.Equal(now.Totals.Since) {
 		return now.IntervalSeconds
 	}
-	return min(max(now.IntervalSeconds, now.Totals.Seconds-before.Totals.Seconds), longestGap.Seconds())
+	return min(max(now.IntervalSeconds, now.Totals.Seconds-before.Totals.Seconds), timeline.LongestGap.Seconds())
 }
 
 func (n *node) add(source model.PowerSource, joules units.Joules) {
