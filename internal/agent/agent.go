@@ -91,6 +91,7 @@ type Agent struct {
 	machine   *machine
 	account   *metering.Account
 	guarded   guarded
+	switches  switches
 	// journalLost is true until the threads that an earlier agent may have
 	// changed have been looked for.
 	journalLost bool
@@ -103,6 +104,8 @@ type Agent struct {
 	stale bool
 	// plan is the one that was followed last, nil when there was none.
 	plan *v1alpha1.NodePlan
+	// did is what the last round did of the plan's schedules.
+	did []model.Switch
 	// reported is the last status of the plan of that UID.
 	reported    v1alpha1.NodePlanStatus
 	reportedUID types.UID
@@ -143,6 +146,7 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		buffering:   buffer.New(opts.Host, j, j.Taps(), keeper),
 		keeper:      keeper,
 		guarded:     newGuarded(j, opts.Clock.Now()),
+		switches:    switches{},
 		journalLost: lost,
 	}, nil
 }
@@ -156,8 +160,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	a.round(ctx, true)
 	for {
+		boundary, stop := a.boundary()
 		select {
 		case <-ctx.Done():
+			stop()
 			beside.Wait()
 			return a.end()
 		case <-ticker.C():
@@ -165,7 +171,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.opts.Cluster.Changes():
 			// The plan is followed at once. The rates keep their interval.
 			a.round(ctx, false)
+		case <-boundary:
+			a.round(ctx, false)
 		}
+		stop()
 	}
 }
 
@@ -209,6 +218,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	a.sent.Add(rates, round)
 	a.addDomains(rates, round)
 	a.tellTrips(rates)
+	rates.Switches = a.did
 	a.state.Topology, a.state.Actors = a.machine.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
 	a.previous = round
@@ -243,11 +253,13 @@ func (a *Agent) addDomains(rates *model.NodeRates, round *sample.Round) {
 // known nothing is, and what an earlier agent changed stays, unless that lasts
 // so long that the manager counts as stale.
 func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) error {
+	a.did = nil
 	if !synced {
 		a.noteStale(time.Time{})
 		if !a.stale {
 			return nil
 		}
+		clear(a.switches)
 		_, err := a.apply(round, orders{})
 		return err
 	}
@@ -264,7 +276,12 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 	o := outcome{orders: ordersOf(plan, a.stale), stale: a.stale, renewed: renewed}
 	unkept := a.watchOver(round)
 	o.orders.withhold(a.guarded.Guard, round.At)
-	o.applied, o.err = a.apply(round, o.orders)
+	if err := a.switchLevers(&o.orders); err != nil {
+		return err
+	}
+	if o.applied, o.err = a.apply(round, o.orders); o.err == nil {
+		a.did = a.switches.tell()
+	}
 	o.err = errors.Join(o.err, unkept)
 	a.plan = plan
 	if plan == nil {

@@ -106,10 +106,14 @@ type bench struct {
 	vcpu       host.TaskID
 	one, other units.CPUSet
 	staleAfter time.Duration
+	interval   time.Duration
+	// clock of the agent and, when it is set, CLOCK_MONOTONIC beside it.
+	clock     clock.WithTicker
+	monotonic func() (time.Duration, error)
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{T: t, dir: t.TempDir(), board: &publish.Board{}, staleAfter: time.Hour}
+	b := &bench{T: t, dir: t.TempDir(), board: &publish.Board{}, staleAfter: time.Hour, interval: 20 * time.Millisecond, clock: clock.RealClock{}}
 	b.one, b.other = hosttest.TwoCPUs(t)
 	b.pod = hosttest.NewPod(t, b.both().String())
 	vm := hosttest.StartVM(t, "shop", "web")
@@ -151,10 +155,14 @@ func (b *bench) start() (stop func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	var agents host.Host = b.host
+	if b.monotonic != nil {
+		agents = timed{b.host, b.monotonic}
+	}
 	a, err := New(Options{
-		Node: "node1", Interval: 20 * time.Millisecond, StaleAfter: b.staleAfter,
-		Host: b.host, Cluster: b.cluster, Libvirt: noLibvirt{}, Statuses: b.cluster,
-		Prior: noPrior, Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
+		Node: "node1", Interval: b.interval, StaleAfter: b.staleAfter,
+		Host: agents, Cluster: b.cluster, Libvirt: noLibvirt{}, Statuses: b.cluster,
+		Prior: noPrior, Board: b.board, Clock: b.clock, Log: logr.Discard(),
 	}, j)
 	if err != nil {
 		b.Fatal(err)

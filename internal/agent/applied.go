@@ -126,6 +126,8 @@ func threadsVerdict[V journal.Value[V]](result *thread.Result[V]) verdict {
 	switch result.Outcome {
 	case thread.Applied:
 		return verdict{v1alpha1.LeverInForce, v1alpha1.ReasonApplied, ""}
+	case thread.Undone:
+		return verdict{v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, "the plan changes none of the VM's threads"}
 	case thread.Incomplete:
 		return verdict{v1alpha1.LeverPending, v1alpha1.ReasonNotRunning, result.Message}
 	case thread.Dedicated:

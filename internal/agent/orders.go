@@ -30,6 +30,11 @@ type orders struct {
 	excluded units.CPUSet
 	// freed says of VMs why their emulator threads are left unrestricted.
 	freed map[string]string
+	// schedules of levers, in the order of their names, and where each lever is in its own.
+	schedules []model.Schedule
+	switched  map[v1alpha1.Lever]switching
+	// badTrial says what is wrong with the first trial that makes no sense.
+	badTrial string
 }
 
 // refusal names a lever of a VM.
@@ -44,6 +49,7 @@ func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
 	o := orders{
 		pins: map[string]affinity.Pins{}, slices: map[string]time.Duration{}, shaping: map[string]model.Shaping{},
 		buffering: map[string]model.Buffering{}, refused: map[refusal]string{}, tripped: map[refusal]string{}, freed: map[string]string{},
+		switched: map[v1alpha1.Lever]switching{},
 	}
 	if plan == nil || !plan.Spec.Apply || stale {
 		return o
@@ -60,6 +66,7 @@ func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
 		seen[vm.PodUID] = true
 		o.add(vm)
 	}
+	o.addTrials(&plan.Spec)
 	return o
 }
 

@@ -47,6 +47,7 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 			status.VMs = append(status.VMs, vmApplied(vm, o.orders, byPod[string(vm.PodUID)])...)
 		}
 	}
+	o.orders.tellTrials(status.VMs, previous, plan.Generation)
 	inForce := map[types.UID]bool{}
 	for i := range status.VMs {
 		if status.VMs[i].State == v1alpha1.LeverInForce {
@@ -86,6 +87,8 @@ func appliedCondition(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMAppli
 		return no(v1alpha1.ReasonAwaitingApproval, "the plan is a recommendation: nothing is changed")
 	case !plan.Spec.Apply:
 		return no(reasonNotApplied, "the plan is not to be applied: nothing is changed")
+	case o.orders.badTrial != "":
+		return no(reasonBadPlan, o.orders.badTrial)
 	}
 	for _, state := range []v1alpha1.LeverState{v1alpha1.LeverFailed, v1alpha1.LeverPending} {
 		count, first := 0, -1

@@ -20,6 +20,7 @@ type Collector struct {
 	gateChanges, gateDelay      *prometheus.Desc
 	bufferings                  *prometheus.Desc
 	trips                       *prometheus.Desc
+	switched                    *prometheus.Desc
 
 	energy energyMetrics
 	// perVM is nil when single VMs have no series.
@@ -60,6 +61,7 @@ func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *
 		gateDelay:     agent("gate_delay_seconds", "Largest delay of a gate behind its turn's boundary in the last round."),
 		bufferings:    agent("buffering_changes_total", "Taps of VMs whose buffering the agent set or took back."),
 		trips:         agent("guard_trips_total", "Levers that the guard undid, by the symptom for which.", "lever", "symptom"),
+		switched:      agent("lever_switched_on", "1 while a lever that is on a schedule is on. Absent for levers that are on none.", "lever"),
 		energy:        newEnergyMetrics(agent, c),
 	}
 	if perVM {
@@ -73,6 +75,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.vms, c.unknown, c.libvirt, c.rounds, c.roundErrors, c.writes, c.took, c.stale, c.cpuBusy,
 		c.slicings, c.slicedThreads, c.shapings, c.gates, c.gateChanges, c.gateDelay, c.bufferings, c.trips,
+		c.switched,
 	} {
 		out <- d
 	}
@@ -123,6 +126,9 @@ func (c *Collector) collectAgent(state *State, out chan<- prometheus.Metric) {
 	// None has tripped before the first does: an increase shows only with the zero before.
 	for _, kind := range TripKinds() {
 		counter(out, c.trips, float64(state.Trips[kind]), string(kind.Lever), string(kind.Symptom))
+	}
+	for _, one := range state.Rates.Switches {
+		gauge(out, c.switched, truth(one.On), string(one.Lever))
 	}
 	gauge(out, c.gates, float64(state.Gates))
 	counter(out, c.gateChanges, float64(state.GateChanges))

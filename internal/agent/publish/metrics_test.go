@@ -24,6 +24,7 @@ func metered() *State {
 	s.Rates.Power = measured(100)
 	s.Rates.Power.DRAMWatts = &memory
 	s.Rates.VMs[0].Buffering = flooded()
+	s.Rates.Switches = []model.Switch{{Lever: model.LeverAffinity, On: true}, {Lever: model.LeverSlice}}
 	s.Energy = metering.Status{
 		Refusals: map[energy.Reason]uint64{energy.ReasonJumped: 3},
 		Used: []metering.Used{

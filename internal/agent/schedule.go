@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+const (
+	// leastBetween is the least time between two switches of a lever by one schedule: a
+	// minute, but for what a round may be late. Blocks are a minute long at least, so only
+	// a clock that jumps asks for more.
+	leastBetween = time.Minute - 2*time.Second
+	// jump is by how much a clock runs apart from CLOCK_MONOTONIC when it was set.
+	jump = 2 * time.Second
+)
+
+// switches follow the schedules of a plan.
+type switches map[v1alpha1.Lever]*switched
+
+// switched is a lever that is on a schedule.
+type switched struct {
+	schedule model.Schedule
+	// block that the lever is in, or -1.
+	block int
+	on    bool
+	// since is when the lever became so, or began to be followed, by the node's clock, and
+	// at is the same by CLOCK_MONOTONIC.
+	since time.Time
+	at    time.Duration
+	// flips is true when the lever became so by this schedule.
+	flips bool
+}
+
+// follow makes the schedules those that are followed, and brings each lever to where its
+// schedule has it now. monotonic is the node's CLOCK_MONOTONIC.
+func (s switches) follow(schedules []model.Schedule, now time.Time, monotonic time.Duration, log logr.Logger) {
+	wanted := map[v1alpha1.Lever]bool{}
+	for i := range schedules {
+		schedule := &schedules[i]
+		lever := v1alpha1.Lever(schedule.Lever)
+		wanted[lever] = true
+		one := s[lever]
+		if one == nil {
+			one = &switched{on: schedule.At(now).On, since: now, at: monotonic}
+			s[lever] = one
+		}
+		if !one.schedule.Equal(schedule) {
+			one.schedule, one.flips = *schedule, false
+		}
+		if one.step(now, monotonic) {
+			log.Info("a lever was switched by its schedule", "lever", lever, "on", one.on, "block", one.block)
+		}
+	}
+	for lever := range s {
+		if !wanted[lever] {
+			delete(s, lever)
+		}
+	}
+}
+
+// step brings the lever to where its schedule has it, and tells whether that switched it.
+func (s *switched) step(now time.Time, monotonic time.Duration) bool {
+	moment := s.schedule.At(now)
+	s.block = moment.Block
+	elapsed := monotonic - s.at
+	if (now.Sub(s.since) - elapsed).Abs() > jump {
+		s.since = now.Add(-elapsed)
+	}
+	if moment.On == s.on || s.flips && elapsed < leastBetween {
+		return false
+	}
+	s.on, s.since, s.at, s.flips = moment.On, now, monotonic, true
+	return true
+}
+
+// tell what was done, in the order of the levers' names.
+func (s switches) tell() []model.Switch {
+	var told []model.Switch
+	for _, one := range s {
+		told = append(told, model.Switch{
+			Lever: one.schedule.Lever, Seed: one.schedule.Seed, Start: one.schedule.Start,
+			Block: one.block, On: one.on, Since: one.since,
+		})
+	}
+	slices.SortFunc(told, func(x, y model.Switch) int { return strings.Compare(string(x.Lever), string(y.Lever)) })
+	return told
+}
+
+// next is the time until the next block of some schedule begins. False: none does.
+func (s switches) next(now time.Time) (time.Duration, bool) {
+	var least time.Duration
+	found := false
+	for _, one := range s {
+		if at, is := one.schedule.Next(now); is && (!found || at.Sub(now) < least) {
+			least, found = at.Sub(now), true
+		}
+	}
+	return least, found
+}
+
+// switchLevers has the orders be of the levers that are on now.
+func (a *Agent) switchLevers(o *orders) error {
+	var monotonic time.Duration
+	if len(o.schedules) > 0 {
+		var err error
+		if monotonic, err = a.opts.Host.Monotonic(); err != nil {
+			return err
+		}
+	}
+	now := a.opts.Clock.Now()
+	a.switches.follow(o.schedules, now, monotonic, a.opts.Log)
+	for lever, one := range a.switches {
+		steady := one.on && now.Sub(one.since) >= settles
+		o.switched[lever] = switching{on: one.on, steady: steady}
+		if !one.on {
+			o.switchOff(lever)
+		}
+	}
+	return nil
+}
+
+// boundary signals the start of the next block when that is before the next round, and
+// never otherwise. stop ends the wait for it.
+func (a *Agent) boundary() (begins <-chan time.Time, stop func()) {
+	wait, is := a.switches.next(a.opts.Clock.Now())
+	if !is || wait >= a.opts.Interval {
+		return nil, func() {}
+	}
+	timer := a.opts.Clock.NewTimer(wait)
+	return timer.C(), func() { timer.Stop() }
+}

@@ -1,0 +1,239 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// Each lever is on and off on the node by its own schedule, exactly, the rates say so, and
+// the status stays the same.
+func TestSimulatedLeversComeAndGoBySchedule(t *testing.T) {
+	short := func(off ...int32) func(*v1alpha1.TrialSchedule) {
+		return func(s *v1alpha1.TrialSchedule) {
+			s.BlockLength.Duration, s.Blocks, s.OffBlocks = time.Minute, 8, off
+		}
+	}
+	trials := []v1alpha1.TrialSchedule{
+		trialOf(v1alpha1.LeverAffinity, short(0, 2, 4, 6)), trialOf(v1alpha1.LeverSlice, short(1, 2, 3, 7)),
+		trialOf(v1alpha1.LeverShaping, short(0, 1, 2, 3, 4, 5, 6, 7)), trialOf(v1alpha1.LeverBuffering, short(1, 3, 4, 7)),
+	}
+	s := newScheduled(t, trials...)
+	s.rounds(2)
+	was := s.cluster.status
+	if was.VMsInForce != 2 || was.AppliedRevision != "r2" || len(was.VMs) != 5 {
+		t.Fatalf("status %+v", was)
+	}
+	s.statuses = 0
+	for range 10 * 60 {
+		s.round()
+		got, second := s.on()
+		switches := s.board.Latest().Rates.Switches
+		if len(switches) != len(trials) {
+			t.Fatalf("switches %+v", switches)
+		}
+		for _, trial := range trials {
+			schedule := scheduleOfTrial(t, trial)
+			moment := schedule.At(s.clock.Now())
+			told := switches[slicesIndex(switches, schedule.Lever)]
+			if got[trial.Lever] != moment.On || told.On != moment.On || told.Block != moment.Block || told.Seed != 7 || !told.Start.Equal(noon()) {
+				t.Fatalf("%v: %s is on: %v, told %+v, want %+v", s.clock.Now(), trial.Lever, got[trial.Lever], told, moment)
+			}
+			if trial.Lever == v1alpha1.LeverBuffering && (second > 0) != moment.On {
+				t.Fatalf("%v: the tap without flood defence has window %v", s.clock.Now(), second)
+			}
+		}
+		if buffered, err := s.host.Buffered(s.processes[0]); err != nil || len(buffered) != 1 {
+			t.Fatalf("the program that defends against floods was taken off: %+v, %v", buffered, err)
+		}
+	}
+	if s.statuses != 0 {
+		t.Errorf("the status changed %d times:\n%s", s.statuses, cmp.Diff(was, s.cluster.status))
+	}
+	for _, one := range s.cluster.status.VMs {
+		if one.State != v1alpha1.LeverInForce || one.Message != trialWords {
+			t.Errorf("status %+v", one)
+		}
+	}
+	if one := s.applied(v1alpha1.LeverAffinity); len(one.VCPUs) != 1 || one.VCPUs[0].CPUs != s.pin.String() {
+		t.Errorf("status %+v does not tell what was read back", one)
+	}
+}
+
+func slicesIndex(switches []model.Switch, lever model.Lever) int {
+	for i := range switches {
+		if switches[i].Lever == lever {
+			return i
+		}
+	}
+	return 0
+}
+
+// An agent that was killed is succeeded by one that is in the right block at once, and
+// says the same.
+func TestSimulatedAgentsKilledInATrial(t *testing.T) {
+	affinity := trialOf(v1alpha1.LeverAffinity, nil)
+	buffering := trialOf(v1alpha1.LeverBuffering, nil)
+	others := []v1alpha1.Lever{v1alpha1.LeverSlice, v1alpha1.LeverShaping}
+	all := append(others, v1alpha1.LeverAffinity, v1alpha1.LeverBuffering)
+	for name, test := range map[string]struct {
+		killed, again time.Duration
+		want          []v1alpha1.Lever
+	}{
+		"in an off block":          {5 * time.Minute, 5*time.Minute + time.Second, others},
+		"on, and back off":         {3 * time.Minute, 5 * time.Minute, others},
+		"off, and back on":         {7 * time.Minute, 9 * time.Minute, all},
+		"off, and back at the end": {7 * time.Minute, time.Hour, all},
+	} {
+		s := newScheduled(t, affinity, buffering)
+		s.at(test.killed)
+		was := s.cluster.status
+		down := test.again - test.killed - time.Second
+		s.host.Advance(down)
+		s.clock.Step(down)
+		s.kill()
+		s.round()
+		s.want(name, test.want...)
+		told := s.board.Latest().Rates.Switches
+		if len(told) != 2 || told[0].On != (len(test.want) == 4) || !told[0].Since.Equal(s.clock.Now()) {
+			t.Errorf("%s: switches %+v", name, told)
+		}
+		s.rounds(3)
+		if diff := cmp.Diff(was, s.cluster.status); diff != "" {
+			t.Errorf("%s: the status changed:\n%s", name, diff)
+		}
+		pinned := len(test.want) == 4
+		if entries, err := s.journal.Load(); err != nil || (len(entries) > 0) != pinned {
+			t.Errorf("%s: journal %v, %v", name, entries, err)
+		}
+	}
+}
+
+func TestSimulatedTrialsThatAreReplacedAndRemoved(t *testing.T) {
+	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
+	others := []v1alpha1.Lever{v1alpha1.LeverSlice, v1alpha1.LeverShaping, v1alpha1.LeverBuffering}
+	all := append(others, v1alpha1.LeverAffinity)
+	s.at(5 * time.Minute)
+	s.want("in block 2", others...)
+	s.change(func(p *v1alpha1.NodePlan) {
+		p.Spec.Trials[0] = trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Seed, s.OffBlocks = 8, []int32{3} })
+	})
+	s.round()
+	s.want("in block 2 of another", all...)
+	s.at(7 * time.Minute)
+	s.want("in block 3 of another", others...)
+	s.change(func(p *v1alpha1.NodePlan) { p.Spec.Trials[0].OffBlocks = []int32{9} })
+	s.round()
+	s.want("with nonsense", others...)
+	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverFailed || one.Reason != reasonBadPlan || s.board.Latest().Rates.Switches != nil {
+		t.Errorf("status %+v, switches %+v", one, s.board.Latest().Rates.Switches)
+	}
+	s.change(func(p *v1alpha1.NodePlan) { p.Spec.Trials[0].OffBlocks = []int32{3} })
+	s.round()
+	s.want("with sense again, off", others...)
+	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverIdle || one.Reason != reasonSwitchedOff {
+		t.Errorf("status %+v", one)
+	}
+	s.change(func(p *v1alpha1.NodePlan) { p.Spec.Trials = nil })
+	s.round()
+	s.want("without a trial", all...)
+	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverInForce || one.Message != "" {
+		t.Errorf("status %+v", one)
+	}
+}
+
+// A plan that is not in force has nothing on, whatever its trials say, and nothing is told
+// of them.
+func TestSimulatedTrialsOfPlansThatAreNotInForce(t *testing.T) {
+	for name, stop := range map[string]func(*scheduled){
+		"no plan":           func(s *scheduled) { s.cluster.plan = nil },
+		"not to be applied": func(s *scheduled) { s.change(func(p *v1alpha1.NodePlan) { p.Spec.Apply = false }) },
+		"a stale manager":   func(s *scheduled) { s.agent.opts.StaleAfter = -time.Second },
+		"objects not known, and a stale manager": func(s *scheduled) {
+			s.cluster.synced, s.agent.opts.StaleAfter = false, time.Second
+		},
+	} {
+		s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
+		s.at(time.Minute)
+		if len(s.board.Latest().Rates.Switches) != 1 {
+			t.Errorf("%s: switches %+v", name, s.board.Latest().Rates.Switches)
+		}
+		stop(s)
+		s.round()
+		s.want(name)
+		if told := s.board.Latest().Rates.Switches; told != nil {
+			t.Errorf("%s: switches %+v", name, told)
+		}
+		if _, second := s.on(); second != -1 {
+			t.Errorf("%s: the second VM's tap has window %v", name, second)
+		}
+	}
+}
+
+// Pins go where the clock says, and the rates tell when they do not.
+func TestSimulatedClocksThatJump(t *testing.T) {
+	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
+	schedule := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil))
+	s.at(3 * time.Minute)
+	flips, was, told := 0, true, 0
+	for i := range 600 {
+		// Every 20 s from an on block into an off block, or back.
+		if i%20 == 0 {
+			s.clock.SetTime(noon().Add(time.Duration(1+4*(i/20%2)) * time.Minute))
+		}
+		s.round()
+		levers, _ := s.on()
+		on := levers[v1alpha1.LeverAffinity]
+		if on != was {
+			flips, was = flips+1, on
+		}
+		one := s.board.Latest().Rates.Switches[0]
+		moment := schedule.At(s.clock.Now())
+		if one.On != on || one.Block != moment.Block || one.Since.After(s.clock.Now()) {
+			t.Fatalf("told %+v, is on: %v at %+v", one, on, moment)
+		}
+		if one.On != moment.On {
+			told++
+		}
+	}
+	if flips < 5 || flips > 10 || told == 0 {
+		t.Errorf("%d switches in 600 s, %d rounds told to be off the schedule", flips, told)
+	}
+}
+
+// What the status says of VMs that are not as they are to be does not come and go either.
+func TestStatusOfTrialsWhileOff(t *testing.T) {
+	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
+	s.change(func(p *v1alpha1.NodePlan) {
+		p.Spec.VMs[1].Affinity.VCPUs = append(p.Spec.VMs[1].Affinity.VCPUs, v1alpha1.VCPUPin{VCPU: 9, CPUs: s.pin.String()})
+	})
+	s.at(time.Minute)
+	was := s.cluster.status
+	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverPending || was.AppliedRevision != "" {
+		t.Fatalf("status %+v, revision %q", one, was.AppliedRevision)
+	}
+	s.statuses = 0
+	s.at(11 * time.Minute)
+	if s.statuses != 0 {
+		t.Errorf("the status changed %d times:\n%s", s.statuses, cmp.Diff(was, s.cluster.status))
+	}
+	// A VM that came in an off block is told to wait, and then to be bound.
+	late := newScheduled(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.OffBlocks = []int32{0}; s.Otherwise = false }))
+	late.at(time.Minute)
+	if one := late.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverIdle || one.Reason != reasonSwitchedOff || late.cluster.status.AppliedRevision != "r2" {
+		t.Errorf("status %+v", one)
+	}
+	if c := late.cluster.status.Conditions[0]; c.Status != metav1.ConditionTrue {
+		t.Errorf("condition %+v", c)
+	}
+	late.statuses = 0
+	late.at(11 * time.Minute)
+	if one := late.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverInForce || late.statuses != 1 {
+		t.Errorf("status %+v after %d changes", one, late.statuses)
+	}
+}
