@@ -1,0 +1,95 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Plan is how a trial is judged. All of it is laid down before the first block.
+type Plan struct {
+	// Confidence of the interval that is told. A lever that saves nothing is adopted with
+	// a probability of at most half of what is missing to 1.
+	Confidence float64
+	// Pairs of blocks on each unit after which the trial ends, and Every how many of them
+	// it is looked at.
+	Pairs, Every int
+	// Block is how long a block lasts.
+	Block time.Duration
+	// Least is the smallest saving that the lever is worth having for, as a share of the
+	// joules: one that saves less is rejected as soon as that shows.
+	Least float64
+	// Margin is how much less work, as a share, is not yet inferior.
+	Margin float64
+	// MostGuarded is the largest share of on blocks that guards may end.
+	MostGuarded float64
+}
+
+// DefaultPlan is that of trials with blocks of a length.
+func DefaultPlan(block time.Duration) Plan {
+	return Plan{
+		Confidence: 0.95, Pairs: 64, Every: 8, Block: block,
+		Least: 0.005, Margin: 0.05, MostGuarded: 0.1,
+	}
+}
+
+// wronglyRejected is the probability to reject a lever that saves just Plan.Least.
+const wronglyRejected = 0.1
+
+// leastPairs is after how many pairs a trial is looked at first: with fewer a spread is
+// hardly known.
+const leastPairs = 4
+
+// mostLooks is how often a trial is looked at, at most.
+const mostLooks = 16
+
+// Check returns what is wrong with a plan.
+func (p *Plan) Check() error {
+	inside := func(x, low, high float64) bool { return x >= low && x <= high }
+	switch {
+	case !inside(p.Confidence, 0.5, 0.999):
+		return fmt.Errorf("trial: confidence %v, want 0.5 to 0.999", p.Confidence)
+	case p.Every < 1 || p.Pairs < leastPairs || p.Pairs > mostLooks*p.Every:
+		return fmt.Errorf("trial: %d pairs, looked at every %d, want at least %d pairs and at most %d looks", p.Pairs, p.Every, leastPairs, mostLooks)
+	case p.Block <= 0:
+		return fmt.Errorf("trial: blocks of %v, want above 0", p.Block)
+	case !inside(p.Least, 0, 0.5):
+		return fmt.Errorf("trial: least saving %v, want 0 to 0.5", p.Least)
+	case !inside(p.Margin, 0.001, 0.5):
+		return fmt.Errorf("trial: margin of work %v, want 0.001 to 0.5", p.Margin)
+	case !inside(p.MostGuarded, 0, 1):
+		return fmt.Errorf("trial: guarded share %v, want 0 to 1", p.MostGuarded)
+	}
+	return nil
+}
+
+// looks are after how many pairs the trial is looked at.
+func (p *Plan) looks() []int {
+	var looks []int
+	for pairs := p.Every; pairs < p.Pairs; pairs += p.Every {
+		if pairs >= leastPairs {
+			looks = append(looks, pairs)
+		}
+	}
+	return append(looks, p.Pairs)
+}
+
+// adoptRate is the probability to adopt a lever that saves nothing.
+func (p *Plan) adoptRate() float64 { return (1 - p.Confidence) / 2 }
+
+// least is the logarithm of the joules that the least saving leaves, without its sign.
+func (p *Plan) least() float64 { return -math.Log1p(-p.Least) }
+
+// margin is the logarithm of the work that is just not inferior.
+func (p *Plan) margin() float64 { return math.Log1p(-p.Margin) }
+
+// Trial is what there is to judge: the outcomes of all units that were switched at once.
+type Trial struct {
+	Plan
+	// Units that take part, and Over: how many pairs of blocks are over on all of them.
+	// What came later is left for the next look.
+	Units, Over int
+	Outcomes    []Outcome
+	// Rejections of the lever on the class before this trial.
+	Rejections int
+}
