@@ -21,6 +21,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
 	"github.com/joulevirt/joulevirt/internal/observe/flood"
@@ -254,10 +255,15 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 }
 
 func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Puller {
+	guards := newGuardNews(mgr.GetClient(), mgr.GetEventRecorder("joulevirt-manager"))
 	return rates.NewPuller(rates.Options{
 		Store: parts.store, Clients: o.Clients,
 		Targets: func(ctx context.Context) ([]rates.Target, error) { return targets(ctx, mgr.GetClient()) },
-		Changed: parts.news.plan, Observe: parts.metrics.ObservePull, News: parts.disturbed.Hear,
+		Changed: parts.news.plan, Observe: parts.metrics.ObservePull,
+		News: func(ctx context.Context, rates *model.NodeRates) {
+			parts.disturbed.Hear(ctx, rates)
+			guards.Hear(ctx, rates)
+		},
 		Interval: o.Pull.Interval, Timeout: o.Pull.Timeout, Concurrency: o.Pull.Concurrency,
 		Clock: o.Clock, Log: mgr.GetLogger().WithName("rates"),
 	})
