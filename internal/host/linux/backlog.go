@@ -8,7 +8,8 @@ import (
 )
 
 // lookRounds is after how many rounds the queues of a VM with traffic are looked at
-// again: it takes a thread, a change of namespaces and several system calls.
+// again: it takes a thread, a change of namespaces and several system calls. Those that
+// hold packets are looked at in each: what goes wrong there is to be seen at once.
 const lookRounds = 15
 
 // look is when a process's queues were looked at.
@@ -33,7 +34,7 @@ func (h *Host) addBacklogs(p *process, taps []host.TapSample) {
 			packets += way.Packets + way.Drops
 		}
 	}
-	if h.round < p.look.next || (packets == p.look.packets && !p.look.waiting) {
+	if h.round < p.look.next && !h.buffers.holds(p.ID) || (packets == p.look.packets && !p.look.waiting) {
 		return
 	}
 	p.look = look{next: h.round + lookRounds, packets: packets}

@@ -32,6 +32,14 @@ type buffers struct {
 	taps map[host.TaskID][]string
 	// drops of taps that were looked at since they were last told.
 	drops map[tapKey]uint64
+	// held is how many packets taps had held when they were last told of.
+	held map[tapKey]held
+}
+
+// held counts packets of a tap, and tells whether there are more than before.
+type held struct {
+	packets uint64
+	more    bool
 }
 
 // tapKey names a tap of a pod.
@@ -159,6 +167,7 @@ func (h *Host) forgetTap(key tapKey) {
 	b := &h.buffers
 	b.mu.Lock()
 	delete(b.drops, key)
+	delete(b.held, key)
 	b.mu.Unlock()
 	_ = h.datapath().Forget(tapID(key.process, key.tap)) // the device is gone, or a next Buffer repairs it
 }

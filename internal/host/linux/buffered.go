@@ -2,6 +2,7 @@ package linux
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,12 +24,27 @@ func (h *Host) Buffered(process host.TaskID) ([]host.BufferSample, error) {
 		if !known {
 			continue
 		}
+		b.note(tapKey{process, name}, stats.Held)
 		samples = append(samples, host.BufferSample{
 			Name: name, Window: stats.Window, Passed: stats.Passed, Held: stats.Held, Bunches: stats.Bunches,
 			Active: stats.Active, Drops: b.tell(tapKey{process, name}), Guest: stats.Guest, Flood: stats.Flood,
 		})
 	}
 	return samples, nil
+}
+
+// note keeps how many packets of a tap were held.
+func (b *buffers) note(key tapKey, packets uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[key] = held{packets: packets, more: packets > b.held[key].packets}
+}
+
+// holds tells whether packets of the process's taps are being held.
+func (b *buffers) holds(process host.TaskID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.taps[process], func(name string) bool { return b.held[tapKey{process, name}].more })
 }
 
 // dropped keeps how many packets a tap's queue dropped, until it is told.

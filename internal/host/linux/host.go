@@ -87,7 +87,7 @@ func New(opts Options) (*Host, error) {
 		masks:     newMaskCache(),
 		shaper:    shaper{withoutFq: opts.WithoutFq},
 		buffers: buffers{
-			opts: opts.Buffering, taps: map[host.TaskID][]string{}, drops: map[tapKey]uint64{},
+			opts: opts.Buffering, taps: map[host.TaskID][]string{}, drops: map[tapKey]uint64{}, held: map[tapKey]held{},
 		},
 		scratch: make([]byte, maxFile),
 	}, nil
