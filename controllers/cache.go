@@ -50,7 +50,7 @@ func strip(in any) (any, error) {
 		return stripVMI(o), nil
 	case *corev1.Node:
 		return &corev1.Node{
-			ObjectMeta: stripMeta(&o.ObjectMeta),
+			ObjectMeta: stripOptOut(&o.ObjectMeta),
 			Spec:       corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints},
 			Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
 		}, nil
@@ -65,7 +65,7 @@ func strip(in any) (any, error) {
 }
 
 func stripVMI(vmi *virtv1.VirtualMachineInstance) *virtv1.VirtualMachineInstance {
-	out := &virtv1.VirtualMachineInstance{ObjectMeta: stripMeta(&vmi.ObjectMeta)}
+	out := &virtv1.VirtualMachineInstance{ObjectMeta: stripOptOut(&vmi.ObjectMeta)}
 	out.Status.Phase = vmi.Status.Phase
 	out.Status.NodeName = vmi.Status.NodeName
 	out.Status.ActivePods = vmi.Status.ActivePods
@@ -101,6 +101,15 @@ func stripSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
 			Addresses: endpoint.Addresses, Conditions: endpoint.Conditions, TargetRef: endpoint.TargetRef,
 		})
+	}
+	return out
+}
+
+// stripOptOut keeps the one annotation that is read of VMIs and nodes.
+func stripOptOut(meta *metav1.ObjectMeta) metav1.ObjectMeta {
+	out := stripMeta(meta)
+	if value, set := meta.Annotations[v1alpha1.AnnotationOptOut]; set {
+		out.Annotations = map[string]string{v1alpha1.AnnotationOptOut: value}
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,6 +35,8 @@ type EnergyPolicyReconciler struct {
 	Client client.Client
 	Powers *observe.Powers
 	Clock  clock.PassiveClock
+	// Recorder tells of pauses.
+	Recorder events.EventRecorder
 	// Wake asks energy sources that were not asked yet.
 	Wake func()
 	// sights are those of groups.
@@ -72,13 +75,15 @@ func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	}
 	base := policy.DeepCopy()
 	policy.Status = policyStatus(&policy, view)
+	result := ctrl.Result{RequeueAfter: recheck(observe.Changes(&policy, view.now), view.now)}
 	if equality.Semantic.DeepEqual(base.Status, policy.Status) {
-		return ctrl.Result{RequeueAfter: policyRecheck}, nil
+		return result, nil
 	}
 	if err := r.Client.Status().Patch(ctx, &policy, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("write status of EnergyPolicy %s: %w", policy.Name, err)
 	}
-	return ctrl.Result{RequeueAfter: policyRecheck}, nil
+	r.tellPause(&policy, base.Status.Conditions)
+	return result, nil
 }
 
 // view reads the cache's own objects, which a status does not change.
@@ -101,6 +106,7 @@ func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
 		return view, fmt.Errorf("list VMNetworkProfiles: %w", err)
 	}
 	view.groups, view.groupsAwaited = viewGroups(profiles.Items, r.sights.all())
+	view.groupRevisions = groupRevisions(profiles.Items)
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list nodes: %w", err)

@@ -32,7 +32,9 @@ type policyView struct {
 	// not looked at yet.
 	groups        groupsView
 	groupsAwaited bool
-	now           time.Time
+	// groupRevisions are those that groups recommend, or follow.
+	groupRevisions map[string]bool
+	now            time.Time
 }
 
 // policyTally is what was counted over a policy's nodes.
@@ -70,7 +72,10 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	if view.groupsAwaited && policy.Status.ObservedGeneration == policy.Generation {
 		keepGroups(&status, &policy.Status)
 	}
-	conditions := []metav1.Condition{policyReady(policy, entry.Err, tally), contested(tally)}
+	times := observe.Changes(policy, view.now)
+	conditions := []metav1.Condition{
+		policyReady(policy, entry.Err, times.Err, tally), paused(policy), changesAllowed(times), contested(tally),
+	}
 	if tally.energy.awaited && policy.Status.ObservedGeneration == policy.Generation {
 		// Or a new leader would tell that nothing is metered, only to take it back.
 		keepEnergy(&status, &policy.Status)
@@ -79,6 +84,7 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 		conditions = append(conditions, meterAvailable(tally))
 	}
 	setConditions(&status.Conditions, conditions, policy.Generation, view.now)
+	setApprovals(&status, policy, view)
 	return status
 }
 
@@ -193,7 +199,7 @@ func coverage(policy *v1alpha1.EnergyPolicy, tally policyTally) []v1alpha1.Lever
 	return out
 }
 
-func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally) metav1.Condition {
+func policyReady(policy *v1alpha1.EnergyPolicy, invalid, times error, tally policyTally) metav1.Condition {
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
 	switch {
 	case invalid != nil:
@@ -207,6 +213,9 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally
 		ready.Reason = v1alpha1.ReasonOtherPolicyWins
 		ready.Message = fmt.Sprintf("other policies win all %d selected nodes, such as EnergyPolicy %s node %s: raise spec.priority of this one, or narrow spec.nodeSelector of the other",
 			tally.nodes.Selected, tally.winner, tally.example)
+	case times != nil:
+		ready.Reason = v1alpha1.ReasonInvalidSchedule
+		ready.Message = cut(fmt.Sprintf("%v: correct the field. Until then nothing new is done, and what is in force stays", times), maxConditionMessage)
 	default:
 		ready.Status = metav1.ConditionTrue
 		ready.Reason = v1alpha1.ReasonGoverningNodes
@@ -216,10 +225,10 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid error, tally policyTally
 	return ready
 }
 
-// withoutEffect lists what the policy says in vain, so that nobody relies on a
-// budget that is not kept.
+// withoutEffect lists what the policy says in vain, so that nobody relies on
+// what is not kept.
 func withoutEffect(policy *v1alpha1.EnergyPolicy) []string {
-	out := []string{"spec.budgets", "spec.verification"}
+	out := []string{"spec.verification"}
 	for _, lever := range policy.Spec.Levers {
 		if leverStateOf(lever) == nil && lever != v1alpha1.LeverTrafficShare {
 			out = append(out, "lever "+string(lever))

@@ -118,6 +118,9 @@ func (l nodeLever) state(plan *indexedPlan, podUID types.UID) leverState {
 	if !l.acts(vm) {
 		return l.withoutAction(vm)
 	}
+	if state := withheld(&plan.Spec); state.State != "" {
+		return state
+	}
 	if !plan.Spec.Apply {
 		return leverState{v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval, "approve revision " + plan.Spec.Revision + " in spec.approvals of EnergyPolicy " + plan.Spec.Policy}
 	}
@@ -129,6 +132,26 @@ func (l nodeLever) state(plan *indexedPlan, podUID types.UID) leverState {
 	}
 	return leverState{v1alpha1.LeverPending, v1alpha1.ReasonAwaitingAgent, "the agent of the VM's node has not acted on the plan yet"}
 }
+
+// withheld tells why a plan that was approved is not acted on. The state is empty when
+// that is not so.
+func withheld(spec *v1alpha1.NodePlanSpec) leverState {
+	out := leverState{Reason: spec.Reason, Message: cut(spec.Message, maxLeverMessage)}
+	switch {
+	case spec.Apply:
+		return leverState{}
+	case spec.Reason == v1alpha1.ReasonPaused || spec.Reason == v1alpha1.ReasonInvalidSchedule:
+		out.State = v1alpha1.LeverBlocked
+	case spec.Reason == v1alpha1.ReasonOutsideChangeWindow || spec.Reason == v1alpha1.ReasonInFreeze || spec.Reason == v1alpha1.ReasonChangeBudgetNodes:
+		out.State = v1alpha1.LeverPending
+	default:
+		return leverState{}
+	}
+	return out
+}
+
+// maxLeverMessage is the API's bound of what is said of a lever and a VM.
+const maxLeverMessage = 256
 
 // withoutAction reads the state from the reason that the plan gives.
 func (l nodeLever) withoutAction(vm *v1alpha1.VMPlan) leverState {
@@ -143,7 +166,8 @@ func (l nodeLever) withoutAction(vm *v1alpha1.VMPlan) leverState {
 		v1alpha1.ReasonFewPackets, v1alpha1.ReasonHurts,
 		v1alpha1.ReasonSiblingsTaken, v1alpha1.ReasonNoOtherPool, v1alpha1.ReasonNothingToShape, v1alpha1.ReasonSendsLittle, v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom:
 		out.State = v1alpha1.LeverIdle
-	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonTrafficUnknown:
+	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonTrafficUnknown,
+		v1alpha1.ReasonOutsideChangeWindow, v1alpha1.ReasonInFreeze, v1alpha1.ReasonChangeBudgetNodes, v1alpha1.ReasonChangeBudgetHour:
 		out.State = v1alpha1.LeverPending
 	}
 	return out

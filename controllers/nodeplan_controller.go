@@ -42,6 +42,8 @@ type NodePlanReconciler struct {
 	// Planned is told with what a node is planned.
 	Planned func(model.Node)
 	Reviews *Reviews
+
+	changing nodesChanging
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
@@ -81,17 +83,51 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	now := r.Clock.Now()
 	review, wait := r.Reviews.due(node.Name, now)
 	seen.Node.Review = review
-	plan := planner.Plan(seen.Node, now)
+	plan, err := r.plan(ctx, &seen.Node, now)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	if err := r.write(ctx, &node, seen.Plan, plan); err != nil {
+		r.changing.drop(node.Name)
 		return ctrl.Result{}, err
 	}
 	if review {
 		wait = r.Reviews.done(node.Name, now)
 	}
+	return ctrl.Result{RequeueAfter: min(wait, again(plan, seen, now))}, nil
+}
+
+// plan makes the plan of a node: without anything new when enough others are changing.
+func (r *NodePlanReconciler) plan(ctx context.Context, node *model.Node, now time.Time) (model.Plan, error) {
+	plan := planner.Plan(*node, now)
+	if planner.Changed(*node, plan) == 0 {
+		return plan, nil
+	}
+	may, err := r.mayChange(ctx, node.Name, node.Policy.Name, node.Policy.MaxNodesChanging)
+	if err != nil || may {
+		return plan, err
+	}
+	node.NodesBusy = true
+	return planner.Plan(*node, now), nil
+}
+
+// again is how long until the plan may be another though nothing changes.
+func again(plan model.Plan, seen observe.Observation, now time.Time) time.Duration {
+	wait := DefaultReview
+	soonest := func(at time.Time) { wait = min(wait, max(time.Second, at.Sub(now))) }
 	if expiry := untilExpiry(plan, seen.Node.Policy, now); expiry > 0 {
 		wait = min(wait, expiry)
 	}
-	return ctrl.Result{RequeueAfter: wait}, nil
+	if !seen.Times.Again.IsZero() {
+		soonest(seen.Times.Again)
+	}
+	if room, waits := planner.RoomAt(plan, now); waits && plan.Reason == model.ReasonChangeBudgetHour {
+		soonest(room)
+	}
+	if seen.Node.NodesBusy {
+		wait = min(wait, changingRetry)
+	}
+	return wait
 }
 
 // untilExpiry is the time until a recommendation may be replaced, or 0.
@@ -105,6 +141,7 @@ func untilExpiry(plan model.Plan, policy model.Policy, now time.Time) time.Durat
 // remove deletes the plan of a node. The garbage collector does it too when the
 // node went; whoever comes first.
 func (r *NodePlanReconciler) remove(ctx context.Context, name string) error {
+	r.changing.drop(name)
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := r.Client.Delete(ctx, plan); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete NodePlan %s, which no policy governs: %w", name, err)
@@ -116,6 +153,7 @@ func (r *NodePlanReconciler) remove(ctx context.Context, name string) error {
 func (r *NodePlanReconciler) write(ctx context.Context, node *corev1.Node, was *v1alpha1.NodePlan, plan model.Plan) error {
 	spec := observe.NodePlanSpec(plan)
 	if was != nil && equality.Semantic.DeepEqual(was.Spec, spec) && ownedBy(was, node) {
+		r.changing.drop(node.Name)
 		return nil
 	}
 	desired, err := nodePlanFor(node, &spec)
@@ -126,6 +164,7 @@ func (r *NodePlanReconciler) write(ctx context.Context, node *corev1.Node, was *
 	if err != nil {
 		return fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
 	}
+	r.changing.wrote(node.Name, desired.GetGeneration())
 	r.Metrics.PlansWritten.Inc()
 	if was == nil || was.Spec.Revision != spec.Revision || was.Spec.Apply != spec.Apply {
 		r.Recorder.Eventf(desired, nil, corev1.EventTypeNormal, spec.Reason, "Plan",

@@ -35,6 +35,7 @@ func (r *NodePlanReconciler) setup(mgr ctrl.Manager, ratesChanged <-chan event.G
 		Named("nodeplan").
 		For(&corev1.Node{}, builder.WithPredicates(nodeChanged())).
 		Watches(&v1alpha1.NodePlan{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(specOrGone())).
+		Watches(&v1alpha1.NodePlan{}, r.changing.handler(r.Clock)).
 		Watches(&v1alpha1.NodeReport{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(reportChanged())).
 		Watches(&v1alpha1.VMNetworkProfile{}, handler.EnqueueRequestsFromMapFunc(nodes.ofProfile), builder.WithPredicates(specOrGone())).
 		Watches(&v1alpha1.EnergyPolicy{}, handler.EnqueueRequestsFromMapFunc(nodes.all), builder.WithPredicates(specOrGone())).
@@ -129,7 +130,8 @@ func specOrGone() predicate.Predicate {
 // nodeChanged passes what a plan reads of a node: its status does not count.
 func nodeChanged() predicate.Predicate {
 	return updated(func(was, is *corev1.Node) bool {
-		return observe.Frozen(was) != observe.Frozen(is) || !maps.Equal(was.Labels, is.Labels) || was.UID != is.UID
+		return observe.Frozen(was) != observe.Frozen(is) || !maps.Equal(was.Labels, is.Labels) || was.UID != is.UID ||
+			observe.OptOutChanged(was, is)
 	})
 }
 
@@ -148,7 +150,8 @@ func reportChanged() predicate.Predicate {
 func vmiChanged() predicate.Predicate {
 	return updated(func(was, is *virtv1.VirtualMachineInstance) bool {
 		return observe.IsRunning(was) != observe.IsRunning(is) || was.IsCPUDedicated() != is.IsCPUDedicated() ||
-			was.Status.NodeName != is.Status.NodeName || !maps.Equal(was.Status.ActivePods, is.Status.ActivePods) || !maps.Equal(was.Labels, is.Labels)
+			was.Status.NodeName != is.Status.NodeName || !maps.Equal(was.Status.ActivePods, is.Status.ActivePods) || !maps.Equal(was.Labels, is.Labels) ||
+			observe.OptOutChanged(was, is)
 	})
 }
 

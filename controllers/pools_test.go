@@ -107,7 +107,7 @@ func TestPoolsAndSlices(t *testing.T) {
 		}
 		return fmt.Errorf("coverage %+v", policy.Status.Coverage)
 	})
-	s.policyCondition(policy, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "does not act on: spec.budgets, spec.verification")
+	s.policyCondition(policy, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "does not act on: spec.verification")
 
 	// Another kernel is news for the plan, and what it says for the owner.
 	s.kernel(node, false)

@@ -247,7 +247,10 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	if err := profiles.setup(mgr, delay, parts.news.profiles); err != nil {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)
 	}
-	policies := &EnergyPolicyReconciler{Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake, sights: parts.sights}
+	policies := &EnergyPolicyReconciler{
+		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake, sights: parts.sights,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"),
+	}
 	if err := policies.setup(mgr, delay, parts.news); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)
 	}

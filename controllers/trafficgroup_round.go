@@ -188,7 +188,8 @@ func carried(seen *observe.Group) units.BitsPerSecond {
 // waited tells whether a plan waited for what may be known now.
 func waited(plan *planner.GroupPlan) bool {
 	switch plan.Reason {
-	case model.ReasonNoRates, model.ReasonLearning, model.ReasonAwaitingMeter, model.ReasonNoReadyMembers, model.ReasonNoMembers:
+	case model.ReasonNoRates, model.ReasonLearning, model.ReasonAwaitingMeter, model.ReasonNoReadyMembers, model.ReasonNoMembers,
+		model.ReasonOutsideChangeWindow, model.ReasonInFreeze, model.ReasonInvalidSchedule:
 		return true
 	}
 	return false

@@ -52,6 +52,17 @@ func viewGroups(profiles []v1alpha1.VMNetworkProfile, sights map[types.Namespace
 	return view, awaited
 }
 
+// groupRevisions are those of all groups' plans, by what their profiles say.
+func groupRevisions(profiles []v1alpha1.VMNetworkProfile) map[string]bool {
+	revisions := map[string]bool{}
+	for i := range profiles {
+		if traffic := profiles[i].Status.Traffic; traffic != nil && traffic.Revision != "" {
+			revisions[traffic.Revision] = true
+		}
+	}
+	return revisions
+}
+
 // groupsTally is what was counted of groups over a policy's nodes.
 type groupsTally struct {
 	saving power.Estimate

@@ -68,6 +68,8 @@ const (
 
 	// ReasonPaused: spec.paused of the policy is true.
 	ReasonPaused = "Paused"
+	// ReasonResumed: it is no longer.
+	ReasonResumed = "Resumed"
 	// ReasonNotPaused: it is not.
 	ReasonNotPaused = "NotPaused"
 	// ReasonOutsideChangeWindow: no window of budgets.windows is open.

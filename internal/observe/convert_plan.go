@@ -19,7 +19,8 @@ import (
 func Plan(p *v1alpha1.NodePlan) *model.Plan {
 	out := &model.Plan{
 		Policy: p.Spec.Policy, Mode: model.Mode(p.Spec.Mode), Revision: p.Spec.Revision, Apply: p.Spec.Apply,
-		Reason: model.Reason(p.Spec.Reason), Message: p.Spec.Message,
+		Reason: model.Reason(p.Spec.Reason), Message: p.Spec.Message, ReplacedRevision: p.Spec.ReplacedRevision,
+		Changes: recentChanges(p.Spec.RecentChanges),
 	}
 	out.Pools = poolCores(p.Spec.Pools)
 	out.Excluded = readable(p.Spec.ExcludedCPUs)
@@ -140,7 +141,7 @@ func NodePlanSpec(plan model.Plan) v1alpha1.NodePlanSpec {
 	out := v1alpha1.NodePlanSpec{
 		Policy: plan.Policy, Mode: v1alpha1.PolicyMode(plan.Mode), Revision: plan.Revision, Apply: plan.Apply,
 		Reason: string(plan.Reason), Message: plan.Message,
-		ExcludedCPUs: plan.Excluded.String(),
+		ExcludedCPUs: plan.Excluded.String(), ReplacedRevision: plan.ReplacedRevision, RecentChanges: apiChanges(plan.Changes),
 	}
 	if !plan.RecommendedAt.IsZero() {
 		out.RecommendedAt = &metav1.Time{Time: plan.RecommendedAt.Truncate(time.Second)}

@@ -118,6 +118,10 @@ func TestRandomPlansReadBack(t *testing.T) {
 			network := units.NewCPUSet(7).Union(randomCPUs(random))
 			plan.Pools = model.PoolCores{Network: network, Compute: units.NewCPUSet(301).Union(randomCPUs(random)).Difference(network)}
 		}
+		for minute := range random.IntN(3) {
+			at := time.Date(2026, 3, 1, 12, minute, 0, 0, time.UTC)
+			plan.Changes, plan.ReplacedRevision = append(plan.Changes, model.Change{Time: at, VMs: 1 + random.IntN(9)}), "before"
+		}
 		plan.Revision = model.Revision(plan.VMs)
 		got := Plan(&v1alpha1.NodePlan{Spec: NodePlanSpec(plan)})
 		if diff := cmp.Diff(plan, *got); diff != "" {

@@ -57,7 +57,7 @@ func (o *GroupObserver) nodes(ctx context.Context, seen *Group, vms []memberVM) 
 			}
 			seen.Plan.Nodes, nodes, domains = append(seen.Plan.Nodes, plan), append(nodes, node), append(domains, domainOf(name, object))
 		}
-		member := planner.GroupMember{Node: number, Ready: vms[i].ready}
+		member := planner.GroupMember{Node: number, Ready: vms[i].ready, OptOut: OptOut(vms[i].vmi)}
 		member.Name, member.Domain = vms[i].vmi.Name, domains[number]
 		if bandwidth := seen.Profile.Spec.Bandwidth; bandwidth != nil && bandwidth.Floor != nil {
 			member.Floor = units.BitsPerSecond(bandwidth.Floor.AsApproximateFloat64())
@@ -73,7 +73,7 @@ func (o *GroupObserver) node(ctx context.Context, name string, object *corev1.No
 	if object == nil {
 		return plan, node, nil
 	}
-	plan.Frozen = Frozen(object)
+	plan.Frozen, plan.OptOut = Frozen(object), OptOut(object)
 	report, err := get(ctx, o.Reader, name, &v1alpha1.NodeReport{})
 	if err != nil {
 		return plan, node, err
@@ -102,6 +102,7 @@ func (o *GroupObserver) node(ctx context.Context, name string, object *corev1.No
 		return plan, node, fmt.Errorf("%w EnergyPolicy %s: %w", ErrUnreadable, entry.Name, err)
 	}
 	plan.Policy, plan.NamespaceSelected = &policy, entry.SelectsNamespace(namespace)
+	plan.Hold = Changes(entry.EnergyPolicy, o.Clock.Now()).Hold
 	choice := o.Powers.Of(name, EnergySettings(entry.EnergyPolicy), report)
 	plan.Metered, plan.MeterUnknown = choice.Metered, choice.Unknown
 	return plan, node, nil

@@ -66,6 +66,8 @@ type Observation struct {
 	Node     model.Node
 	// Plan that the node has now. Nil: none.
 	Plan *v1alpha1.NodePlan
+	// Times of the policy's changes.
+	Times ChangeTimes
 	// ReportErr says why Node.ReportUnreadable is true.
 	ReportErr error
 }
@@ -96,7 +98,8 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 		return seen, nil
 	}
 	seen.Governed = true
-	seen.Node = model.Node{Name: node.Name, Frozen: Frozen(node)}
+	seen.Times = Changes(policy.EnergyPolicy, o.Powers.Clock.Now())
+	seen.Node = model.Node{Name: node.Name, Frozen: Frozen(node), Hold: seen.Times.Hold, OptOut: OptOut(node)}
 	if seen.Node.Policy, err = Policy(policy.EnergyPolicy); err != nil {
 		return seen, fmt.Errorf("%w EnergyPolicy %s: %w", ErrUnreadable, policy.Name, err)
 	}
@@ -177,6 +180,7 @@ func (o *Observer) vms(ctx context.Context, node string, policy PolicyEntry) ([]
 }
 
 func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile, selected bool) []model.VM {
+	optOut := OptOut(vmi)
 	var vms []model.VM
 	for podUID, on := range vmi.Status.ActivePods {
 		if on != node {
@@ -187,7 +191,7 @@ func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile,
 			Profile: profile.Name, Affinity: model.AffinityPreference(profile.Spec.Affinity),
 			TrafficClass: model.TrafficClass(profile.Spec.TrafficClass),
 			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec), MaxSteal: MaxSteal(&profile.Spec),
-			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected,
+			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected, OptOut: optOut,
 		})
 		BufferingWishes(&vms[len(vms)-1], &profile.Spec)
 	}

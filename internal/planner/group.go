@@ -33,8 +33,10 @@ type GroupNode struct {
 	NamespaceSelected bool
 	// Frozen is true when the node is cordoned or draining.
 	Frozen bool
-	// Metered, MeterUnknown: see model.Node.
+	// Metered, MeterUnknown, Hold, OptOut: see model.Node.
 	Metered, MeterUnknown bool
+	Hold                  model.Hold
+	OptOut                model.OptOut
 }
 
 // GroupMember is one VM of a group.
@@ -44,6 +46,8 @@ type GroupMember struct {
 	Node int
 	// Ready is true when the VM may serve.
 	Ready bool
+	// OptOut is what the VM's owner keeps away from it.
+	OptOut model.OptOut
 }
 
 // Group is what the plan of one group depends on.

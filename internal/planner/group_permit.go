@@ -24,7 +24,7 @@ func groupMode(nodes []GroupNode) model.Mode {
 // the reason is empty when it need not be. A group spans nodes, so all of their
 // policies have to allow it: traffic that leaves one node arrives at another.
 func groupForbidden(group Group, mode model.Mode) (reason model.Reason, message string) {
-	var without, denied, observed, uncovered *GroupNode
+	var without, denied, observed, uncovered, paused *GroupNode
 	allowed := 0
 	for i := range group.Nodes {
 		node := &group.Nodes[i]
@@ -33,6 +33,8 @@ func groupForbidden(group Group, mode model.Mode) (reason model.Reason, message 
 			without = first(without, node)
 		case node.Policy.Mode == model.ModeObserve:
 			observed = first(observed, node)
+		case node.Policy.Paused:
+			paused = first(paused, node)
 		case !node.Policy.Allows(model.LeverTrafficShare):
 			denied = first(denied, node)
 		case !node.NamespaceSelected:
@@ -42,12 +44,14 @@ func groupForbidden(group Group, mode model.Mode) (reason model.Reason, message 
 		}
 	}
 	switch {
-	case without != nil && allowed+counted(denied)+counted(observed)+counted(uncovered) == 0:
+	case without != nil && allowed+counted(denied)+counted(observed)+counted(uncovered)+counted(paused) == 0:
 		return model.ReasonNoPolicy, "no EnergyPolicy governs the members' nodes: nothing is changed"
 	case without != nil:
 		return model.ReasonMixedPolicies, fmt.Sprintf("no EnergyPolicy governs node %s, and traffic that leaves one node arrives at another: let a policy select all nodes of the members", without.Name)
 	case observed != nil:
 		return model.ReasonObserveOnly, fmt.Sprintf("the mode of EnergyPolicy %s is Observe: nothing is changed", observed.Policy.Name)
+	case paused != nil:
+		return model.ReasonPaused, fmt.Sprintf("EnergyPolicy %s is paused: nothing is changed until its spec.paused is false", paused.Policy.Name)
 	case denied != nil && allowed+counted(uncovered) == 0:
 		return model.ReasonLeverNotAllowed, fmt.Sprintf("the levers of EnergyPolicy %s do not name TrafficShare", denied.Policy.Name)
 	case denied != nil:
@@ -55,10 +59,29 @@ func groupForbidden(group Group, mode model.Mode) (reason model.Reason, message 
 	case uncovered != nil:
 		return model.ReasonNamespaceNotSelected, fmt.Sprintf("the namespaceSelector of EnergyPolicy %s does not pick the group's namespace", uncovered.Policy.Name)
 	}
+	if message := groupOptOut(group); message != "" {
+		return model.ReasonOptedOut, message
+	}
 	if node := unmetered(group, mode); node != nil && !node.MeterUnknown {
 		return model.ReasonNoMeter, fmt.Sprintf("mode Enforce needs measured power: give node %s a meter, or set spec.energy.allowModelled of EnergyPolicy %s", node.Name, node.Policy.Name)
 	}
 	return "", ""
+}
+
+// groupOptOut says who keeps the lever away, or is empty. One VM is enough: what others
+// lose or gain arrives at it, and a Service cannot give it the share that it had.
+func groupOptOut(group Group) string {
+	const lever, advice = model.LeverTrafficShare, "; all VMs of the group keep equal shares: take the VM out of the profile's selector to steer the others"
+	for i := range group.Members {
+		m := &group.Members[i]
+		switch {
+		case m.OptOut.Keeps(lever):
+			return fmt.Sprintf("annotation joulevirt.io/opt-out of VirtualMachineInstance %s %s%s", m.Name, optOutWords(m.OptOut), advice)
+		case group.Nodes[m.Node].OptOut.Keeps(lever):
+			return fmt.Sprintf("annotation joulevirt.io/opt-out of node %s, which runs VM %s, %s%s", group.Nodes[m.Node].Name, m.Name, optOutWords(group.Nodes[m.Node].OptOut), advice)
+		}
+	}
+	return ""
 }
 
 func first(was, now *GroupNode) *GroupNode {
@@ -100,6 +123,11 @@ func unmetered(group Group, mode model.Mode) *GroupNode {
 func groupHolding(group Group, mode model.Mode) (reason model.Reason, message string) {
 	if unmetered(group, mode) != nil {
 		return model.ReasonAwaitingMeter, planMessage(model.ReasonAwaitingMeter)
+	}
+	for i := range group.Nodes {
+		if hold := group.Nodes[i].Hold; hold.Reason != "" {
+			return hold.Reason, fmt.Sprintf("EnergyPolicy %s: %s", group.Nodes[i].Policy.Name, hold.Message)
+		}
 	}
 	return group.Missing, group.MissingMessage
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -183,7 +184,11 @@ func vmRates(pod types.UID, vmi *virtv1.VirtualMachineInstance, n int) model.VMR
 func (b *bench) declare(ctx context.Context) error {
 	policy := &v1alpha1.EnergyPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		Spec:       v1alpha1.EnergyPolicySpec{Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity}},
+		Spec: v1alpha1.EnergyPolicySpec{
+			Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
+			// No agent confirms anything here, and all nodes are to follow at once.
+			Budgets: v1alpha1.Budgets{MaxNodesChanging: math.MaxInt32, MaxChangesPerHour: math.MaxInt32},
+		},
 	}
 	if err := b.client.Create(ctx, policy); err != nil {
 		return fmt.Errorf("create EnergyPolicy: %w", err)

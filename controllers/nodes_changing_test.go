@@ -1,0 +1,140 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+)
+
+// changed is the plan of a node that was changed some time ago, as its agent knows it.
+func changed(node string, ago time.Duration, observed int64, applied metav1.ConditionStatus) v1alpha1.NodePlan {
+	plan := v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node, Generation: 2}}
+	plan.Spec = v1alpha1.NodePlanSpec{Policy: "p", Apply: true, RecentChanges: []v1alpha1.RecentChange{
+		{Time: metav1.NewTime(statusTime().Add(-24 * time.Hour)), VMs: 1}, {Time: metav1.NewTime(statusTime().Add(-ago)), VMs: 1},
+	}}
+	plan.Status.ObservedGeneration = observed
+	plan.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionApplied, Status: applied}}
+	return plan
+}
+
+func TestIsChanging(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plan v1alpha1.NodePlan
+		want bool
+	}{
+		"not looked at":      {changed("n", time.Minute, 1, "True"), true},
+		"could not":          {changed("n", time.Minute, 2, "False"), true},
+		"confirmed":          {changed("n", time.Minute, 2, "True"), false},
+		"dead for long":      {changed("n", 10*time.Minute, 1, "True"), false},
+		"not yet for long":   {changed("n", 10*time.Minute-time.Second, 1, "True"), true},
+		"told by a fast one": {changed("n", -9*time.Minute, 1, "True"), true},
+		"told by a mad one":  {changed("n", -time.Hour, 1, "True"), false},
+		"nothing new":        {func() v1alpha1.NodePlan { p := changed("n", 0, 1, "True"); p.Spec.RecentChanges = nil; return p }(), false},
+		"not acted on":       {func() v1alpha1.NodePlan { p := changed("n", 0, 1, "True"); p.Spec.Apply = false; return p }(), false},
+	} {
+		if got := isChanging(&tc.plan, statusTime()); got != tc.want {
+			t.Errorf("%s: changing %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+func TestNodesChangeInTurns(t *testing.T) {
+	var c nodesChanging
+	var plans []v1alpha1.NodePlan
+	take := func(node string, want bool) {
+		t.Helper()
+		if got := c.take(node, "p", 2, plans, statusTime()); got != want {
+			t.Errorf("%s may change: %t, want %t", node, got, want)
+		}
+	}
+	take("a", true)
+	take("b", true)
+	take("c", false)
+	take("a", true) // again
+	take("d", false)
+	// Of another policy there are others.
+	if !c.take("x", "q", 1, plans, statusTime()) {
+		t.Error("the nodes of another policy count")
+	}
+	// What was written counts until the cache shows it, and then as it shows it.
+	c.wrote("a", 2)
+	take("c", false)
+	older := changed("a", time.Minute, 1, "True")
+	older.Generation = 1
+	plans = []v1alpha1.NodePlan{older}
+	take("c", false)
+	plans = []v1alpha1.NodePlan{changed("a", time.Minute, 1, "True")}
+	take("c", false)
+	plans = []v1alpha1.NodePlan{changed("a", time.Minute, 2, "True")}
+	take("c", true)
+	take("d", false)
+	c.drop("b")
+	take("d", true)
+	for _, want := range []string{"c", "d", ""} {
+		if got := c.next("p"); got != want {
+			t.Errorf("%q is next, want %q", got, want)
+		}
+	}
+}
+
+// A new leader, who remembers nothing, counts what the plans tell.
+func TestNodesChangingAfterARestart(t *testing.T) {
+	var plans []v1alpha1.NodePlan
+	for i := range 5 {
+		plans = append(plans, changed(fmt.Sprint("n", i), time.Duration(3*i)*time.Minute, 1, "True"))
+	}
+	var c nodesChanging
+	if c.take("m", "p", 4, plans, statusTime()) {
+		t.Error("four nodes are changing, and a fifth may")
+	}
+	if !c.take("m", "p", 5, plans, statusTime()) || !c.take("n0", "p", 5, plans, statusTime()) {
+		t.Error("four others are changing, and a fifth, or one of them, may not")
+	}
+}
+
+// The node that has waited longest is planned when another is done.
+func TestWaitingNodesAreWoken(t *testing.T) {
+	var c nodesChanging
+	busy := changed("a", time.Minute, 1, "True")
+	for _, node := range []string{"b", "c"} {
+		c.take(node, "p", 1, []v1alpha1.NodePlan{busy}, statusTime())
+	}
+	done := changed("a", time.Minute, 2, "True")
+	h := c.handler(testingclock.NewFakePassiveClock(statusTime()))
+	for _, step := range []struct {
+		name     string
+		was, is  client.Object
+		want     string
+		queueing int
+	}{
+		{"still at it", &busy, &busy, "", 0},
+		{"done", &busy, &done, "b", 1},
+		{"was done", &done, &done, "", 0},
+		{"gone", &busy, nil, "c", 1},
+	} {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		if step.is == nil {
+			h.Delete(t.Context(), event.DeleteEvent{Object: step.was}, q)
+		} else {
+			h.Update(t.Context(), event.UpdateEvent{ObjectOld: step.was, ObjectNew: step.is}, q)
+		}
+		if q.Len() != step.queueing {
+			t.Fatalf("%s: %d nodes are woken, want %d", step.name, q.Len(), step.queueing)
+		}
+		if q.Len() > 0 {
+			if request, _ := q.Get(); request.Name != step.want {
+				t.Errorf("%s: node %s is woken, want %s", step.name, request.Name, step.want)
+			}
+		}
+		q.ShutDown()
+	}
+}

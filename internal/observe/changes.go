@@ -1,0 +1,163 @@
+package observe
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// ChangeTimes tells whether a policy's windows and freezes let something new be done.
+type ChangeTimes struct {
+	// Hold says why not.
+	Hold model.Hold
+	// Err names the field that cannot be read: nothing new is done until it is corrected.
+	Err error
+	// Again is when the answer may be another. Zero: when the policy changes.
+	Again time.Time
+}
+
+// Changes reads a policy's times of changes. Times are UTC, so that neither the
+// manager's place nor daylight saving moves them.
+func Changes(policy *v1alpha1.EnergyPolicy, now time.Time) ChangeTimes {
+	now = now.UTC()
+	windows, err := recurring("spec.budgets.windows", policy.Spec.Budgets.Windows, now)
+	if err != nil {
+		return unreadableTimes(err)
+	}
+	freezes, err := recurring("spec.budgets.freezes", policy.Spec.Budgets.Freezes, now)
+	if err != nil {
+		return unreadableTimes(err)
+	}
+	out := ChangeTimes{Again: earlier(windows.changes(now), freezes.changes(now))}
+	switch {
+	case freezes.until(now).After(now):
+		out.Hold.Reason, out.Hold.Message = model.ReasonInFreeze, "it is a time of the policy's spec.budgets.freezes"
+	case len(windows) > 0 && !windows.until(now).After(now):
+		out.Hold.Reason, out.Hold.Message = model.ReasonOutsideChangeWindow, "none of the policy's spec.budgets.windows is open"
+	default:
+		return out
+	}
+	out.Hold.Message += ": nothing new is done"
+	if opens, found := allowed(windows, freezes, now); found {
+		out.Hold.Message += " until " + opens.Format(time.RFC3339)
+	}
+	return out
+}
+
+func unreadableTimes(err error) ChangeTimes {
+	return ChangeTimes{Err: err, Hold: model.Hold{
+		Reason: model.ReasonInvalidSchedule, Message: fmt.Sprintf("%v: correct it; nothing new is done until then", err),
+	}}
+}
+
+// recurrence is a time that comes again and again.
+type recurrence struct {
+	starts cron.Schedule
+	length time.Duration
+}
+
+type recurrences []recurrence
+
+// cronFields is how many a schedule has: minute, hour, day of the month, month, day of
+// the week.
+const cronFields = 5
+
+// recurring reads recurring times. The error names the first that cannot be read, or
+// never comes.
+func recurring(field string, windows []v1alpha1.ChangeWindow, now time.Time) (recurrences, error) {
+	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+	out := make(recurrences, 0, len(windows))
+	for i, window := range windows {
+		// The parser takes a time zone in front, and panics where nothing follows.
+		if len(strings.Fields(window.Schedule)) != cronFields || strings.Contains(window.Schedule, "=") {
+			return nil, fmt.Errorf("%s[%d].schedule %q: it has to have five cron fields, such as 0 22 * * 1-5", field, i, window.Schedule)
+		}
+		starts, err := parser.Parse(window.Schedule)
+		if err != nil {
+			return nil, fmt.Errorf("%s[%d].schedule %q: %w", field, i, window.Schedule, err)
+		}
+		if starts.Next(now).IsZero() {
+			return nil, fmt.Errorf("%s[%d].schedule %q: no such time comes in the next five years", field, i, window.Schedule)
+		}
+		if window.Duration.Duration <= 0 {
+			return nil, fmt.Errorf("%s[%d].duration: %v is no time", field, i, window.Duration.Duration)
+		}
+		out = append(out, recurrence{starts, window.Duration.Duration})
+	}
+	return out, nil
+}
+
+// end is when the occurrence ends that a time lies in, the earliest of them. Zero: it
+// lies in none.
+func (r *recurrence) end(at time.Time) time.Time {
+	start := r.starts.Next(at.Add(-r.length))
+	if start.IsZero() || start.After(at) {
+		return time.Time{}
+	}
+	return start.Add(r.length)
+}
+
+// until is when the last of those occurrences ends that a time lies in. Zero: it lies in
+// none.
+func (r recurrences) until(at time.Time) time.Time {
+	var last time.Time
+	for i := range r {
+		if end := r[i].end(at); end.After(last) {
+			last = end
+		}
+	}
+	return last
+}
+
+// changes is when something begins or ends next. Zero: never.
+func (r recurrences) changes(at time.Time) time.Time {
+	var next time.Time
+	for i := range r {
+		next = earlier(earlier(next, r[i].starts.Next(at)), r[i].end(at))
+	}
+	return next
+}
+
+// begins is when something begins next. Zero: never.
+func (r recurrences) begins(at time.Time) time.Time {
+	var next time.Time
+	for i := range r {
+		next = earlier(next, r[i].starts.Next(at))
+	}
+	return next
+}
+
+func earlier(x, y time.Time) time.Time {
+	if x.IsZero() || !y.IsZero() && y.Before(x) {
+		return y
+	}
+	return x
+}
+
+// mostSteps bound the search for the next time of changes: windows may lie in freezes
+// for ever.
+const mostSteps = 100
+
+// allowed finds when changes are allowed next.
+func allowed(windows, freezes recurrences, now time.Time) (time.Time, bool) {
+	at := now
+	for range mostSteps {
+		frozen := freezes.until(at)
+		switch {
+		case frozen.After(at):
+			at = frozen
+		case len(windows) == 0 || windows.until(at).After(at):
+			return at, true
+		default:
+			if at = windows.begins(at); at.IsZero() {
+				return at, false
+			}
+		}
+	}
+	return time.Time{}, false
+}
