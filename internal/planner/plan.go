@@ -26,7 +26,6 @@ func Plan(node model.Node, now time.Time) model.Plan {
 		return plan
 	}
 	w.permit()
-	plan.Schedules = keepSchedules(node)
 	held := holding(node)
 	switch {
 	case held != "":
@@ -37,6 +36,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 		w.decide(now)
 		held = w.bound(now)
 	}
+	plan.Schedules = keepSchedules(node)
 	w.repeatJudged(held)
 	summarise(&plan, &node, held)
 	authorise(&plan, node, held != "", now)

@@ -20,14 +20,17 @@ func TestPlansKeepSchedules(t *testing.T) {
 		change func(*model.Node)
 		want   []model.Schedule
 	}{
-		"none":                            {nil, nil, nil},
-		"both allowed":                    {[]model.Schedule{affinity, slice}, both, []model.Schedule{affinity, slice}},
-		"one is not allowed any more":     {[]model.Schedule{affinity, slice}, nil, []model.Schedule{affinity}},
-		"none is":                         {[]model.Schedule{slice}, nil, nil},
-		"no lever of nodes":               {[]model.Schedule{share}, func(n *model.Node) { n.Policy.Levers = append(n.Policy.Levers, model.LeverTrafficShare) }, nil},
-		"another policy":                  {[]model.Schedule{affinity}, func(n *model.Node) { n.Policy.Name = "q" }, nil},
-		"while it is frozen":              {[]model.Schedule{affinity}, func(n *model.Node) { n.Frozen = true }, []model.Schedule{affinity}},
-		"while the agent is not heard":    {[]model.Schedule{affinity}, func(n *model.Node) { n.Rates = nil }, []model.Schedule{affinity}},
+		"none":                         {nil, nil, nil},
+		"both allowed":                 {[]model.Schedule{affinity, slice}, both, []model.Schedule{affinity, slice}},
+		"one is not allowed any more":  {[]model.Schedule{affinity, slice}, nil, []model.Schedule{affinity}},
+		"none is":                      {[]model.Schedule{slice}, nil, nil},
+		"no lever of nodes":            {[]model.Schedule{share}, func(n *model.Node) { n.Policy.Levers = append(n.Policy.Levers, model.LeverTrafficShare) }, nil},
+		"another policy":               {[]model.Schedule{affinity}, func(n *model.Node) { n.Policy.Name = "q" }, nil},
+		"while it is frozen":           {[]model.Schedule{affinity}, func(n *model.Node) { n.Frozen = true }, []model.Schedule{affinity}},
+		"while the agent is not heard": {[]model.Schedule{affinity}, func(n *model.Node) { n.Rates = nil }, []model.Schedule{affinity}},
+		"while changes wait for others": {[]model.Schedule{affinity}, func(n *model.Node) {
+			n.NodesBusy, n.VMs, n.Rates.VMs = true, newNode("a", "b").VMs, newNode("a", "b").Rates.VMs
+		}, []model.Schedule{affinity}},
 		"while the meter is not known":    {[]model.Schedule{affinity}, unknownMeter, []model.Schedule{affinity}},
 		"without a meter nothing is on":   {[]model.Schedule{affinity}, func(n *model.Node) { n.Metered = false }, nil},
 		"when nothing but watching is on": {[]model.Schedule{affinity}, func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, nil},
