@@ -1,0 +1,88 @@
+// Package blocks measures what each block of the schedules of nodes' levers brought: it
+// turns what the manager hears of a node, pull by pull, into outcomes that trials are
+// judged by. docs/design/blocks.md tells what is counted, by which clock, and what is not.
+package blocks
+
+import (
+	"sync"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify"
+)
+
+// Sight is what is known of a node at one moment.
+type Sight struct {
+	// Rates are the agent's newest, Received when they came by the manager's clock. Nil:
+	// none are fresh.
+	Rates    *model.NodeRates
+	Received time.Time
+	// Power by the first of the policy's sources that knows. Nil: none does.
+	Power *model.Power
+	// Schedules of the plan that the node has.
+	Schedules []model.Schedule
+}
+
+// Block is one that has ended, with what it brought.
+type Block struct {
+	// Lever, Seed and Start are those of the schedule.
+	Lever model.Lever
+	Seed  int64
+	Start time.Time
+	// From and To are the whole block with its wash-out, by the node's clock.
+	From, To time.Time
+	// Source and Scope of the joules. Empty: none were counted.
+	Source model.PowerSource
+	Scope  model.PowerScope
+	// Outcome of the node as the unit. Where the block is excluded, it has what was
+	// counted nevertheless.
+	verify.Outcome
+}
+
+// Store measures the blocks of all nodes that have schedules. It is safe for concurrent
+// use. What it knows of a block is gone with the manager: a new leader excludes the block
+// that it finds, unless that still is in its wash-out.
+type Store struct {
+	mu    sync.Mutex
+	nodes map[string]*node
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store { return &Store{nodes: map[string]*node{}} }
+
+// Look takes in what is known of a node now, by the manager's clock, and returns the
+// blocks that it closes, each schedule's in their order and each once. It is called at
+// least as often as rates and figures come; what was seen already counts once. A block is
+// closed when pulls and figures have come past its end, and some minutes after its end
+// when they do not come.
+func (s *Store) Look(name string, sight Sight, now time.Time) []Block {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[name]
+	if n == nil {
+		if len(sight.Schedules) == 0 {
+			return nil
+		}
+		n = &node{}
+		s.nodes[name] = n
+	}
+	n.keep(sight.Schedules, now)
+	n.hear(&sight)
+	n.read(sight.Power, now)
+	closed := n.close(name, now)
+	if len(sight.Schedules) == 0 && len(n.followed) == 0 {
+		delete(s.nodes, name)
+	}
+	return closed
+}
+
+// Retain forgets all nodes but those given.
+func (s *Store) Retain(names map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.nodes {
+		if !names[name] {
+			delete(s.nodes, name)
+		}
+	}
+}
