@@ -40,46 +40,61 @@ type point struct {
 	rates
 }
 
-// unitsOf sorts outcomes by unit and block. What is excluded, what cannot be, and blocks
-// that are told of in more than one way do not count.
-func unitsOf(outcomes []Outcome) []unit {
+// told is all that was told of a unit's blocks.
+type told struct {
+	name string
+	// outcomes in the order of blocks, one each.
+	outcomes []Outcome
+}
+
+// toldOf sorts outcomes by unit and block.
+func toldOf(outcomes []Outcome) []told {
 	outcomes = slices.Clone(outcomes)
 	slices.SortStableFunc(outcomes, func(a, b Outcome) int {
 		return cmp.Or(cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.Block, b.Block))
 	})
-	var units []unit
+	var all []told
 	for from := 0; from < len(outcomes); {
 		to := from + 1
 		for to < len(outcomes) && outcomes[to].Unit == outcomes[from].Unit {
 			to++
 		}
-		units = append(units, unitOf(outcomes[from].Unit, told(outcomes[from:to])))
+		all = append(all, told{outcomes[from].Unit, once(outcomes[from:to])})
 		from = to
 	}
-	return units
+	return all
 }
 
-// told leaves of sorted outcomes of a unit those of blocks that are told of in one way.
-func told(outcomes []Outcome) []Outcome {
-	var once []Outcome
+// contradictory is why a block is excluded that was told of in more than one way.
+const contradictory = "Contradictory"
+
+// once leaves one of sorted outcomes of a unit for each block. What is told in more than
+// one way does not count, but for a guard that tripped.
+func once(outcomes []Outcome) []Outcome {
+	all := make([]Outcome, 0, len(outcomes))
 	for from := 0; from < len(outcomes); {
-		same, to := true, from+1
-		for to < len(outcomes) && outcomes[to].Block == outcomes[from].Block {
-			same = same && outcomes[to] == outcomes[from]
+		o, to := outcomes[from], from+1
+		for to < len(outcomes) && outcomes[to].Block == o.Block {
+			if outcomes[to] != outcomes[from] {
+				o.Excluded = contradictory
+				o.On, o.Guarded = o.On || outcomes[to].On, o.Guarded || outcomes[to].Guarded
+			}
 			to++
 		}
-		if same && outcomes[from].Block >= 0 {
-			once = append(once, outcomes[from])
+		if o.Block >= 0 {
+			all = append(all, o)
 		}
 		from = to
 	}
-	return once
+	return all
 }
 
-func unitOf(name string, outcomes []Outcome) unit {
-	u := unit{name: name}
-	little := little(outcomes)
-	for _, o := range outcomes {
+// before is what a unit's blocks below a number brought, as if there were no others.
+func (t *told) before(number int) unit {
+	u := unit{name: t.name}
+	end, _ := slices.BinarySearchFunc(t.outcomes, number, func(o Outcome, number int) int { return cmp.Compare(o.Block, number) })
+	little := little(t.outcomes[:end])
+	for _, o := range t.outcomes[:end] {
 		if r, ok := ratesOf(o.Before, little); ok {
 			u.without = append(u.without, point{o.Block, r})
 		}

@@ -1,5 +1,7 @@
 package verify
 
+import "math"
+
 // cell is how many neighbouring blocks of a hold-back's stratum, about, the one that is
 // off is compared within. It was as likely to be any of them, so that comparing it with
 // the others is as exact as with the whole stratum, and load that drifts matters less.
@@ -19,7 +21,8 @@ type HeldBack struct {
 func JudgeHoldBack(outcomes []Outcome, stratum int) HeldBack {
 	var held HeldBack
 	var energy, work []Effect
-	for _, u := range unitsOf(outcomes) {
+	for _, t := range toldOf(outcomes) {
+		u := t.before(math.MaxInt)
 		ofEnergy, ofWork := effectsOf(u.offStrata(max(2, stratum)), elasticityOf(u.with))
 		energy, work = append(energy, ofEnergy), append(work, ofWork)
 		held.Units = append(held.Units, UnitEffect{u.name, ofEnergy})

@@ -16,8 +16,8 @@ const largest = math.Ln2
 // more often than those with it off.
 const lopsided = 0.01
 
-// leastStep is how much of a trial's information a look adds at least, unless it is the
-// last: where most pairs are lost there is little to look at.
+// leastStep is how much of a trial's information a look adds at least: where most pairs are
+// lost there is little to look at.
 const leastStep = 1.0 / 32
 
 // Judge says what a trial has shown so far. It goes through the looks from the first on,
@@ -31,7 +31,7 @@ func Judge(t *Trial) Verdict {
 		}
 	}
 	c := course{
-		trial: t, units: unitsOf(t.Outcomes), decision: Undecided, why: WhyTooFew,
+		trial: t, units: toldOf(t.Outcomes), decision: Undecided, why: WhyTooFew,
 		saves: sequential.NewBound(t.adoptRate()), worth: sequential.NewBound(wronglyRejected),
 	}
 	for _, pairs := range t.looks() {
@@ -52,7 +52,7 @@ func Judge(t *Trial) Verdict {
 // course of a trial from look to look.
 type course struct {
 	trial *Trial
-	units []unit
+	units []told
 	// saves bounds what shows that the lever saves, and that it is not inferior in work or,
 	// in its negative, that it is. The negative of worth bounds what shows that the lever
 	// saves less than is worth it.
@@ -61,34 +61,43 @@ type course struct {
 	// bounds those of the last.
 	passed []sequential.Look
 	at     sequential.Look
-	// What was seen at it after pairs of blocks: of each unit, and of all.
-	pairs        int
+	// What it showed.
+	measured
+	// pairs of blocks of each unit that are over.
+	pairs    int
+	decision Decision
+	why      Why
+}
+
+// measured is what blocks of units show together.
+type measured struct {
 	each         []UnitEffect
 	energy, work Effect
-	decision     Decision
-	why          Why
+	// missing is true if on blocks are missing more often than by chance.
+	missing bool
 }
 
 // look judges the first pairs of blocks of all units.
 func (c *course) look(pairs int) {
 	c.pairs = pairs
-	missing := c.measure(pairs)
 	if c.isGuarded(2 * pairs) {
 		c.decision, c.why = Rejected, WhyGuarded
 	}
-	share := float64(c.energy.Pairs) / float64(c.trial.Pairs*max(c.trial.Units, len(c.units)))
-	last := pairs == c.trial.Pairs
-	if step := share - c.at.Share; !c.energy.IsKnown() || !c.work.IsKnown() || step <= 0 || step < leastStep && !last {
+	seen := c.measure(pairs)
+	share := float64(seen.energy.Pairs) / float64(c.trial.Pairs*max(c.trial.Units, len(c.units)))
+	if !seen.energy.IsKnown() || !seen.work.IsKnown() || share < c.at.Share+leastStep {
 		return
 	}
+	c.measured = seen
 	if c.at.Share > 0 {
 		c.passed = append(c.passed, c.at)
 	}
+	last := pairs == c.trial.Pairs
 	saves, worth := c.saves.Next(share, last), c.worth.Next(share, last)
 	least := c.trial.least()
 	// Only where the rest is shown can the saving end the trial.
 	work, upper := over(c.work, c.trial.margin()), math.Inf(1)
-	open := work >= saves && !missing && math.Abs(c.energy.Log) <= largest
+	open := work >= saves && !c.missing && math.Abs(c.energy.Log) <= largest
 	if open {
 		upper = sequential.FromNormal(saves, c.energy.Freedom)
 	}
@@ -99,7 +108,7 @@ func (c *course) look(pairs int) {
 	case c.decision == Rejected:
 	case work <= -saves:
 		c.decision, c.why = Rejected, WhyWorkLess
-	case missing:
+	case c.missing:
 		c.why = WhyMissing
 	case math.Abs(c.energy.Log) > largest:
 		c.why = WhyImplausible
@@ -119,21 +128,20 @@ func over(e Effect, value float64) float64 {
 	return sequential.ToNormal((e.Log-value)/e.StdErr, e.Freedom)
 }
 
-// measure takes the effects of the first pairs of blocks, and tells whether on blocks are
-// missing more often than by chance.
-func (c *course) measure(pairs int) (missing bool) {
-	c.each = make([]UnitEffect, 0, len(c.units))
+// measure takes the effects of the first pairs of blocks.
+func (c *course) measure(pairs int) measured {
+	seen := measured{each: make([]UnitEffect, 0, len(c.units))}
 	energy, work := make([]Effect, 0, len(c.units)), make([]Effect, 0, len(c.units))
 	var lost lostBlocks
 	for i := range c.units {
 		u := c.units[i].before(2 * pairs)
 		ofEnergy, ofWork := u.effects()
 		energy, work = append(energy, ofEnergy), append(work, ofWork)
-		c.each = append(c.each, UnitEffect{u.name, ofEnergy})
+		seen.each = append(seen.each, UnitEffect{u.name, ofEnergy})
 		lost.count(&u)
 	}
-	c.energy, c.work = together(energy), together(work)
-	return lost.isLopsided()
+	seen.energy, seen.work, seen.missing = together(energy), together(work), lost.isLopsided()
+	return seen
 }
 
 // lostBlocks of pairs of which the other half counts.
@@ -167,23 +175,18 @@ func (c *course) isGuarded(below int) bool {
 // guarded counts the on blocks below a number and those that guards ended, whether their
 // figures count or not.
 func (c *course) guarded(below int) (on, ended int) {
-	type place struct {
-		unit  string
-		block int
-	}
-	guarded := map[place]bool{}
-	for _, o := range c.trial.Outcomes {
-		if o.On && o.Block < below {
-			at := place{o.Unit, o.Block}
-			guarded[at] = guarded[at] || o.Guarded
+	for _, u := range c.units {
+		for _, o := range u.outcomes {
+			if !o.On || o.Block >= below {
+				continue
+			}
+			on++
+			if o.Guarded {
+				ended++
+			}
 		}
 	}
-	for _, was := range guarded {
-		if was {
-			ended++
-		}
-	}
-	return len(guarded), ended
+	return on, ended
 }
 
 // verdict puts together what the last look showed.

@@ -14,22 +14,6 @@ type difference struct {
 	precision float64
 }
 
-// before leaves of a unit what its blocks below a number brought.
-func (u *unit) before(number int) unit {
-	short := unit{name: u.name}
-	for _, b := range u.blocks {
-		if b.number < number {
-			short.blocks = append(short.blocks, b)
-		}
-	}
-	for _, p := range u.without {
-		if p.number < number {
-			short.without = append(short.without, p)
-		}
-	}
-	return short
-}
-
 // effects of the lever on the joules for the same work and on the work, as pairs show.
 func (u *unit) effects() (energy, work Effect) {
 	return effectsOf(u.differences(), elasticityOf(u.without))

@@ -35,7 +35,7 @@ func TestBound(t *testing.T) {
 // TestRate runs paths without an effect against bounds at uneven looks.
 func TestRate(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 0))
-	shares := []float64{0.1, 0.17, 0.2, 0.5, 0.51, 0.9}
+	shares := []float64{0.1, 0.17, 0.21, 0.5, 0.54, 0.9}
 	for _, rate := range []float64{0.025, 0.1} {
 		b := sequential.NewBound(rate)
 		bounds := make([]float64, len(shares))
