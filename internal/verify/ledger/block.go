@@ -1,0 +1,130 @@
+package ledger
+
+import (
+	"math"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+)
+
+// Measured is what a node drew and did within some time.
+type Measured struct {
+	// Seconds that were judged, without wash-out, Joules drawn in them and Bytes of VMs'
+	// traffic.
+	Seconds float64
+	Joules  units.Joules
+	Bytes   float64
+	// Modelled is true when no meter told the joules.
+	Modelled bool
+	// MostWatts is more than the node can draw. 0: 20 kW.
+	MostWatts units.Watts
+	// Excluded names why the figures say nothing. Empty: they do.
+	Excluded Cause
+}
+
+// Block is one closed block of a lever's schedule on one node, or, outside of schedules,
+// some time in which the lever was on or off throughout.
+type Block struct {
+	Node  string
+	Lever model.Lever
+	// From and To are the whole block with its wash-out, in which nothing else of the node
+	// and lever is booked.
+	From, To time.Time
+	// On is true when the lever was drawn to be on, whatever became of it: so its effect
+	// was measured.
+	On bool
+	// Class of the node, and Effect of the lever on it as of the evidence that there is.
+	Class  verify.Class
+	Effect verify.Shrunk
+	Measured
+}
+
+// Draw is what a node drew, whatever its levers did, and what of it was the product's own.
+// That of the manager has no Node, and tells only its CPU time.
+type Draw struct {
+	Node     string
+	From, To time.Time
+	// CPUSeconds that the product used, and what one more busy core draws, with its
+	// standard error.
+	CPUSeconds          float64
+	PerBusyCore, StdErr units.Watts
+	Measured
+}
+
+const (
+	// shortest and longest are the bounds of a block: a schedule's are the same.
+	shortest, longest = time.Minute, 24 * time.Hour
+	// clocksAgree is how much later than now a block may end: who closes it reads its own
+	// clock, the block's are those of the schedule.
+	clocksAgree = 5 * time.Second
+	// leastWatts is less than any node draws: a counter that stands still says so.
+	leastWatts = 0.1
+	// mostWatts is more than any node draws.
+	mostWatts = 20_000
+	// mostName is the length of the longest name of a node.
+	mostName = 253
+	// mostLog bounds effects and their errors: more than halves or doubles the energy nothing
+	// does.
+	mostLog = 1
+	// mostCores bounds what the product itself may have used.
+	mostCores = 1024
+)
+
+// checkTime tells what is wrong with the time of something to be booked.
+func checkTime(from, to, now time.Time) Cause {
+	switch length := to.Sub(from); {
+	case length < shortest || length > longest:
+		return Malformed
+	case to.After(now.Add(clocksAgree)):
+		return InFuture
+	case from.Unix() < 0 || MonthOf(from) < MonthOf(now)-1:
+		return TooOld
+	}
+	return ""
+}
+
+// check tells what is wrong with figures of a stretch of time.
+func (m Measured) check(length time.Duration) Cause {
+	if m.Excluded != "" {
+		if m.Excluded.mayExclude() {
+			return m.Excluded
+		}
+		return Malformed
+	}
+	if !(m.Seconds > 0 && m.Seconds <= length.Seconds()+1) || !isNumber(float64(m.Joules)) || !isAmount(m.Bytes) {
+		return Malformed
+	}
+	most := m.MostWatts
+	if !(most > 0) {
+		most = mostWatts
+	}
+	if watts := m.watts(); !(watts >= leastWatts && watts <= most) {
+		return Implausible
+	}
+	return ""
+}
+
+// hasEvidence tells whether the lever's effect is known, and one that can be.
+func (b *Block) hasEvidence() bool {
+	e := b.Effect
+	return e.IsKnown() && math.Abs(e.Log) <= mostLog && e.Own <= mostLog && e.Common <= mostLog
+}
+
+func (m Measured) watts() units.Watts { return units.Watts(float64(m.Joules) / m.Seconds) }
+
+// checkOwn tells what is wrong with what the product itself used.
+func (d Draw) checkOwn() Cause {
+	ok := isAmount(d.CPUSeconds) && d.CPUSeconds <= mostCores*d.To.Sub(d.From).Seconds() &&
+		isAmount(float64(d.PerBusyCore)) && d.PerBusyCore <= mostWatts && isAmount(float64(d.StdErr)) && d.StdErr <= mostWatts
+	if !ok {
+		return Malformed
+	}
+	return ""
+}
+
+func isNumber(value float64) bool { return !math.IsNaN(value) && !math.IsInf(value, 0) }
+
+// isAmount tells whether a figure is one that can be: 0 or more.
+func isAmount(value float64) bool { return isNumber(value) && value >= 0 }
