@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -75,42 +76,66 @@ func TestBufferingSavesStepByStep(t *testing.T) {
 }
 
 // TestAWindowThatHurtsIsLeft for a shorter one, and not tried again with VMs of the same
-// profile: where a ring is small, packets are lost, and where each request waits for a
-// reply, there are fewer of them.
+// profile: where a ring is small, packets are lost, which one VM is enough to tell. Where
+// each request waits for a reply, there are fewer of them, which two VMs have to tell.
 func TestAWindowThatHurtsIsLeft(t *testing.T) {
 	t.Parallel()
 	ring := arriving("a", 50_000)
 	ring.Ring = 40 // of 50 packets in 1 ms
 	waiting := arriving("a", 50_000)
 	waiting.Traffic.RoundTrip = time.Millisecond
-	for name, vm := range map[string]sim.VM{"small ring": ring, "requests that wait": waiting} {
+	for name, test := range map[string]struct {
+		vm   sim.VM
+		tell int
+	}{"small ring": {ring, 1}, "requests that wait": {waiting, 2}} {
 		t.Run(name, func(t *testing.T) {
-			late := vm
-			late.Name, late.Traffic = "b", sim.Traffic{}
-			node := tuned(t, small(name, throughput, vm, late))
-			node.must(t, node.For(learning))
-			first := slices.Clone(node.Windows[0])
-			t.Logf("simulated %s: windows %v, %+v", name, first, node.Of(node.Pods[0]).Reasons)
-			longest, last := slices.Max(first), first[len(first)-1]
-			if last >= longest || last == 0 {
-				t.Fatalf("windows %v: none hurt, or all", first)
+			var vms []sim.VM
+			for i := range test.tell + 1 {
+				vm := test.vm
+				vm.Name, vm.Traffic = fmt.Sprint("vm-", i), sim.Traffic{}
+				vms = append(vms, vm)
 			}
-			node.must(t, node.Host.SetTraffic(node.Pods[1], vm.Traffic))
-			node.must(t, node.For(learning))
-			if got := node.Windows[0]; !slices.Equal(got, first) {
-				t.Errorf("windows went on from %v to %v", first, got)
-			}
-			second := node.Windows[1]
-			t.Logf("simulated %s: windows of the other VM %v, %+v", name, second, node.Of(node.Pods[1]).Reasons)
-			if slices.Max(second) != last {
-				t.Errorf("windows of another VM of the profile %v, want %v at most, and that", second, last)
-			}
-			truth, err := node.Host.VMTruth(node.Pods[0])
-			node.must(t, err)
-			if truth.Served < 0.999 {
-				t.Errorf("%.4f of the packets are handled in the end", truth.Served)
+			node := tuned(t, small(name, throughput, vms...))
+			var last time.Duration
+			for i, pod := range node.Pods {
+				node.must(t, node.Host.SetTraffic(pod, test.vm.Traffic))
+				node.must(t, node.For(learning))
+				got := node.Windows[i]
+				t.Logf("simulated %s: windows of VM %d %v, %+v", name, i, got, node.Of(pod).Reasons)
+				longest, end := slices.Max(got), got[len(got)-1]
+				if i == 0 {
+					last = end
+				}
+				if hurt := i < test.tell; (longest > end) != hurt || end != last || end == 0 {
+					t.Errorf("windows of VM %d %v, want %v in the end, and longer ones before: %v", i, got, last, hurt)
+				}
+				truth, err := node.Host.VMTruth(pod)
+				node.must(t, err)
+				if truth.Served < 0.999 {
+					t.Errorf("%.4f of the packets of VM %d are handled in the end", truth.Served, i)
+				}
 			}
 		})
+	}
+}
+
+// TestLossesDoNotAddUp: each window costs a VM less than its profile allows, two of them
+// more. It ends with nine tenths of the packets that it has without, once it saw that twice.
+func TestLossesDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	vm := arriving("a", 50_000)
+	vm.Traffic.RoundTrip = 1200 * time.Microsecond
+	node := tuned(t, small("requests", throughput, vm))
+	packets := func() float64 {
+		node.must(t, node.For(pull))
+		return float64(node.board.Latest().Rates.VMs[0].Traffic().PacketsPerSecond)
+	}
+	without := packets()
+	node.must(t, node.For(4*learning))
+	kept := packets() / without
+	t.Logf("simulated: %.3f of the packets are left, windows %v", kept, node.Windows[0])
+	if end := node.Windows[0]; kept < 0.9 || end[len(end)-1] == 0 {
+		t.Errorf("simulated: %.3f of the packets are left, windows %v", kept, end)
 	}
 }
 

@@ -42,6 +42,9 @@ type found struct {
 	// hurt, and whether it is remembered for the profile or for the VM alone.
 	hurt      *model.Hurt
 	ofProfile bool
+	// suspected is a window that a VM's throughput fell with and came back without. Nil:
+	// none.
+	suspected *suspicion
 }
 
 // hear takes in a round.
@@ -59,8 +62,8 @@ func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
 		return found{}
 	}
 	trial, enough := f.trials.add(now, r)
-	if window, verdict := f.throughput.add(now, r, buffering.LeastThroughput(vm.KeepThroughput)); verdict != nothing {
-		return hurtBy(now, window, signThroughput, verdict == toBlame && !vm.Disturbed)
+	if is := f.throughput.add(now, r, buffering.LeastThroughput(vm.KeepThroughput)); is.verdict != nothing {
+		return suspect(now, is, vm)
 	}
 	if r.window > 0 && f.loses(&trial.sums, vm) && !f.trials.losesToo(r.window, trial.lostShare(), false) {
 		return hurtBy(now, r.window, signDrops, f.toBlame(r.window, vm))
@@ -90,7 +93,7 @@ func (f *follow) follows(now time.Time, r *round) bool {
 		f.since, f.settled = now, now.Add(settle)
 	}
 	f.started, f.window = true, r.window
-	f.throughput.change(r.window)
+	f.throughput.change(now, r.window)
 	return true
 }
 
@@ -103,6 +106,15 @@ func (f *follow) loses(s *sums, vm VM) bool {
 // it was seen that a shorter one, or none, does not.
 func (f *follow) toBlame(window time.Duration, vm VM) bool {
 	return !vm.Disturbed && f.trials.seenBelow(window)
+}
+
+// suspect keeps a VM from a window that its throughput fell with.
+func suspect(now time.Time, is judgement, vm VM) found {
+	of := hurtBy(now, is.window, signThroughput, false)
+	if is.verdict == toBlame && !vm.Disturbed {
+		of.suspected = &suspicion{window: is.window, since: is.since, at: now}
+	}
+	return of
 }
 
 func hurtBy(now time.Time, window time.Duration, sign string, ofProfile bool) found {

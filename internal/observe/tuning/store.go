@@ -47,12 +47,18 @@ type Store struct {
 	// mu guards what is kept of VMs too: it is read in part.
 	mu       sync.Mutex
 	vms      *heard.VMs[follow]
-	profiles map[types.NamespacedName]hurts
+	profiles map[types.NamespacedName]*memory
+}
+
+// memory is what is remembered of a profile's VMs.
+type memory struct {
+	hurts      hurts
+	suspicions suspicions
 }
 
 // NewStore returns an empty store. A VM that is not heard of for staleAfter is forgotten.
 func NewStore(clk clock.PassiveClock, staleAfter time.Duration) *Store {
-	return &Store{clock: clk, vms: heard.New[follow](clk, staleAfter), profiles: map[types.NamespacedName]hurts{}}
+	return &Store{clock: clk, vms: heard.New[follow](clk, staleAfter), profiles: map[types.NamespacedName]*memory{}}
 }
 
 // News of a round.
@@ -82,10 +88,9 @@ func (s *Store) Add(rates *model.NodeRates, of Circumstances) News {
 			if !ok {
 				return
 			}
-			found := f.hear(now, r, vm, s.profiles[vm.Profile])
-			s.remember(f, vm.Profile, found)
+			found := f.hear(now, r, vm, s.hurtsOf(vm.Profile))
 			news.Plan = news.Plan || found.news
-			if found.ofProfile {
+			if s.remember(now, f, vm.Profile, found) {
 				news.Hurt = append(news.Hurt, vm.Profile)
 			}
 		})
@@ -93,17 +98,38 @@ func (s *Store) Add(rates *model.NodeRates, of Circumstances) News {
 	return news
 }
 
-// remember notes a hurt. What was seen with the window before says nothing any more.
-func (s *Store) remember(f *follow, profile types.NamespacedName, found found) {
-	switch {
-	case found.hurt == nil:
-		return
-	case found.ofProfile:
-		s.profiles[profile] = s.profiles[profile].with(*found.hurt)
-	default:
-		f.hurts = f.hurts.with(*found.hurt)
+func (s *Store) hurtsOf(name types.NamespacedName) hurts {
+	if p := s.profiles[name]; p != nil {
+		return p.hurts
+	}
+	return nil
+}
+
+// remember notes a hurt, and tells whether it is one of all VMs of the profile. What was
+// seen with the window before says nothing any more.
+func (s *Store) remember(now time.Time, f *follow, name types.NamespacedName, found found) bool {
+	if found.hurt == nil {
+		return false
+	}
+	p := s.profiles[name]
+	if p == nil {
+		p = &memory{suspicions: suspicions{}}
+		s.profiles[name] = p
 	}
 	f.trials.drop(found.hurt.Window)
+	hurt := *found.hurt
+	if !found.ofProfile {
+		f.hurts = f.hurts.with(hurt)
+		if found.suspected == nil {
+			return false
+		}
+		if hurt.Window = p.suspicions.add(*found.suspected); hurt.Window == 0 {
+			return false
+		}
+		hurt.Until = now.Add(remembered)
+	}
+	p.hurts = p.hurts.with(hurt)
+	return true
 }
 
 // Of returns what was seen of the VM of a launcher pod, and of VMs of its profile.
@@ -111,7 +137,7 @@ func (s *Store) Of(podUID string, profile types.NamespacedName) model.Tuning {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	known := slices.Clone(s.profiles[profile])
+	known := slices.Clone(s.hurtsOf(profile))
 	f, following := s.vms.Of(podUID)
 	if !following {
 		return model.Tuning{Hurts: known.at(now)}
@@ -128,11 +154,11 @@ func (s *Store) Sweep() {
 	defer s.mu.Unlock()
 	s.vms.Sweep()
 	now := s.clock.Now()
-	for profile, known := range s.profiles {
-		if known = known.at(now); len(known) == 0 {
-			delete(s.profiles, profile)
-		} else {
-			s.profiles[profile] = known
+	for name, p := range s.profiles {
+		p.hurts = p.hurts.at(now)
+		p.suspicions.at(now)
+		if len(p.hurts)+len(p.suspicions) == 0 {
+			delete(s.profiles, name)
 		}
 	}
 }

@@ -287,67 +287,6 @@ func TestLossThatMayBeOfSomethingElse(t *testing.T) {
 	}
 }
 
-// Throughput that falls with a window is a doubt, and the window is to blame when it comes
-// back without.
-func TestThroughputHurts(t *testing.T) {
-	at := func(window time.Duration, mbps float64) func(int) *model.NodeRates {
-		return func(round int) *model.NodeRates {
-			return ratesOf("a", window, func(v *model.VMRates) {
-				// Demand moves by a tenth.
-				v.Taps[0].ToVM.BitsPerSecond = units.BitsPerSecond(mbps * 1e6 * (0.9 + 0.2*float64(round%5)/4))
-			})
-		}
-	}
-	for name, tc := range map[string]struct {
-		keep       float64
-		with, back float64
-		doubt      bool
-		blame      bool
-	}{
-		"falls and comes back":                      {0, 60, 99, true, true},
-		"falls for good":                            {0, 60, 60, true, false},
-		"falls by what the profile allows":          {0.5, 60, 100, false, false},
-		"falls by less than a tenth":                {0, 94, 100, false, false},
-		"falls by more than is allowed, and noise":  {0.99, 96, 100, false, false},
-		"falls by what the profile does not allow":  {0.95, 85, 100, true, true},
-		"does not fall, and there is more later on": {0, 100, 200, false, false},
-	} {
-		h := newHeard()
-		of := Circumstances{VM: func(string) (VM, bool) {
-			return VM{Profile: profile(), OnPackets: 10_000, KeepThroughput: tc.keep}, true
-		}}
-		run := func(rounds int, rates func(int) *model.NodeRates) {
-			for round := range rounds {
-				h.hear(1, rates(round), of)
-			}
-		}
-		run(40, at(250*us, 100))
-		run(40, at(500*us, tc.with))
-		if got := h.Of("a", profile()).Hurts; (len(got) > 0) != tc.doubt || tc.doubt && got[0].Why != signThroughput {
-			t.Errorf("%s: hurts %+v", name, got)
-		}
-		if got := h.Of("b", profile()).Hurts; len(got) > 0 {
-			t.Errorf("%s: a doubt of one VM is another's: %+v", name, got)
-		}
-		run(40, at(250*us, tc.back))
-		if got := h.Of("b", profile()).Hurts; (len(got) > 0) != tc.blame || tc.blame && got[0].Window != 500*us {
-			t.Errorf("%s: the profile's hurts %+v", name, got)
-		}
-	}
-}
-
-// A doubt ends with the hour: throughput that comes back on another day is no sign.
-func TestDoubtsEnd(t *testing.T) {
-	h := newHeard()
-	slower := func(v *model.VMRates) { v.Taps[0].ToVM.BitsPerSecond /= 2 }
-	h.hear(40, ratesOf("a", 250*us), every())
-	h.hear(240, ratesOf("a", 500*us, slower), every())
-	h.hear(40, ratesOf("a", 250*us), every())
-	if got := h.Of("b", profile()).Hurts; len(got) > 0 {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestWhoMaySpeak(t *testing.T) {
 	h := newHeard()
 	of := Circumstances{VM: func(pod string) (VM, bool) { return VM{Profile: profile(), OnPackets: 10_000}, pod == "a" }}

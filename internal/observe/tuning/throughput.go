@@ -1,9 +1,10 @@
 package tuning
 
 import (
-	"math"
+	"math/bits"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 )
 
@@ -15,60 +16,42 @@ const certain = 3
 // send or receive is not known, so a fall is first a doubt: the VM goes back to a shorter
 // window, and only when the throughput then comes back was it the window.
 type throughput struct {
-	// before is the last window of which enough was seen, and is the one in force.
-	before, is stretch
-	// judged is true once is was.
-	judged bool
+	// window in force, since when, and is what was seen of it; was is the stretch before of
+	// which enough was seen, with window before.
+	window, before time.Duration
+	since          time.Time
+	is, was        stretch
+	// judged is true once is was; again, that a doubt about a longer window proved true, so
+	// that this one may keep too little as well.
+	judged, again bool
+	// kept is what windows leave of the throughput with none, or with the shortest that was
+	// seen: by way of all windows between, each compared with the one before while demand
+	// was the same.
+	kept [rungs]kept
 	// doubt about a window. Nil: none.
 	doubt *doubt
 }
 
 type doubt struct {
 	window time.Duration
-	with   stretch
+	// since when the window was in force, and what was seen with it.
+	since time.Time
+	with  stretch
 	// until when the throughput may come back.
 	until time.Time
 }
 
-// stretch is the throughput while a window was in force and packets came fast.
-type stretch struct {
-	window  time.Duration
-	seconds float64
-	rounds  float64
-	// mean of the rounds' bits per second, and m2 the sum of their squared distances.
-	mean, m2 float64
-}
+// rungs are no window and the four that there are.
+const rungs = 5
 
-func (s *stretch) add(bitsPerSecond, seconds float64) {
-	s.seconds += seconds
-	s.rounds++
-	off := bitsPerSecond - s.mean
-	s.mean += off / s.rounds
-	s.m2 += off * (bitsPerSecond - s.mean)
-	if s.rounds > trialSeconds {
-		s.rounds, s.m2 = s.rounds/2, s.m2/2
-	}
-}
-
-// variance of the mean.
-func (s *stretch) variance() float64 {
-	if s.rounds < 2 {
-		return math.Inf(1)
-	}
-	return s.m2 / (s.rounds - 1) / s.rounds
-}
-
-// above tells whether the throughput of one stretch is above another's for certain.
-func (s *stretch) above(o *stretch) bool {
-	return s.mean-o.mean > certain*math.Sqrt(s.variance()+o.variance())
-}
+func rungOf(window time.Duration) int { return bits.Len64(uint64(window / model.ShortestWindow)) }
 
 // change begins a new stretch.
-func (t *throughput) change(window time.Duration) {
+func (t *throughput) change(now time.Time, window time.Duration) {
 	if t.is.seconds >= buffering.BaselineSeconds {
-		t.before = t.is
+		t.was, t.before = t.is, t.window
 	}
-	t.is, t.judged = stretch{window: window}, false
+	t.window, t.since, t.is, t.judged, t.again = window, now, stretch{}, false, false
 }
 
 // verdict on a window.
@@ -80,24 +63,47 @@ const (
 	toBlame
 )
 
+// judgement of a window that was in force since a time.
+type judgement struct {
+	verdict
+	window time.Duration
+	since  time.Time
+}
+
 // add takes in a round, and says of which window it is now known what it does. keep is
 // the share of its throughput that the VM must keep.
-func (t *throughput) add(now time.Time, r round, keep float64) (time.Duration, verdict) {
+func (t *throughput) add(now time.Time, r round, keep float64) judgement {
 	t.is.add(r.bits/r.seconds, r.seconds)
 	if t.judged || t.is.seconds < buffering.EnoughSeconds {
-		return 0, nothing
+		return judgement{}
 	}
 	t.judged = true
-	if doubt := t.doubt; doubt != nil && t.is.window < doubt.window {
-		t.doubt = nil
-		if now.Before(doubt.until) && t.is.above(&doubt.with) {
-			return doubt.window, toBlame
-		}
-		return 0, nothing
+	if t.doubt != nil && t.window < t.doubt.window {
+		return t.resolve(now)
 	}
-	if t.is.window > t.before.window && t.before.above(&t.is) && t.is.mean < keep*t.before.mean {
-		t.doubt = &doubt{t.is.window, t.is, now.Add(doubted)}
-		return t.is.window, doubtful
+	longer := t.window > t.before && t.was.seconds > 0
+	if !longer && !t.again {
+		return judgement{}
 	}
-	return 0, nothing
+	share := t.kept[rungOf(t.before)].to(&t.was, &t.is)
+	t.kept[rungOf(t.window)] = share
+	fell := longer && t.was.above(&t.is) && t.is.mean < keep*t.was.mean
+	if t.window == 0 || !fell && !share.below(keep) {
+		return judgement{}
+	}
+	t.doubt = &doubt{t.window, t.since, t.is, now.Add(doubted)}
+	return judgement{doubtful, t.window, t.since}
+}
+
+// resolve tells whether throughput came back with a shorter window. This one is then to be
+// judged by that with none, in the next round. Where it did not come back, demand fell, and
+// that says nothing of this window.
+func (t *throughput) resolve(now time.Time) judgement {
+	doubt := t.doubt
+	t.doubt = nil
+	if !now.Before(doubt.until) || !t.is.above(&doubt.with) {
+		return judgement{}
+	}
+	t.judged, t.again = false, true
+	return judgement{toBlame, doubt.window, doubt.since}
 }
