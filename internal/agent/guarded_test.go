@@ -1,14 +1,19 @@
 package agent
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
+	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -104,5 +109,72 @@ func TestABadPinIsWidened(t *testing.T) {
 	trips := s.board.Latest().Rates.Trips
 	if len(trips) != 1 || trips[0].Count != 2 || trips[0].Until.Sub(trips[0].Time) != 10*time.Minute || s.mask() != "0-31" {
 		t.Errorf("after the cool-down: vCPU on %s, trips %+v", s.mask(), trips)
+	}
+}
+
+// Where no CPU idles, nothing would be better for a thread that nobody binds.
+func TestAPinOnAFullNodeStays(t *testing.T) {
+	s := newSimulated(t, sim.Config{Shape: sim.Shape{CoresPerPackage: 4}})
+	s.pinned("r1")
+	s.rounds(30)
+	s.hog(1)
+	s.rounds(30)
+	if trips := s.board.Latest().Rates.Trips; len(trips) > 0 || s.mask() != "2" {
+		t.Errorf("vCPU on %s, trips %+v", s.mask(), trips)
+	}
+}
+
+// A ring that has no room for bunches.
+func TestBufferingThatLosesPacketsIsUndone(t *testing.T) {
+	s := newSimulated(t, sim.Config{Shape: sim.Shape{CoresPerPackage: 32}})
+	err := errors.Join(
+		s.host.SetCompute(vm7, sim.Compute{}),
+		s.host.SetTraffic(vm7, sim.Traffic{ToVM: 40_000 * 8 * 500, PacketBytes: 500}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.agent.opts.Cluster.(*cluster)
+	c.plan = &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{Revision: "r1", Apply: true, VMs: []v1alpha1.VMPlan{{
+		VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "vm-7", PodUID: types.UID(vm7)},
+		Buffering:   &v1alpha1.BufferingAction{WindowMicroseconds: ptr.To[int32](1000), OnPacketsPerSecond: 10_000},
+	}}}}
+	s.rounds(30)
+	if status, trips := s.status(), s.board.Latest().Rates.Trips; status.State != v1alpha1.LeverInForce || len(trips) > 0 {
+		t.Fatalf("status %+v, trips %+v", status, trips)
+	}
+	if err := s.host.SetRing(vm7, 32); err != nil {
+		t.Fatal(err)
+	}
+	s.rounds(2)
+	status, trips := s.status(), s.board.Latest().Rates.Trips
+	if len(trips) != 1 || trips[0].Symptom != model.SymptomRingOverrun || status.Reason != v1alpha1.ReasonGuardTripped || s.board.Latest().Buffered != 0 {
+		t.Errorf("status %+v, trips %+v, %d VMs buffered", status, trips, s.board.Latest().Buffered)
+	}
+	kind := publish.TripKind{Lever: model.LeverBuffering, Symptom: model.SymptomRingOverrun}
+	if counts := s.board.Latest().Trips; len(counts) != 1 || counts[kind] != 1 {
+		t.Errorf("counted %v", counts)
+	}
+	// A next agent finds it in the journal.
+	later := s.host.Now().Add(time.Minute)
+	next := newGuarded(s.agent.guarded.store, later)
+	if trip, undone := next.Undone(vm7, model.LeverBuffering, later); !undone || trip != trips[0] {
+		t.Errorf("the next agent knows %+v", trip)
+	}
+}
+
+// What could not be undone is not told as undone.
+func TestATripThatIsStuckIsTold(t *testing.T) {
+	plan := planOf("2", nil)
+	o := ordersOf(plan, false)
+	o.tripped[refusal{"pod", v1alpha1.LeverAffinity}] = "why"
+	for outcomeOf, reason := range map[thread.Outcome]string{
+		thread.Undone: v1alpha1.ReasonGuardTripped, thread.Contested: v1alpha1.ReasonGuardTripped, thread.Failed: v1alpha1.ReasonApplyFailed,
+	} {
+		done := applied{pins: []affinity.Result{{PodUID: "pod", Outcome: outcomeOf}}}
+		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: o, applied: done}, time.Unix(1000, 0))
+		if got := status.VMs[0]; got.Reason != reason || (got.Message == "why") != (reason == v1alpha1.ReasonGuardTripped) || len(got.VCPUs) > 0 {
+			t.Errorf("%s: %+v", outcomeOf, got)
+		}
 	}
 }

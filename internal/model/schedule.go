@@ -112,6 +112,8 @@ const (
 
 // Trip is a lever that an agent undid for a VM because it hurt.
 type Trip struct {
+	// PodUID of the VM, Namespace and Name. Empty: all VMs of the node, several of which
+	// the lever hurt.
 	PodUID    string  `json:"podUID"`
 	Namespace string  `json:"namespace"`
 	Name      string  `json:"name"`

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// otherwiseIdle is this machine, on which other tests may run, with one CPU said to idle.
+type otherwiseIdle struct {
+	*linux.Host
+	idle  units.CPUSet
+	since time.Time
+}
+
+func (o *otherwiseIdle) CPUTimes() ([]host.CPUTimes, error) {
+	times, err := o.Host.CPUTimes()
+	for i := range times {
+		if o.idle.Contains(times[i].CPU) {
+			times[i].Idle = time.Since(o.since)
+		}
+	}
+	return times, err
+}
+
+// A vCPU that is bound to a CPU on which a program begins to spin is let go of.
+func TestARealBadPinIsWidened(t *testing.T) {
+	b := newBench(t)
+	pod := hosttest.NewPod(t, b.both().String())
+	busy, hog := hosttest.StartVM(t, "shop", "busy"), hosttest.StartVM(t, "shop", "hog")
+	b.vcpu = busy.Spin("CPU 0/TCG")
+	pod.Add(busy)
+	spinning := hog.Spin("hog")
+	b.cluster.inventory = discover.Inventory{
+		Pods: map[string]discover.Pod{pod.UID: {UID: pod.UID, Namespace: "shop", CreatedBy: "v"}},
+		VMIs: map[string]discover.VMI{"v": {UID: "v", Namespace: "shop", Name: "busy"}},
+	}
+	b.cluster.plan.Spec.VMs[0].PodUID = types.UID(pod.UID)
+
+	var err error
+	b.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.host.SetAffinity(spinning, b.other); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(b.dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(Options{
+		Node: "node1", Interval: 100 * time.Millisecond, StaleAfter: b.staleAfter,
+		Host: &otherwiseIdle{Host: b.host, idle: b.other, since: time.Now()}, Cluster: b.cluster, Libvirt: noLibvirt{}, Statuses: b.cluster,
+		Prior: noPrior, Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
+	}, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := errors.Join(<-ended, j.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	b.want("the pin", b.one)
+	if err := b.host.SetAffinity(spinning, b.one); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	b.want("the pin to be undone", b.both())
+	t.Logf("the pin was undone after %v", time.Since(began))
+	b.rounds(1)
+	trips := b.board.Latest().Rates.Trips
+	if len(trips) != 1 || trips[0].PodUID != pod.UID || trips[0].Lever != model.LeverAffinity || trips[0].Symptom != model.SymptomRunDelay {
+		t.Errorf("trips %+v", trips)
+	}
+	b.cluster.mu.Lock()
+	defer b.cluster.mu.Unlock()
+	if vms := b.cluster.status.VMs; len(vms) != 1 || vms[0].State != v1alpha1.LeverBlocked || vms[0].Reason != v1alpha1.ReasonGuardTripped {
+		t.Errorf("status %+v", vms)
+	}
+}
