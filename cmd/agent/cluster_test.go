@@ -230,6 +230,31 @@ func (s *scene) wantNodeAsItIs(report *v1alpha1.NodeReport) {
 	}
 }
 
+// tryPins has a trial of an hour begin, during which the status of the plan stays as it is.
+func (s *scene) tryPins() {
+	s.Helper()
+	plan := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	begins := time.Now().Truncate(time.Second).Add(3 * time.Second)
+	s.must(s.client.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"trials": [{
+		"lever": "Affinity", "seed": 7, "start": %q, "blockLength": "1h", "washOut": "1m", "blocks": 2, "offBlocks": [0, 1], "otherwise": true
+	}]}}`, begins.UTC().Format(time.RFC3339)))))
+	before := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	s.wantVCPUs("the pins to go when the block begins", s.both(), s.both())
+	if now := time.Now(); now.Before(begins) {
+		s.Errorf("the pins went at %v, before the block began at %v", now, begins)
+	}
+	s.wantQueue("the turns, which are not on trial", agentsQueue)
+	after := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	if diff := cmp.Diff(before.Status, after.Status); diff != "" {
+		s.Errorf("the status changed with the block:\n%s", diff)
+	}
+	if vm := after.Status.VMs[0]; vm.State != v1alpha1.LeverInForce || len(vm.VCPUs) != 2 || vm.Message == "" || after.Status.VMsInForce != 1 {
+		s.Errorf("status %+v", after.Status)
+	}
+	s.must(s.client.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"trials": null}}`))))
+	s.wantVCPUs("the pins to come back", s.one, s.other)
+}
+
 func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	s := newScene(t)
 	hosttest.StartDaemon(t, "irqbalance")
@@ -286,6 +311,9 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	s.wantApplied(metav1.ConditionFalse, "ManagerStale")
 	s.renewLease(time.Now())
 	s.wantVCPUs("the pins to come back", s.one, s.other)
+
+	t.Log("a trial has the pins off from its first block on, and they come back with its end")
+	s.tryPins()
 
 	t.Log("SIGTERM puts everything back")
 	agent.terminate()
