@@ -47,6 +47,10 @@ func importCases() []importing {
 		{"internal/planner/affinity", "os", false},
 		{"internal/verify", own("internal/model"), true},
 		{"internal/verify", own("internal/planner"), false},
+		{"internal/verify/ledger", "os", false},
+		{"internal/verify/evidence", own("internal/verify"), true},
+		{"internal/verify/evidence", own("internal/planner"), false},
+		{"internal/verify/evidence", "os", false},
 
 		{"internal/observe", own("api/v1alpha1"), true},
 		{"internal/observe", own("controllers"), false},

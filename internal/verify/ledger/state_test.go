@@ -169,11 +169,11 @@ func TestAThousandNodesAreSmall(t *testing.T) {
 	for at := range 24 {
 		for n := range 1000 {
 			for _, lever := range []model.Lever{model.LeverAffinity, model.LeverBuffering} {
-				b := block(fmt.Sprintf("worker-%04d", n), 24*20+at)
+				b := block(fmt.Sprintf("worker-%04d", n), 24*21+at)
 				b.Lever, b.On = lever, at%20 > 0
 				l.Book(b, b.To)
 			}
-			b := block(fmt.Sprintf("worker-%04d", n), 24*20+at)
+			b := block(fmt.Sprintf("worker-%04d", n), 24*21+at)
 			l.BookDraw(ledger.Draw{Node: b.Node, From: b.From, To: b.To, CPUSeconds: 60, PerBusyCore: 8, StdErr: 1, Measured: b.Measured}, b.To)
 		}
 	}
