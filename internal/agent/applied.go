@@ -8,6 +8,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/buffer"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/device"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
@@ -85,10 +86,10 @@ func vmApplied(vm *v1alpha1.VMPlan, o orders, r *results) []v1alpha1.VMApplied {
 		}
 	}
 	if vm.Shaping != nil {
-		add(v1alpha1.LeverShaping, shapingVerdict(r.shaping))
+		add(v1alpha1.LeverShaping, deviceVerdict(r.shaping, shapingWords()))
 	}
 	if vm.Buffering != nil {
-		if one := add(v1alpha1.LeverBuffering, bufferingVerdict(r.buffers)); one.State == v1alpha1.LeverInForce {
+		if one := add(v1alpha1.LeverBuffering, deviceVerdict(r.buffers, bufferingWords())); one.State == v1alpha1.LeverInForce {
 			one.Buffering = r.held
 		}
 	}
@@ -145,22 +146,33 @@ func threadsVerdict[V journal.Value[V]](result *thread.Result[V]) verdict {
 	}
 }
 
-func shapingVerdict(result *shape.Result) verdict {
+// deviceWords are those of a lever that changes network devices: the reasons when a VM has
+// no such device and when the kernel cannot do it, and what an empty plan asks for.
+type deviceWords struct{ none, unsupported, nothing string }
+
+func shapingWords() deviceWords {
+	return deviceWords{reasonNotSupported, reasonNotSupported, "the plan bounds nothing below 1 Tbit/s and has no turn"}
+}
+
+// deviceVerdict is that of a lever that changes network devices.
+func deviceVerdict(result *device.Result, words deviceWords) verdict {
 	if result == nil {
 		return notRunning()
 	}
 	switch result.Outcome {
-	case shape.Applied:
+	case device.Applied:
 		return verdict{v1alpha1.LeverInForce, v1alpha1.ReasonApplied, ""}
-	case shape.Undone:
-		return verdict{v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, "the plan bounds nothing below 1 Tbit/s and has no turn"}
-	case shape.NoUplink, shape.Unsupported:
-		return verdict{v1alpha1.LeverBlocked, reasonNotSupported, result.Message}
-	case shape.Foreign:
+	case device.Undone:
+		return verdict{v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, words.nothing}
+	case device.None:
+		return verdict{v1alpha1.LeverBlocked, words.none, result.Message}
+	case device.Unsupported:
+		return verdict{v1alpha1.LeverBlocked, words.unsupported, result.Message}
+	case device.Foreign:
 		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonForeignQueue, result.Message}
-	case shape.Contested:
+	case device.Contested:
 		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonContested, result.Message}
-	case shape.Gone:
+	case device.Gone:
 		return verdict{v1alpha1.LeverIdle, v1alpha1.ReasonVMGone, result.Message}
 	default:
 		return verdict{v1alpha1.LeverFailed, v1alpha1.ReasonApplyFailed, result.Message}

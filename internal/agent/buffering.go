@@ -56,28 +56,8 @@ func bufferingOf(action *v1alpha1.BufferingAction) (model.Buffering, error) {
 	return b, nil
 }
 
-func bufferingVerdict(result *buffer.Result) verdict {
-	if result == nil {
-		return notRunning()
-	}
-	switch result.Outcome {
-	case buffer.Applied:
-		return verdict{v1alpha1.LeverInForce, v1alpha1.ReasonApplied, ""}
-	case buffer.Undone:
-		return verdict{v1alpha1.LeverIdle, v1alpha1.ReasonNothingToDo, "the plan holds no packets"}
-	case buffer.NoTap:
-		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonNoTap, result.Message}
-	case buffer.Unsupported:
-		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonBufferingUnsupported, result.Message}
-	case buffer.Foreign:
-		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonForeignQueue, result.Message}
-	case buffer.Contested:
-		return verdict{v1alpha1.LeverBlocked, v1alpha1.ReasonContested, result.Message}
-	case buffer.Gone:
-		return verdict{v1alpha1.LeverIdle, v1alpha1.ReasonVMGone, result.Message}
-	default:
-		return verdict{v1alpha1.LeverFailed, v1alpha1.ReasonApplyFailed, result.Message}
-	}
+func bufferingWords() deviceWords {
+	return deviceWords{v1alpha1.ReasonNoTap, v1alpha1.ReasonBufferingUnsupported, "the plan holds no packets"}
 }
 
 // told is what the status says of a VM's buffering.
