@@ -91,6 +91,10 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		r.changing.drop(node.Name)
 		return ctrl.Result{}, err
 	}
+	if seen.Edited {
+		r.Recorder.Eventf(seen.Plan, nil, corev1.EventTypeWarning, v1alpha1.ReasonEdited, "Plan",
+			"somebody else changed the plan: it was made anew; what it may do is said in EnergyPolicies and VMNetworkProfiles")
+	}
 	if review {
 		wait = r.Reviews.done(node.Name, now)
 	}

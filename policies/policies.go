@@ -9,5 +9,5 @@ const DescriptionAnnotation = "joulevirt.io/description"
 
 // Files holds one preset a file, NAME.yaml.
 //
-//go:embed observe.yaml recommend-affinity.yaml enforce-affinity.yaml recommend-traffic.yaml enforce-traffic.yaml
+//go:embed observe.yaml recommend-affinity.yaml enforce-affinity.yaml recommend-traffic.yaml enforce-traffic.yaml recommend-buffering.yaml enforce-buffering.yaml
 var Files embed.FS

@@ -87,6 +87,8 @@ const (
 	// ReasonChangeBudgetHour: more VMs of the node were to be changed within an hour than
 	// budgets.maxChangesPerHour allows.
 	ReasonChangeBudgetHour = "ChangeBudgetHour"
+	// ReasonEdited: somebody else changed the NodePlan, which was made anew.
+	ReasonEdited = "Edited"
 	// ReasonOptedOut: annotation joulevirt.io/opt-out of the VM or the node.
 	ReasonOptedOut = "OptedOut"
 

@@ -159,6 +159,11 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	RecentChanges []RecentChange `json:"recentChanges,omitempty"`
+	// digest of all else that the manager wrote: by it the manager sees that somebody else
+	// changed the plan, which it then makes anew.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Digest string `json:"digest,omitempty"`
 	// trials switch levers off and on.
 	// +listType=map
 	// +listMapKey=lever

@@ -63,7 +63,7 @@ type recurrence struct {
 
 type recurrences []recurrence
 
-// cronFields is how many a schedule has: minute, hour, day of the month, month, day of
+// cronFields is how many a schedule has: when in the hour, the day, the month, the year and
 // the week.
 const cronFields = 5
 

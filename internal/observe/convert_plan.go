@@ -153,6 +153,7 @@ func NodePlanSpec(plan model.Plan) v1alpha1.NodePlanSpec {
 		out.VMs = append(out.VMs, apiVMPlan(vm))
 	}
 	out.Trials = trialSchedules(plan.Schedules)
+	out.Digest = digest(out)
 	return out
 }
 

@@ -66,6 +66,9 @@ type Observation struct {
 	Node     model.Node
 	// Plan that the node has now. Nil: none.
 	Plan *v1alpha1.NodePlan
+	// Edited is true when somebody else changed the plan: Node.Current then says nothing
+	// of what was to be done.
+	Edited bool
 	// Times of the policy's changes.
 	Times ChangeTimes
 	// ReportErr says why Node.ReportUnreadable is true.
@@ -105,6 +108,9 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 	}
 	if seen.Plan != nil {
 		seen.Node.Current = Plan(seen.Plan)
+		if seen.Edited = Edited(seen.Plan); seen.Edited {
+			seen.Node.Current = &model.Plan{Policy: policy.Name, Changes: seen.Node.Current.Changes}
+		}
 	}
 	settings := EnergySettings(policy.EnergyPolicy)
 	power := o.Powers.Of(node.Name, settings, report)

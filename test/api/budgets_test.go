@@ -52,6 +52,11 @@ func planChangeRows() []row {
 		accepts: []string{`recentChanges: [{` + at + `, vms: 1}]`},
 		refuses: []string{`recentChanges: [{` + at + `, vms: 0}]`},
 	}, {
+		field:   "spec.digest",
+		rule:    "maxLength",
+		accepts: []string{`digest: ` + strings.Repeat("d", 64)},
+		refuses: []string{`digest: ` + strings.Repeat("d", 65)},
+	}, {
 		field:   "spec.replacedRevision",
 		rule:    "maxLength",
 		accepts: []string{`replacedRevision: ` + strings.Repeat("r", 64)},
