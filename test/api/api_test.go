@@ -43,5 +43,6 @@ func TestAPI(t *testing.T) {
 	t.Run("Columns", func(t *testing.T) { testColumns(t, c) })
 	t.Run("BufferingStatus", func(t *testing.T) { testBufferingStatus(t, c) })
 	t.Run("NewerAgents", func(t *testing.T) { testNewerAgents(t, c) })
+	t.Run("NewerManager", func(t *testing.T) { testNewerManager(t, c) })
 	t.Run("Shipped", func(t *testing.T) { testShipped(t, c) })
 }
