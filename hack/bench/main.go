@@ -66,6 +66,8 @@ func benchmarks() []benchmark {
 		{figures: []string{"affinity_gap_to_optimum_pct"}, run: measureAffinityGap},
 		{figures: []string{"affinity_sim_saving_pct"}, simulated: true, run: measureAffinitySaving},
 		{figures: []string{"buffering_sim_saving_pct"}, simulated: true, run: measureBufferingSaving},
+		{figures: []string{"trial_coverage_pct", "trial_false_adoption_pct"}, simulated: true, run: measureTrialCoverage},
+		{figures: []string{"trial_pairs_for_2pct"}, simulated: true, run: measureTrialPairs},
 		{figures: []string{"ledger_coverage_pct"}, simulated: true, run: measureLedgerCoverage},
 		{figures: []string{"guard_undo_p99_ms", "guard_false_trips_per_vm_day"}, simulated: true, run: measureGuard},
 	}...)

@@ -54,7 +54,7 @@ func TestTrialsCover(t *testing.T) {
 // TestTrialsOfNodesCover is of eight nodes at once, of which each has an effect of its own
 // and all one day: the interval is of their mean.
 func TestTrialsOfNodesCover(t *testing.T) {
-	const each, nodes = 150, 8
+	const each, nodes = 200, 8
 	for _, world := range trials.Worlds() {
 		t.Run(world.Name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +64,7 @@ func TestTrialsOfNodesCover(t *testing.T) {
 				for i := range truths {
 					truths[i].Effect = -0.02 + 0.004*float64(i)
 				}
-				trial, err := world.Trial(plan(), seed, truths...)
+				trial, err := world.Trial(verify.DefaultPlan(trials.BlockLength, nodes), seed, truths...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func TestHoldBacksCover(t *testing.T) {
 	}
 }
 
-func plan() verify.Plan { return verify.DefaultPlan(trials.BlockLength) }
+func plan() verify.Plan { return verify.DefaultPlan(trials.BlockLength, 1) }
 
 func timing(seed int64) verify.Timing {
 	return verify.Timing{

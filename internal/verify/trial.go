@@ -25,10 +25,13 @@ type Plan struct {
 	MostGuarded float64
 }
 
-// DefaultPlan is that of trials with blocks of a length.
-func DefaultPlan(block time.Duration) Plan {
+// DefaultPlan is that of trials on as many units, with blocks of a length. The more units
+// there are, the shorter it is: a trial is not stopped early in what it could gather.
+func DefaultPlan(block time.Duration, units int) Plan {
+	const looks, all, most, least = 8, 192, 64, 16
+	every := max(least/looks, min((all/max(units, 1)+looks-1)/looks, most/looks))
 	return Plan{
-		Confidence: 0.95, Pairs: 64, Every: 8, Block: block,
+		Confidence: 0.95, Pairs: looks * every, Every: every, Block: block,
 		Least: 0.005, Margin: 0.05, MostGuarded: 0.1,
 	}
 }
