@@ -26,8 +26,8 @@ func TestIntervalsCoverWhatFleetsTrulySaved(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
 			t.Parallel()
 			got := ledgertest.Cover(ledgertest.Fleet{
-				Nodes: test.nodes, Classes: 2, Between: test.between, Days: 5, Trials: test.trials, OnlyAdopted: test.adopted,
-			}, 1500*8/max(8, test.nodes))
+				Nodes: test.nodes, Classes: 2, Between: test.between, Days: 4, Trials: test.trials, OnlyAdopted: test.adopted,
+			}, 1200*8/max(8, test.nodes))
 			t.Logf("simulated: %+v", got)
 			for name, percent := range map[string]float64{"all time": got.Whole, "the last month": got.Last, "one node": got.Node} {
 				if percent < 92.5 || name != "one node" && percent > test.most {

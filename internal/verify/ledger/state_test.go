@@ -191,6 +191,64 @@ func TestAThousandNodesAreSmall(t *testing.T) {
 	}
 }
 
+func TestTheLedgerIsBounded(t *testing.T) {
+	const most, nodes = 20_000, 20_010
+	l, empty := ledger.New(), ledger.New().Save()
+	for at := range 2 {
+		for n := range nodes {
+			b := block(fmt.Sprint("node", n), at)
+			want := ledger.Cause("")
+			if n >= most {
+				want = ledger.TooManyNodes
+			}
+			if cause := l.Book(b, b.To); cause != want {
+				t.Fatalf("node %d is booked as %q, want %q", n, cause, want)
+			}
+		}
+	}
+	whole := l.Statement(ledger.AllTime, false, confidence).Lines[0].Seconds
+	if whole != 2*most*3000 {
+		t.Errorf("booked are %g s, want all of %d nodes", whole, most)
+	}
+	// What is kept for a failover is bounded too, and the newest.
+	if err := l.Rebase(empty); err != nil {
+		t.Fatal(err)
+	}
+	kept := l.Statement(ledger.AllTime, false, confidence).Lines[0].Seconds / 3000
+	if kept < 16_000 || kept > 33_000 || !contains(l, fmt.Sprint("node", most-1)) {
+		t.Errorf("%g blocks are booked again", kept)
+	}
+}
+
+func contains(l *ledger.Ledger, node string) bool {
+	return l.Node(node, lever, false, confidence).Value > 0
+}
+
+func TestClassesBeyondTheMostAreOne(t *testing.T) {
+	half := func(classes int) float64 {
+		l := ledger.New()
+		for n := range classes {
+			b := block(fmt.Sprint("node", n), 0)
+			b.Class.CPUModel = fmt.Sprint("model", n)
+			b.Effect.Own, b.Effect.CommonFreedom, b.Joules = 0, 1e6, 300_000
+			mustBook(t, l, b)
+		}
+		again, err := ledger.Load(l.Save())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := again.Statement(ledger.AllTime, false, confidence).Gross
+		return all.High - all.Value
+	}
+	one := half(1)
+	// 63 are apart, and the 137 others together.
+	for classes, want := range map[int]float64{63: math.Sqrt(63), 200: math.Sqrt(63 + 137*137)} {
+		if got := half(classes) / one; math.Abs(got/want-1) > 1e-4 {
+			t.Errorf("with %d classes the interval is %g times that of one, want %g", classes, got, want)
+		}
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	l := ledger.New()
 	for at := range 5 {
