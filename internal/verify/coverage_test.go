@@ -121,3 +121,29 @@ func timing(seed int64) verify.Timing {
 		Block: trials.BlockLength, WashOut: time.Minute,
 	}
 }
+
+// TestLostWorkIsCovered: a lever that costs a twentieth of the work has an interval of the
+// joules for the same work all the same.
+func TestLostWorkIsCovered(t *testing.T) {
+	const each = 250
+	p := plan()
+	p.Pairs, p.Every = 16, 16
+	truth := trials.Truth{Effect: -0.03, Work: math.Log(0.95)}
+	for _, world := range trials.Worlds() {
+		t.Run(world.Name, func(t *testing.T) {
+			t.Parallel()
+			var tally trials.Tally
+			for seed := range uint64(each) {
+				trial, err := world.Trial(p, seed, truth)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tally.Add(verify.Judge(trial), truth.Effect)
+			}
+			t.Logf("simulated: %v", &tally)
+			if share := tally.CoveredShare(); share < 0.91 || share > 0.99 {
+				t.Errorf("the interval covers the effect in %.1f %% of trials", 100*share)
+			}
+		})
+	}
+}
