@@ -147,3 +147,26 @@ func TestLostWorkIsCovered(t *testing.T) {
 		})
 	}
 }
+
+// TestPower: eight nodes find a lever that saves 2 % within the plan in most trials, also
+// with a load that keeps nine tenths of itself from block to block.
+func TestPower(t *testing.T) {
+	const each, nodes, effect = 60, 8, -0.02
+	world := trials.Worlds()[1]
+	truths := make([]trials.Truth, nodes)
+	for i := range truths {
+		truths[i].Effect = effect
+	}
+	var tally trials.Tally
+	for seed := range uint64(each) {
+		trial, err := world.Trial(verify.DefaultPlan(trials.BlockLength, nodes), seed, truths...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tally.Add(verify.Judge(trial), effect)
+	}
+	t.Logf("simulated: %v", &tally)
+	if tally.Adopted < each*4/5 {
+		t.Errorf("%d of %d trials adopt", tally.Adopted, each)
+	}
+}

@@ -199,6 +199,22 @@ func TestCoolDown(t *testing.T) {
 	}
 }
 
+// TestDefaultPlan can be drawn and followed for any number of units, and is shorter for
+// more.
+func TestDefaultPlan(t *testing.T) {
+	last := math.MaxInt
+	for units := range 300 {
+		p := verify.DefaultPlan(trials.BlockLength, units)
+		if err := p.Check(); err != nil || p.Pairs > last || p.Pairs < 16 || p.Pairs%p.Every != 0 {
+			t.Fatalf("%d units: %+v after %d pairs, error %v", units, p, last, err)
+		}
+		if _, err := verify.Draw(timing(1), p.Pairs); err != nil {
+			t.Fatal(err)
+		}
+		last = p.Pairs
+	}
+}
+
 func TestPlanCheck(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -210,7 +226,9 @@ func TestPlanCheck(t *testing.T) {
 		{"confidence that is no number", func(p *verify.Plan) { p.Confidence = math.NaN() }, "confidence NaN"},
 		{"certain", func(p *verify.Plan) { p.Confidence = 1 }, "want 0.5 to 0.999"},
 		{"too many looks", func(p *verify.Plan) { p.Every = 1 }, "at most 16 looks"},
-		{"too few pairs", func(p *verify.Plan) { p.Pairs = 3 }, "at least 4 pairs"},
+		{"too few pairs", func(p *verify.Plan) { p.Pairs = 3 }, "3 pairs, want 4 to 512"},
+		{"more pairs than a schedule holds", func(p *verify.Plan) { p.Pairs, p.Every = 513, 64 }, "513 pairs, want 4 to 512"},
+		{"a look after the end", func(p *verify.Plan) { p.Every = 65 }, "looked at every 65"},
 		{"no blocks", func(p *verify.Plan) { p.Block = 0 }, "blocks of 0s"},
 		{"least saving below 0", func(p *verify.Plan) { p.Least = -0.1 }, "least saving -0.1"},
 		{"no margin", func(p *verify.Plan) { p.Margin = 0 }, "margin of work 0"},

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // Plan is how a trial is judged. All of it is laid down before the first block.
@@ -52,8 +54,10 @@ func (p *Plan) Check() error {
 	switch {
 	case !inside(p.Confidence, 0.5, 0.999):
 		return fmt.Errorf("trial: confidence %v, want 0.5 to 0.999", p.Confidence)
-	case p.Every < 1 || p.Pairs < leastPairs || p.Pairs > mostLooks*p.Every:
-		return fmt.Errorf("trial: %d pairs, looked at every %d, want at least %d pairs and at most %d looks", p.Pairs, p.Every, leastPairs, mostLooks)
+	case p.Pairs < leastPairs || 2*p.Pairs > model.MostBlocks:
+		return fmt.Errorf("trial: %d pairs, want %d to %d", p.Pairs, leastPairs, model.MostBlocks/2)
+	case p.Every < 1 || p.Every > p.Pairs || p.Pairs > mostLooks*p.Every:
+		return fmt.Errorf("trial: %d pairs, looked at every %d, want at most %d looks", p.Pairs, p.Every, mostLooks)
 	case p.Block <= 0:
 		return fmt.Errorf("trial: blocks of %v, want above 0", p.Block)
 	case !inside(p.Least, 0, 0.5):
