@@ -172,6 +172,14 @@ func TestSimulatedTrialsOfPlansThatAreNotInForce(t *testing.T) {
 		if _, second := s.on(); second != -1 {
 			t.Errorf("%s: the second VM's tap has window %v", name, second)
 		}
+		if s.cluster.plan == nil || !s.cluster.plan.Spec.Apply {
+			continue
+		}
+		s.cluster.synced, s.agent.opts.StaleAfter = true, time.Hour
+		s.round()
+		if told := s.board.Latest().Rates.Switches; len(told) != 1 || !told[0].Since.Equal(s.clock.Now()) {
+			t.Errorf("%s, and back: switches %+v", name, told)
+		}
 	}
 }
 
@@ -236,4 +244,38 @@ func TestStatusOfTrialsWhileOff(t *testing.T) {
 	if one := late.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverInForce || late.statuses != 1 {
 		t.Errorf("status %+v after %d changes", one, late.statuses)
 	}
+}
+
+// A guest with tools holds nothing while it is told so, and some seconds longer. The
+// status says nothing of that.
+func TestGuestsTakeTimeToGoAlong(t *testing.T) {
+	b := newBuffered(t)
+	b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trialOf(v1alpha1.LeverBuffering, nil)}
+	var one *v1alpha1.VMApplied
+	round := func(transmit int) {
+		b.host.guest = &model.GuestTools{ToleratedMicroseconds: 1000, TransmitMicroseconds: transmit}
+		b.cluster.renewed = b.clock.Now()
+		one = b.round()
+	}
+	for range 20 {
+		round(1000)
+	}
+	both := readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfInForce)
+	offs, onFor := 0, 100
+	for range 15 * 60 {
+		if _, is := b.host.told(); is.Window == 0 {
+			offs, onFor = offs+1, 0
+		}
+		onFor++
+		round(map[bool]int{true: 1000}[onFor > 8])
+		b.wantReadBack(b.clock.Now().String(), one, both)
+	}
+	if offs != 240 {
+		t.Errorf("off for %d s", offs)
+	}
+	// What it does for good is told.
+	for range int(settles/time.Second) + 1 {
+		round(0)
+	}
+	b.wantReadBack("a guest that declines", one, readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfGuestDeclines))
 }

@@ -116,9 +116,11 @@ func TestAPlanThatIsReplacedInABlock(t *testing.T) {
 		"one that is over":     {func(s *v1alpha1.TrialSchedule) { s.Start.Time = noon().Add(-time.Hour) }, "-1 on 0s"},
 		"one that is to come":  {func(s *v1alpha1.TrialSchedule) { s.Start.Time = noon().Add(time.Hour) }, "-1 on 0s"},
 	} {
-		f := newFollower(5 * time.Minute) // in block 2
-		f.round(scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil)))
-		f.pass(10 * time.Second)
+		f := newFollower(4*time.Minute - time.Second)
+		for range 2 {
+			f.round(scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil)))
+			f.pass(10 * time.Second) // into block 2, which is off
+		}
 		f.round(scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, step.change)))
 		if got := f.is(v1alpha1.LeverAffinity); got != step.want {
 			t.Errorf("%s: %s, want %s", name, got, step.want)
