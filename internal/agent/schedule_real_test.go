@@ -85,7 +85,7 @@ func TestRealThreadsFollowSchedules(t *testing.T) {
 func TestRealBlocksBeginOnTime(t *testing.T) {
 	b := newBench(t)
 	b.interval = time.Hour
-	begins := time.Now().Add(time.Second)
+	begins := time.Now().Add(2 * time.Second)
 	b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Start.Time, s.OffBlocks = begins, []int32{0} })}
 	stop := b.start()
 	defer stop()
