@@ -66,6 +66,9 @@ type takenNode struct {
 func (c *nodesChanging) take(node, policy string, most int, plans []v1alpha1.NodePlan, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.taken == nil {
+		c.taken, c.waiting = map[string]takenNode{}, map[string][]string{}
+	}
 	busy := 0
 	unseen := map[string]bool{}
 	for name, taken := range c.taken {
@@ -87,14 +90,9 @@ func (c *nodesChanging) take(node, policy string, most int, plans []v1alpha1.Nod
 		}
 	}
 	if busy < most {
-		if c.taken == nil {
-			c.taken = map[string]takenNode{}
-		}
 		c.taken[node] = takenNode{policy: policy}
+		c.waiting[policy] = slices.DeleteFunc(c.waiting[policy], func(name string) bool { return name == node })
 		return true
-	}
-	if c.waiting == nil {
-		c.waiting = map[string][]string{}
 	}
 	if !slices.Contains(c.waiting[policy], node) {
 		c.waiting[policy] = append(c.waiting[policy], node)

@@ -77,9 +77,11 @@ func TestNodesChangeInTurns(t *testing.T) {
 	plans = []v1alpha1.NodePlan{changed("a", time.Minute, 2, "True")}
 	take("c", true)
 	take("d", false)
+	take("e", false)
+	take("f", false)
 	c.drop("b")
 	take("d", true)
-	for _, want := range []string{"c", "d", ""} {
+	for _, want := range []string{"e", "f", ""} {
 		if got := c.next("p"); got != want {
 			t.Errorf("%q is next, want %q", got, want)
 		}

@@ -39,7 +39,7 @@ func TestTimesOfNoChanges(t *testing.T) {
 		"the policy observes":    {&inForce, func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false a:ObserveOnly/0 b:ObserveOnly/0"},
 		"paused":                 {&inForce, func(n *model.Node) { n.Policy.Paused = true }, "Paused apply=false a:Paused/0 b:Paused/0"},
 		"cordoned":               {&inForce, func(n *model.Node) { n.Frozen = true }, "NodeFrozen apply=true a:Pinned/2 b:Pinned/2"},
-		"no rates":               {&inForce, func(n *model.Node) { n.Rates = nil }, "InFreeze apply=true a:Pinned/2 b:Pinned/2"},
+		"no rates":               {&inForce, func(n *model.Node) { n.Rates = nil }, "NoRates apply=true a:Pinned/2 b:Pinned/2"},
 		"no report":              {&inForce, func(n *model.Node) { n.Reported, n.Rates = false, nil }, "NoReport apply=true a:Pinned/2 b:Pinned/2"},
 		"the meter went":         {&inForce, func(n *model.Node) { n.Metered = false }, "NoMeter apply=false a:NoMeter/0 b:NoMeter/0"},
 		"approved and in force":  {&recommended, recommend, "InFreeze apply=true a:Pinned/2 b:Pinned/2"},

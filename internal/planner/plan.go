@@ -231,14 +231,12 @@ func holding(node model.Node) model.Reason {
 		return model.ReasonReportUnreadable
 	case !node.Reported:
 		return model.ReasonNoReport
-	case waitsWhole(&node) != "":
-		return waitsWhole(&node)
 	case node.Rates == nil:
 		return model.ReasonNoRates
 	case needsMeter(node): // and it is not known whether there is one, see forbidden
 		return model.ReasonAwaitingMeter
 	}
-	return ""
+	return waitsWhole(&node)
 }
 
 // keep carries over what is in force and leaves all else as it is.

@@ -31,6 +31,10 @@ func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
 			node.Policy.Levers = node.Policy.Levers[r.IntN(4):][:1]
 		}
 		node.Metered = r.IntN(3) > 0
+		node.Policy.MaxChangesPerHour, node.NodesBusy = r.IntN(4), r.IntN(9) == 0
+		if r.IntN(9) == 0 {
+			inFreeze(&node)
+		}
 		if diff := repeated(r, node); diff != "" {
 			t.Fatalf("seed %d (-was +is):\n%s", seed, diff)
 		}
