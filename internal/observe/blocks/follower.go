@@ -80,7 +80,7 @@ func (f *follower) block(number int) block {
 	s := &f.schedule
 	start := s.Start.Add(time.Duration(number) * s.Block)
 	return block{
-		number: number, on: number >= 0 && s.On[number],
+		number: number, on: number >= 0 && number < len(s.On) && s.On[number],
 		start: start, from: start.Add(s.WashOut), to: start.Add(s.Block),
 	}
 }

@@ -38,12 +38,16 @@ func (n *node) keep(schedules []model.Schedule, now time.Time) {
 		}
 		f.gone = !is
 	}
-	n.drop()
+	n.drop(now)
 }
 
-// drop forgets the schedules that are gone and told of.
-func (n *node) drop() {
-	n.followed = slices.DeleteFunc(n.followed, func(f *follower) bool { return f.gone && len(f.open) == 0 })
+// drop forgets the schedules that are gone and told of. Where blocks were told of that are
+// still to come, for a clock that jumped, that is remembered: the schedule may come back.
+func (n *node) drop(now time.Time) {
+	n.followed = slices.DeleteFunc(n.followed, func(f *follower) bool {
+		next := f.block(f.next).start
+		return f.gone && len(f.open) == 0 && !now.Before(next) && !now.Add(n.offset).Before(next)
+	})
 }
 
 // hear takes in rates that were not heard before.
@@ -58,7 +62,7 @@ func (n *node) hear(sight *Sight) {
 		}
 		return
 	}
-	missed := NotWatched
+	missed, believed := NotWatched, true
 	if last := &n.pulled; !last.at.IsZero() {
 		if next.isOlder(last) {
 			return
@@ -73,12 +77,16 @@ func (n *node) hear(sight *Sight) {
 		default:
 			n.excludeWithin(wrong, last.at, next.at)
 			n.restart(&next)
+			// Either of the two was wrong: nothing is counted from this one on.
+			believed = wrong != Contradictory
 		}
 	} else {
 		n.restart(&next)
 	}
 	n.begin(&next, missed)
-	n.count(&next)
+	if believed {
+		n.count(&next)
+	}
 	n.pulled = next
 	n.check(sight.Rates)
 }
@@ -202,11 +210,7 @@ func (n *node) read(power *model.Power, now time.Time) {
 		return
 	}
 	if power != nil && n.byServer {
-		first := n.server.line == nil
 		n.server.take(power, now, n.offset)
-		if first && n.server.line != nil {
-			n.server.line.Add(n.pulled.at, n.pulled.totals)
-		}
 	}
 	n.server.pieces(n.add)
 }
@@ -225,6 +229,6 @@ func (n *node) close(name string, now time.Time) []Block {
 		}
 		closed = append(closed, f.close(name, isOver)...)
 	}
-	n.drop()
+	n.drop(now)
 	return closed
 }

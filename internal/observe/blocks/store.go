@@ -51,10 +51,10 @@ type Store struct {
 func NewStore() *Store { return &Store{nodes: map[string]*node{}} }
 
 // Look takes in what is known of a node now, by the manager's clock, and returns the
-// blocks that it closes, each schedule's in their order and each once. It is called at
-// least as often as rates and figures come; what was seen already counts once. A block is
-// closed when pulls and figures have come past its end, and some minutes after its end
-// when they do not come.
+// blocks that it closes, each schedule's in their order and each once while the plan has
+// it. It is called at least as often as rates and figures come; what was seen already
+// counts once. A block is closed when pulls and figures have come past its end, and some
+// minutes after its end when they do not come.
 func (s *Store) Look(name string, sight Sight, now time.Time) []Block {
 	s.mu.Lock()
 	defer s.mu.Unlock()
