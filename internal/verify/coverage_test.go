@@ -54,7 +54,7 @@ func TestTrialsCover(t *testing.T) {
 // TestTrialsOfNodesCover is of eight nodes at once, of which each has an effect of its own
 // and all one day: the interval is of their mean.
 func TestTrialsOfNodesCover(t *testing.T) {
-	const each, nodes = 200, 8
+	const each, nodes = 120, 8
 	for _, world := range trials.Worlds() {
 		t.Run(world.Name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +80,7 @@ func TestTrialsOfNodesCover(t *testing.T) {
 
 // TestHoldBacksCover runs hold-backs of 5 % for 240 blocks on nodes of one effect.
 func TestHoldBacksCover(t *testing.T) {
-	const each, nodes, effect = 200, 4, -0.04
+	const each, nodes, effect = 150, 4, -0.04
 	for _, world := range trials.Worlds() {
 		t.Run(world.Name, func(t *testing.T) {
 			t.Parallel()
