@@ -210,13 +210,14 @@ func TestShapingStatus(t *testing.T) {
 		state  v1alpha1.LeverState
 		reason string
 	}{
-		shape.Applied:   {v1alpha1.LeverInForce, "Applied"},
-		shape.Undone:    {v1alpha1.LeverIdle, "NothingToDo"},
-		shape.NoUplink:  {v1alpha1.LeverBlocked, "NotSupported"},
-		shape.Foreign:   {v1alpha1.LeverBlocked, "ForeignQueue"},
-		shape.Contested: {v1alpha1.LeverBlocked, "Contested"},
-		shape.Gone:      {v1alpha1.LeverIdle, "VMGone"},
-		shape.Failed:    {v1alpha1.LeverFailed, "ApplyFailed"},
+		shape.Applied:     {v1alpha1.LeverInForce, "Applied"},
+		shape.Undone:      {v1alpha1.LeverIdle, "NothingToDo"},
+		shape.NoUplink:    {v1alpha1.LeverBlocked, "NotSupported"},
+		shape.Unsupported: {v1alpha1.LeverBlocked, "NotSupported"},
+		shape.Foreign:     {v1alpha1.LeverBlocked, "ForeignQueue"},
+		shape.Contested:   {v1alpha1.LeverBlocked, "Contested"},
+		shape.Gone:        {v1alpha1.LeverIdle, "VMGone"},
+		shape.Failed:      {v1alpha1.LeverFailed, "ApplyFailed"},
 	} {
 		o := outcome{orders: ordersOf(plan, false), applied: applied{shaping: []shape.Result{{PodUID: "pod", Outcome: out, Message: "why"}}}}
 		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, o, time.Unix(1000, 0))
