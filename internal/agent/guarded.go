@@ -14,6 +14,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/agent/sample"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
@@ -40,6 +41,8 @@ type guarded struct {
 	previous *sample.Round
 	// stands is how levers of VMs stand. A VM's lever that is missing is not known.
 	stands map[refusal]stand
+	// closed are the CPUs that the plan in force keeps a VM from, by pod UID.
+	closed map[string]units.CPUSet
 	// counts of trips since the agent's start.
 	counts map[publish.TripKind]uint64
 }
@@ -67,6 +70,7 @@ func (a *Agent) watchOver(round *sample.Round) error {
 		return nil
 	}
 	topology, _ := a.machine.now()
+	g.closed = closed(a.plan)
 	for _, trip := range g.See(g.sight(g.previous, round, topology)) {
 		a.opts.Log.Info("a lever hurts: undone", "namespace", trip.Namespace, "vmi", trip.Name, "lever", trip.Lever,
 			"symptom", trip.Symptom, "evidence", trip.Evidence(), "until", trip.Until, "count", trip.Count)
@@ -94,7 +98,7 @@ func (g *guarded) sight(previous, round *sample.Round, topology model.Topology) 
 	sight := &guard.Round{Time: round.At, Over: round.At.Sub(previous.At), Idle: idle(previous, round, topology)}
 	for i := range round.VMs {
 		vm := &round.VMs[i]
-		one := guard.VM{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Cpuset: vm.Cpuset}
+		one := guard.VM{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Cpuset: vm.Cpuset.Difference(g.closed[vm.PodUID])}
 		if old := find(previous.VMs, i, func(o *sample.VM) bool { return o.Process == vm.Process }); old != nil {
 			one.Affinity = g.setting(vm.PodUID, v1alpha1.LeverAffinity, old.At)
 			one.Threads = threads(old, vm)

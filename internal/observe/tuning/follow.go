@@ -16,6 +16,9 @@ const (
 	// settle is how old the oldest of the drops may be that a round tells of: agents look
 	// at the queues each 15 s, and tell what was lost between the two looks before.
 	settle = 30 * time.Second
+	// fresh is how old a trip may be that is of the window in force: agents tell trips for
+	// days, managers that start hear of old ones, and pulls may fail.
+	fresh = time.Minute
 )
 
 // follow is what is known of one VM.
@@ -30,6 +33,8 @@ type follow struct {
 	flooded bool
 	// settled is from when on rounds tell of the window in force alone, and of no flood.
 	settled time.Time
+	// tripped is when the last trip was of the agent's guard, by the node's clock.
+	tripped time.Time
 	trials  trials
 	// hurts of this VM alone.
 	hurts      hurts
@@ -69,6 +74,19 @@ func (f *follow) hear(now time.Time, r round, vm VM, known hurts) found {
 		return hurtBy(now, r.window, signDrops, f.toBlame(r.window, vm))
 	}
 	return found{news: enough}
+}
+
+// trip takes in that the node's guard let go of the VM's packets, which tells no rate any
+// more: the agent holds none from the round on in which packets were lost.
+func (f *follow) trip(now time.Time, t *model.Trip, told time.Time, vm VM) found {
+	if !t.Time.After(f.tripped) {
+		return found{}
+	}
+	f.tripped = t.Time
+	if age := told.Sub(t.Time); f.window == 0 || f.flooded || age < 0 || age > fresh {
+		return found{}
+	}
+	return hurtBy(now, f.window, signTrip, f.toBlame(f.window, vm))
 }
 
 // follows notes the round's window, and whether it is of a flood. It is false for a round

@@ -19,6 +19,7 @@ const (
 const (
 	signDrops      = "packets were lost on the node"
 	signThroughput = "throughput fell"
+	signTrip       = "the node's agent let go of the packets"
 )
 
 // hurts in the order of their windows, none twice.

@@ -77,22 +77,33 @@ func (s *Store) Add(rates *model.NodeRates, of Circumstances) News {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var news News
-	for i := range rates.VMs {
-		vmRates := &rates.VMs[i]
-		vm, known := of.VM(vmRates.PodUID)
+	hear := func(podUID string, finds func(time.Time, *follow, VM) found) {
+		vm, known := of.VM(podUID)
 		if !known {
-			continue
+			return
 		}
-		s.vms.Hear(rates.Node, vmRates.PodUID, func(now time.Time, f *follow) {
-			r, ok := read(vmRates, rates.IntervalSeconds)
-			if !ok {
-				return
-			}
-			found := f.hear(now, r, vm, s.hurtsOf(vm.Profile))
+		s.vms.Hear(rates.Node, podUID, func(now time.Time, f *follow) {
+			found := finds(now, f, vm)
 			news.Plan = news.Plan || found.news
 			if s.remember(now, f, vm.Profile, found) {
 				news.Hurt = append(news.Hurt, vm.Profile)
 			}
+		})
+	}
+	// What tripped is of the window that was in force before the round.
+	for i := range rates.Trips {
+		if trip := &rates.Trips[i]; trip.Lever == model.LeverBuffering {
+			hear(trip.PodUID, func(now time.Time, f *follow, vm VM) found { return f.trip(now, trip, rates.Time, vm) })
+		}
+	}
+	for i := range rates.VMs {
+		vmRates := &rates.VMs[i]
+		hear(vmRates.PodUID, func(now time.Time, f *follow, vm VM) found {
+			r, ok := read(vmRates, rates.IntervalSeconds)
+			if !ok {
+				return found{}
+			}
+			return f.hear(now, r, vm, s.hurtsOf(vm.Profile))
 		})
 	}
 	return news
