@@ -9,8 +9,9 @@ import (
 
 // lookRounds is after how many rounds the queues of a VM with traffic are looked at
 // again: it takes a thread, a change of namespaces and several system calls. Those that
-// hold packets are looked at in each: what goes wrong there is to be seen at once.
-const lookRounds = 15
+// hold packets are looked at in each, for what goes wrong there is to be seen at once, or
+// in turns when there are more than mostLooks, which take 1 % of a CPU.
+const lookRounds, mostLooks = 15, 50
 
 // look is when a process's queues were looked at.
 type look struct {
@@ -22,8 +23,31 @@ type look struct {
 	waiting bool
 }
 
-// addBacklogs tells what waits for the taps of a process, when it is time to look and
-// there was traffic since. What cannot be read is left out.
+// isDue tells whether queues are looked at in a round, or because it is their turn. What
+// is held may be stuck, so that no packet passes.
+func (l *look) isDue(round, packets uint64, turn bool) bool {
+	return turn || round >= l.next && (packets != l.packets || l.waiting)
+}
+
+// lookTurns share a round's looks out among the processes that hold packets.
+type lookTurns struct {
+	round uint64
+	// holding counts those that asked in this round so far, and before in the last one.
+	holding, before int
+}
+
+// has tells whether it is the turn of the next process that holds packets.
+func (t *lookTurns) has(round uint64) bool {
+	if t.round != round {
+		*t = lookTurns{round: round, before: t.holding}
+	}
+	of := 1 + max(0, t.before-1)/mostLooks
+	t.holding++
+	return uint64(t.holding%of) == round%uint64(of)
+}
+
+// addBacklogs tells what waits for the taps of a process, when it is time to look. What
+// cannot be read is left out.
 func (h *Host) addBacklogs(p *process, taps []host.TapSample) {
 	if p.look.next == 0 { // spread over the rounds
 		p.look.next = h.round + uint64(p.ID.PID)%lookRounds
@@ -34,7 +58,7 @@ func (h *Host) addBacklogs(p *process, taps []host.TapSample) {
 			packets += way.Packets + way.Drops
 		}
 	}
-	if h.round < p.look.next && !h.buffers.holds(p.ID) || (packets == p.look.packets && !p.look.waiting) {
+	if !p.look.isDue(h.round, packets, h.buffers.holds(p.ID) && h.lookTurns.has(h.round)) {
 		return
 	}
 	p.look = look{next: h.round + lookRounds, packets: packets}

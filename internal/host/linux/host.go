@@ -53,6 +53,7 @@ type Host struct {
 	byPID     map[int]*process
 	workers   map[int]*process
 	masks     maskCache
+	lookTurns lookTurns
 	// scratch takes the content of one file after the other.
 	scratch []byte
 }
