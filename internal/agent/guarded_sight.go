@@ -66,8 +66,7 @@ func threads(old, vm *sample.VM) []guard.Thread {
 	return list
 }
 
-// packets towards a VM, and whether they were held: those that only may be held pass, and
-// show how it is without.
+// packets towards a VM, and whether they were held.
 func packets(old, vm *sample.VM, setting guard.Setting) (guard.Packets, guard.Setting) {
 	const bits = 8
 	var p guard.Packets
@@ -88,13 +87,9 @@ func packets(old, vm *sample.VM, setting guard.Setting) (guard.Packets, guard.Se
 			*p.Backlog += *tap.Backlog
 		}
 	}
-	held := 0.0
 	for i := range vm.Buffered {
 		b := &vm.Buffered[i]
 		p.Window = max(p.Window, b.Window)
-		if was := find(old.Buffered, i, func(o *host.BufferSample) bool { return o.Name == b.Name }); was != nil && b.Active >= was.Active {
-			held = max(held, float64(units.Over(b.Active-was.Active, elapsed)))
-		}
 		// Rates are told for longer than they are new.
 		if lost, known := vm.DropRates[b.Name]; known && b.Drops != nil {
 			if p.Dropped == nil {
@@ -103,13 +98,36 @@ func packets(old, vm *sample.VM, setting guard.Setting) (guard.Packets, guard.Se
 			*p.Dropped += lost
 		}
 	}
+	if setting == guard.On {
+		setting = holding(old, vm)
+	}
+	return p, setting
+}
+
+// holding tells how packets were that may be held: those that came too slowly passed, and
+// show how it is without. What is lost in floods tells nothing, for to undo what defends
+// against them would leave the VM without when it needs it.
+func holding(old, vm *sample.VM) guard.Setting {
+	elapsed := vm.At.Sub(old.At)
+	held, known := 0.0, false
+	for i := range vm.Buffered {
+		b := &vm.Buffered[i]
+		was := find(old.Buffered, i, func(o *host.BufferSample) bool { return o.Name == b.Name })
+		if was == nil || b.Active < was.Active {
+			continue
+		}
+		if b.Flood != nil || was.Flood != nil {
+			return guard.Unsure
+		}
+		known, held = true, max(held, float64(units.Over(b.Active-was.Active, elapsed)))
+	}
 	switch {
-	case setting != guard.On || held >= mostlyHeld:
-		return p, setting
+	case !known || held > 0 && held < mostlyHeld:
+		return guard.Unsure
 	case held > 0:
-		return p, guard.Unsure
+		return guard.On
 	default:
-		return p, guard.Off
+		return guard.Off
 	}
 }
 

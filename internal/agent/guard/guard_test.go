@@ -63,6 +63,8 @@ func TestSymptoms(t *testing.T) {
 		"held": {nil, held(func(p *Packets) { p.Dropped, p.Backlog = number(units.PacketsPerSecond(0)), number(uint64(100_000)) }), 0, model.Trip{}},
 		"the queue drops": {nil, held(func(p *Packets) { p.Handed, p.Dropped = 99_800, number(units.PacketsPerSecond(200)) }), 1,
 			model.Trip{Symptom: model.SymptomQueueDrops, Value: 2000, Limit: 1000}},
+		"the queue drops all": {nil, held(func(p *Packets) { p.Handed, p.Dropped = 0, number(units.PacketsPerSecond(500)) }), 1,
+			model.Trip{Symptom: model.SymptomQueueDrops, Value: 1e6, Limit: 1000}},
 		"the queue drops a few of few": {nil, held(func(p *Packets) { p.Handed, p.Dropped = 100, number(units.PacketsPerSecond(9)) }), 0, model.Trip{}},
 		"the ring overruns": {nil, held(func(p *Packets) { p.Handed, p.Overrun = 98_000, 2000 }), 1,
 			model.Trip{Symptom: model.SymptomRingOverrun, Value: 20_000, Limit: 10_000}},

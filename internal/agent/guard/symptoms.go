@@ -54,11 +54,11 @@ func (r *Round) readings(vm *VM) []reading {
 		list = append(list, reading{
 			model.SymptomRingOverrun, model.LeverBuffering, setting, r.perMillion(p.Overrun, all), mostOverrun, 1,
 		})
-		if p.Dropped != nil {
-			list = append(list, reading{
-				model.SymptomQueueDrops, model.LeverBuffering, vm.Buffering, r.perMillion(*p.Dropped, all+*p.Dropped), mostDropped, 1,
-			})
-		}
+	}
+	// Also when all are dropped, so that none is handed on.
+	if p.Dropped != nil && p.Handed+p.Overrun+*p.Dropped > 0 {
+		share := r.perMillion(*p.Dropped, p.Handed+p.Overrun+*p.Dropped)
+		list = append(list, reading{model.SymptomQueueDrops, model.LeverBuffering, vm.Buffering, share, mostDropped, 1})
 	}
 	if p.Backlog != nil {
 		const bits, looks = 8, 2
