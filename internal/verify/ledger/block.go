@@ -18,7 +18,7 @@ type Measured struct {
 	Bytes   float64
 	// Modelled is true when no meter told the joules.
 	Modelled bool
-	// MostWatts is more than the node can draw. 0: 20 kW.
+	// MostWatts is more than the node can draw. 0: 20 kW, which is also the most.
 	MostWatts units.Watts
 	// Excluded names why the figures say nothing. Empty: they do.
 	Excluded Cause
@@ -56,13 +56,14 @@ type Draw struct {
 const (
 	// shortest and longest are the bounds of a block: a schedule's are the same.
 	shortest, longest = time.Minute, 24 * time.Hour
-	// clocksAgree is how much later than now a block may end: who closes it reads its own
-	// clock, the block's are those of the schedule.
-	clocksAgree = 5 * time.Second
+	// clocksAgree is how much later than now a block may end: its times are by the node's
+	// clock, which its agent follows and which may be minutes ahead of the manager's.
+	clocksAgree = 10 * time.Minute
 	// leastWatts is less than any node draws: a counter that stands still says so.
 	leastWatts = 0.1
-	// mostWatts is more than any node draws.
+	// mostWatts is more than any node draws, and mostBytes per second more than any takes.
 	mostWatts = 20_000
+	mostBytes = 1e15 / 8
 	// mostName is the length of the longest name of a node.
 	mostName = 253
 	// mostLog bounds effects and their errors: more than halves or doubles the energy nothing
@@ -97,10 +98,10 @@ func (m Measured) check(length time.Duration) Cause {
 		return Malformed
 	}
 	most := m.MostWatts
-	if !(most > 0) {
+	if !(most > 0 && most <= mostWatts) {
 		most = mostWatts
 	}
-	if watts := m.watts(); !(watts >= leastWatts && watts <= most) {
+	if watts := m.watts(); !(watts >= leastWatts && watts <= most) || m.Bytes > mostBytes*m.Seconds {
 		return Implausible
 	}
 	return ""

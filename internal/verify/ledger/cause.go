@@ -5,8 +5,8 @@ import "slices"
 // Cause is why a block was not booked. The words are counted and shown.
 type Cause string
 
-// Causes for which who measures excludes a block. None has to do with a lever: what a
-// lever may have brought about excludes nothing.
+// Causes for which who measures excludes a block: it has no figures that could be booked,
+// whatever the lever did, and nothing is claimed for it.
 const (
 	// MeterFailed: the meter was silent for part of the block.
 	MeterFailed Cause = "MeterFailed"
@@ -19,6 +19,12 @@ const (
 	NotWatched Cause = "NotWatched"
 	// NotAsScheduled: what the agent tells of its switches is not what the schedule says.
 	NotAsScheduled Cause = "NotAsScheduled"
+	// AgentRestarted: the agent's counts started over within the block.
+	AgentRestarted Cause = "AgentRestarted"
+	// Replaced: the plan took the schedule away, or changed it, before the block ended.
+	Replaced Cause = "Replaced"
+	// Contradictory: what was told of the block cannot all be so.
+	Contradictory Cause = "Contradictory"
 )
 
 // Causes for which the ledger refuses a block.
@@ -32,7 +38,7 @@ const (
 	InFuture Cause = "InFuture"
 	// TooOld: the block is from before last month.
 	TooOld Cause = "TooOld"
-	// Implausible: no node draws as little, or as much.
+	// Implausible: no node draws as little, or as much, or has as much traffic.
 	Implausible Cause = "Implausible"
 	// Frozen: the meter gives the same mean as in the block before, to seven digits.
 	Frozen Cause = "Frozen"
@@ -45,7 +51,9 @@ const (
 
 // mayExclude tells whether who measures may exclude a block for the cause.
 func (c Cause) mayExclude() bool {
-	return slices.Contains([]Cause{MeterFailed, MeterChanged, ClockJumped, NotWatched, NotAsScheduled}, c)
+	return slices.Contains([]Cause{
+		MeterFailed, MeterChanged, ClockJumped, NotWatched, NotAsScheduled, AgentRestarted, Replaced, Contradictory,
+	}, c)
 }
 
 // isKnown tells whether a cause is one of the above.

@@ -187,6 +187,14 @@ func TestBadBlocksBookNothing(t *testing.T) {
 		"an effect of no number": {func(b *ledger.Block) { b.Effect.Log = math.NaN() }, ledger.NoEvidence},
 		"a meter that failed":    {func(b *ledger.Block) { b.Excluded = ledger.MeterFailed }, ledger.MeterFailed},
 		"a clock that jumped":    {func(b *ledger.Block) { b.Excluded = ledger.ClockJumped }, ledger.ClockJumped},
+		"an agent's restart":     {func(b *ledger.Block) { b.Excluded = ledger.AgentRestarted }, ledger.AgentRestarted},
+		"another plan":           {func(b *ledger.Block) { b.Excluded = ledger.Replaced }, ledger.Replaced},
+		"one that contradicts":   {func(b *ledger.Block) { b.Excluded = ledger.Contradictory }, ledger.Contradictory},
+		"a quarter of an hour ahead": {func(b *ledger.Block) {
+			b.From, b.To = b.From.Add(15*time.Minute), b.To.Add(15*time.Minute)
+		}, ledger.InFuture},
+		"more traffic than there is": {func(b *ledger.Block) { b.Bytes = 1e300 }, ledger.Implausible},
+		"a bound above all bounds":   {func(b *ledger.Block) { b.Joules, b.MostWatts = 1e300, units.Watts(math.Inf(1)) }, ledger.Implausible},
 	} {
 		l := ledger.New()
 		b := block("a", 0)
@@ -244,6 +252,16 @@ func TestAClockThatJumpsTakesNothingFromTheTimeBefore(t *testing.T) {
 	mustBook(t, l, block("a", 1), block("a", 2))
 	if got := l.Statement(ledger.MonthOf(noon()), false, confidence); len(got.Lines) != 1 || got.Lines[0].Seconds != 9000 {
 		t.Errorf("the month has %+v, want its three blocks", got.Lines)
+	}
+}
+
+// TestNodesClocksMayBeAhead: blocks are by the clock of the node, which may be minutes ahead
+// of that of the manager.
+func TestNodesClocksMayBeAhead(t *testing.T) {
+	l := ledger.New()
+	b := block("a", 0)
+	if cause := l.Book(b, b.To.Add(-5*time.Minute)); cause != "" {
+		t.Errorf("a block of a node whose clock is 5 minutes ahead is not booked: %s", cause)
 	}
 }
 

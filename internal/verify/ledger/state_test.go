@@ -249,6 +249,21 @@ func TestClassesBeyondTheMostAreOne(t *testing.T) {
 	}
 }
 
+// TestLongNamesOfClassesAreNotKept: what nodes tell of themselves does not make the ledger
+// large.
+func TestLongNamesOfClassesAreNotKept(t *testing.T) {
+	l := ledger.New()
+	b := block("a", 0)
+	b.Class.CPUModel = strings.Repeat("m", 1<<20)
+	mustBook(t, l, b)
+	if size := len(l.Save()); size > 1<<10 {
+		t.Errorf("one block takes %d bytes", size)
+	}
+	if got := l.Statement(ledger.AllTime, false, confidence).Gross; !(got.High > got.Value) {
+		t.Errorf("%+v has no interval", got)
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	l := ledger.New()
 	for at := range 5 {

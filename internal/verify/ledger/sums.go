@@ -108,6 +108,9 @@ type commonError struct {
 const (
 	mostClasses  = 64
 	otherClasses = "other"
+	// mostClass is the length of the longest class that is kept by its name: names come
+	// from nodes, and what is stored has to stay small.
+	mostClass = 512
 )
 
 // booking is what one block adds to the sums.
@@ -139,6 +142,9 @@ func (s *sum) add(b booking, before float64) {
 func (s *sum) addCommon(class string, joules, freedom float64) {
 	if s.common == nil {
 		s.common = map[string]commonError{}
+	}
+	if len(class) > mostClass {
+		class = otherClasses
 	}
 	e, known := s.common[class]
 	if !known && len(s.common) >= mostClasses-1 {
