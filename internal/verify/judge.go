@@ -43,7 +43,7 @@ func Judge(t *Trial) Verdict {
 		}
 	}
 	// It does not take a look to see that a lever hurts.
-	if c.isGuarded(math.MaxInt) {
+	if c.below = math.MaxInt; c.isGuarded() {
 		c.decision, c.why = Rejected, WhyGuarded
 	}
 	return c.verdict()
@@ -63,10 +63,11 @@ type course struct {
 	at     sequential.Look
 	// What it showed.
 	measured
-	// pairs of blocks of each unit that are over.
-	pairs    int
-	decision Decision
-	why      Why
+	// pairs of blocks of each unit that are over, and below: the number of the first block
+	// that guards are not looked for in.
+	pairs, below int
+	decision     Decision
+	why          Why
 }
 
 // measured is what blocks of units show together.
@@ -79,8 +80,8 @@ type measured struct {
 
 // look judges the first pairs of blocks of all units.
 func (c *course) look(pairs int) {
-	c.pairs = pairs
-	if c.isGuarded(2 * pairs) {
+	c.pairs, c.below = pairs, 2*pairs
+	if c.isGuarded() {
 		c.decision, c.why = Rejected, WhyGuarded
 	}
 	seen := c.measure(pairs)
@@ -165,19 +166,19 @@ func (l *lostBlocks) isLopsided() bool {
 	return l.on > 0 && 1-as.CDF(float64(l.on-1)) < lopsided
 }
 
-// isGuarded tells whether guards ended the lever in more of the on blocks below a number
-// than the plan allows. Once may be anything.
-func (c *course) isGuarded(below int) bool {
-	on, ended := c.guarded(below)
+// isGuarded tells whether guards ended the lever in more of the on blocks than the plan
+// allows. Once may be anything.
+func (c *course) isGuarded() bool {
+	on, ended := c.guarded()
 	return ended >= 2 && float64(ended) > c.trial.MostGuarded*float64(on)
 }
 
-// guarded counts the on blocks below a number and those that guards ended, whether their
-// figures count or not.
-func (c *course) guarded(below int) (on, ended int) {
+// guarded counts the on blocks and those that guards ended, whether their figures count or
+// not.
+func (c *course) guarded() (on, ended int) {
 	for _, u := range c.units {
 		for _, o := range u.outcomes {
-			if !o.On || o.Block >= below {
+			if !o.On || o.Block >= c.below {
 				continue
 			}
 			on++

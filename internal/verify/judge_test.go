@@ -65,7 +65,7 @@ func TestJudge(t *testing.T) {
 		}, verify.Rejected, verify.WhyGuarded, "guards ended the lever in 30 of 192 blocks, and may in 10 %"},
 		{"guards end it, and the figures are lost", saves, func(t *verify.Trial) {
 			changed(t, func(o verify.Outcome) bool { return o.On && o.Block < 8 }, func(o *verify.Outcome) { o.Guarded, o.Excluded = true, "MeterFailed" })
-		}, verify.Rejected, verify.WhyGuarded, "guards ended the lever"},
+		}, verify.Rejected, verify.WhyGuarded, "guards ended the lever in 12 of 24 blocks"},
 		{"a guard trips once", saves, func(t *verify.Trial) {
 			changed(t, func(o verify.Outcome) bool { return o.On && o.Block < 2 && o.Unit == "node-0" }, func(o *verify.Outcome) { o.Guarded = true })
 		}, verify.Adopted, verify.WhySaves, ""},

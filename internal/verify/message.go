@@ -15,7 +15,7 @@ func (c *course) message(v *Verdict) string {
 	seen := c.seen(v)
 	switch v.Why {
 	case WhyGuarded:
-		on, ended := c.guarded(math.MaxInt)
+		on, ended := c.guarded()
 		return fmt.Sprintf("guards ended the lever in %d of %d blocks, and may in %.0f %%; %s", ended, on, 100*plan.MostGuarded, seen)
 	case WhyWorkLess:
 		return fmt.Sprintf("the work done is less by more than %.3g %%: it changes by %+.1f %%; %s", 100*plan.Margin, percentOf(v.Work.Log), seen)

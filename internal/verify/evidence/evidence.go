@@ -6,6 +6,7 @@ package evidence
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -39,17 +40,24 @@ func (e Evidence) Entries() []Entry { return slices.Clone(e.entries) }
 
 // Put returns the evidence with an entry, in place of the one of its lever and class. The
 // figures are rounded to what a file holds, so that evidence is the same before and after
-// it was written.
-func (e Evidence) Put(entry Entry) Evidence {
+// it was written. The error says why a file cannot hold the entry, such as a class of
+// which the CPU is not known.
+func (e Evidence) Put(entry Entry) (Evidence, error) {
 	entry = entry.rounded()
+	if err := entry.file().check(); err != nil {
+		return e, fmt.Errorf("evidence of lever %s for %s: %w", entry.Lever, entry.Class, err)
+	}
 	out := slices.Clone(e.entries)
 	at, found := slices.BinarySearchFunc(out, entry, compare)
 	if found {
 		out[at] = entry
 	} else {
+		if len(out) >= mostEntries {
+			return e, fmt.Errorf("evidence of lever %s for %s: there are %d entries, more than a file holds: remove some", entry.Lever, entry.Class, len(out))
+		}
 		out = slices.Insert(out, at, entry)
 	}
-	return Evidence{entries: out}
+	return Evidence{entries: out}, nil
 }
 
 // Prior returns what the evidence says of a lever on a class, to pool with what is measured
@@ -90,7 +98,7 @@ func (e Entry) rounded() Entry {
 	e.Mean.Log, e.Between = round(e.Mean.Log, 6), round(e.Between, 6)
 	// No error is rounded to none.
 	e.Mean.StdErr = max(round(e.Mean.StdErr, 6), 1e-6)
-	e.Mean.Freedom = max(round(e.Mean.Freedom, 1), leastFreedom)
+	e.Mean.Freedom = min(max(round(e.Mean.Freedom, 1), leastFreedom), mostFreedom)
 	e.From, e.Until = day(e.From), day(e.Until)
 	return e
 }

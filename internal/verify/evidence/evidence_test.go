@@ -30,6 +30,46 @@ func entry() Entry {
 	}
 }
 
+// put puts entries that a file can hold.
+func put(e Evidence, entries ...Entry) Evidence {
+	for _, entry := range entries {
+		var err error
+		if e, err = e.Put(entry); err != nil {
+			panic(err)
+		}
+	}
+	return e
+}
+
+// TestWhatAFileCannotHoldIsNotPut: one such entry would have the whole file refused.
+func TestWhatAFileCannotHoldIsNotPut(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(*Entry)
+		want  string
+	}{
+		"a CPU that is not known":   {func(e *Entry) { e.Class.CPUModel = "" }, "cpuModel: is empty"},
+		"a kernel without numbers":  {func(e *Entry) { e.Class.Kernel = verify.KernelOf("next") }, "kernel"},
+		"one unit":                  {func(e *Entry) { e.Mean.Units = 1 }, "units: 1"},
+		"an effect of no number":    {func(e *Entry) { e.Mean.Log = math.NaN() }, "log"},
+		"freedom without end":       {func(e *Entry) { e.Mean.Freedom = math.Inf(1) }, ""},
+		"an error of half and more": {func(e *Entry) { e.Mean.StdErr = 3 }, "stdErr"},
+		"no version":                {func(e *Entry) { e.Version = "" }, "version"},
+	} {
+		spoiled := entry()
+		test.spoil(&spoiled)
+		got, err := both().Put(spoiled)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: error %v, want one with %q", name, err, test.want)
+		}
+		if err != nil && len(got.Entries()) != len(both().Entries()) {
+			t.Errorf("%s: is refused, and changes the evidence", name)
+		}
+		if _, err := Import("evidence.yaml", Export(got)); err != nil {
+			t.Errorf("%s: what was written is refused: %v", name, err)
+		}
+	}
+}
+
 const written = `apiVersion: joulevirt.io/v1alpha1
 kind: Evidence
 entries:
@@ -73,7 +113,7 @@ func both() Evidence {
 		Mean: verify.Effect{Log: 0.00995, StdErr: 0.0046, Freedom: 3, Units: 4, Pairs: 40},
 		From: noon(1), Until: noon(1), Version: "v0.7.0",
 	}
-	return Evidence{}.Put(entry()).Put(other)
+	return put(Evidence{}, entry(), other)
 }
 
 func TestExportIsTheSameHoweverItCameAbout(t *testing.T) {
@@ -82,7 +122,7 @@ func TestExportIsTheSameHoweverItCameAbout(t *testing.T) {
 	}
 	again := Evidence{}
 	for _, e := range both().Entries() {
-		again = again.Put(entry()).Put(e)
+		again = put(again, entry(), e)
 	}
 	if diff := cmp.Diff(written, string(Export(again))); diff != "" {
 		t.Errorf("put in another order (-want +got):\n%s", diff)

@@ -50,6 +50,16 @@ type entryFile struct {
 	Version      *string   `json:"version"`
 }
 
+// file is the entry as it is written, without what is there for readers only.
+func (e Entry) file() *entryFile {
+	from, until := e.From.Format(dateLayout), e.Until.Format(dateLayout)
+	return &entryFile{
+		Lever: (*string)(&e.Lever), CPUModel: &e.Class.CPUModel, Kernel: &e.Class.Kernel, Idle: &e.Class.Idle, Workload: &e.Class.Workload,
+		Log: &e.Mean.Log, StdErr: &e.Mean.StdErr, Freedom: &e.Mean.Freedom, Between: &e.Between,
+		Units: &e.Mean.Units, Pairs: &e.Mean.Pairs, From: &from, Until: &until, Version: &e.Version,
+	}
+}
+
 // fieldNames are those of entryFile.
 func fieldNames() []string {
 	return []string{
@@ -150,7 +160,9 @@ func Import(name string, data []byte) (Evidence, error) {
 			errs = append(errs, fmt.Errorf("%s: entries[%d]: lever %s is there twice for %s: remove one", name, i, entry.Lever, entry.Class))
 			continue
 		}
-		out = out.Put(entry)
+		if out, err = out.Put(entry); err != nil {
+			errs = append(errs, fmt.Errorf("%s: entries[%d]: %w", name, i, err))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return Evidence{}, err
