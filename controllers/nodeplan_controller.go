@@ -71,6 +71,7 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	}
 	if !seen.Governed {
 		r.Reviews.forget(node.Name)
+		r.changing.leave(node.Name)
 		if seen.Plan == nil {
 			return ctrl.Result{}, nil
 		}
@@ -105,6 +106,7 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 func (r *NodePlanReconciler) plan(ctx context.Context, node *model.Node, now time.Time) (model.Plan, error) {
 	plan := planner.Plan(*node, now)
 	if planner.Changed(*node, plan) == 0 {
+		r.changing.leave(node.Name)
 		return plan, nil
 	}
 	may, err := r.mayChange(ctx, node.Name, node.Policy.Name, node.Policy.MaxNodesChanging)
@@ -145,7 +147,7 @@ func untilExpiry(plan model.Plan, policy model.Policy, now time.Time) time.Durat
 // remove deletes the plan of a node. The garbage collector does it too when the
 // node went; whoever comes first.
 func (r *NodePlanReconciler) remove(ctx context.Context, name string) error {
-	r.changing.drop(name)
+	r.changing.leave(name)
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := r.Client.Delete(ctx, plan); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete NodePlan %s, which no policy governs: %w", name, err)

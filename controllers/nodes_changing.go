@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -36,11 +37,31 @@ func isChanging(plan *v1alpha1.NodePlan, now time.Time) bool {
 		return false
 	}
 	// Told by the clock of another manager, it may lie ahead.
-	if since := now.Sub(changes[len(changes)-1].Time.Time); since >= changingFor || since <= -changingFor {
+	if since := now.Sub(unconfirmedSince(plan)); since >= changingFor || since <= -changingFor {
 		return false
 	}
 	confirmed := plan.Status.ObservedGeneration == plan.Generation && meta.IsStatusConditionTrue(plan.Status.Conditions, v1alpha1.ConditionApplied)
 	return !confirmed
+}
+
+// unconfirmedSince is the time of the plan's first change of which it may be that the agent
+// did not confirm it. Of an agent that can never do all of its plans that is an old one: a
+// change each few minutes must not keep the others waiting for ever.
+func unconfirmedSince(plan *v1alpha1.NodePlan) time.Time {
+	changes := plan.Spec.RecentChanges
+	last := changes[len(changes)-1].Time.Time
+	applied := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
+	if applied == nil || applied.Status == metav1.ConditionTrue {
+		return last
+	}
+	// Changes are told by the minute.
+	failing := applied.LastTransitionTime.Truncate(time.Minute)
+	for _, change := range changes {
+		if !change.Time.Time.Before(failing) {
+			return change.Time.Time
+		}
+	}
+	return last
 }
 
 // nodesChanging lets at most so many nodes of a policy change at once. Plans tell which
@@ -90,11 +111,12 @@ func (c *nodesChanging) take(node, policy string, most int, plans []v1alpha1.Nod
 		}
 	}
 	if busy < most {
+		c.stop(node)
 		c.taken[node] = takenNode{policy: policy}
-		c.waiting[policy] = slices.DeleteFunc(c.waiting[policy], func(name string) bool { return name == node })
 		return true
 	}
 	if !slices.Contains(c.waiting[policy], node) {
+		c.stop(node) // it may have waited by another policy
 		c.waiting[policy] = append(c.waiting[policy], node)
 	}
 	return false
@@ -117,6 +139,25 @@ func (c *nodesChanging) drop(node string) {
 	delete(c.taken, node)
 }
 
+// leave forgets a node that is to change nothing, or is gone: to wake it would wake none
+// that waits.
+func (c *nodesChanging) leave(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.taken, node)
+	c.stop(node)
+}
+
+// stop ends a node's waiting.
+func (c *nodesChanging) stop(node string) {
+	for policy, waiting := range c.waiting {
+		waiting = slices.DeleteFunc(waiting, func(name string) bool { return name == node })
+		if c.waiting[policy] = waiting; len(waiting) == 0 {
+			delete(c.waiting, policy)
+		}
+	}
+}
+
 // next returns the node of a policy that has waited longest. Empty: none waits.
 func (c *nodesChanging) next(policy string) string {
 	c.mu.Lock()
@@ -125,8 +166,9 @@ func (c *nodesChanging) next(policy string) string {
 	if len(waiting) == 0 {
 		return ""
 	}
-	c.waiting[policy] = waiting[1:]
-	return waiting[0]
+	first := waiting[0]
+	c.stop(first)
+	return first
 }
 
 // handler has a node planned that waits, when another is done.

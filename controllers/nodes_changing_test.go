@@ -22,7 +22,9 @@ func changed(node string, ago time.Duration, observed int64, applied metav1.Cond
 		{Time: metav1.NewTime(statusTime().Add(-24 * time.Hour)), VMs: 1}, {Time: metav1.NewTime(statusTime().Add(-ago)), VMs: 1},
 	}}
 	plan.Status.ObservedGeneration = observed
-	plan.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionApplied, Status: applied}}
+	plan.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionApplied, Status: applied, LastTransitionTime: metav1.NewTime(statusTime().Add(-ago)),
+	}}
 	return plan
 }
 
@@ -43,6 +45,38 @@ func TestIsChanging(t *testing.T) {
 	} {
 		if got := isChanging(&tc.plan, statusTime()); got != tc.want {
 			t.Errorf("%s: changing %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+// A node of which something can never be done changes each few minutes. It counts for ten
+// minutes from its first change that failed, and again after its agent has confirmed.
+func TestFailingNodesCeaseToCount(t *testing.T) {
+	at := func(minute int) metav1.Time { return metav1.NewTime(statusTime().Add(time.Duration(minute) * time.Minute)) }
+	failing := func(status metav1.ConditionStatus, since time.Time, minutes ...int) *v1alpha1.NodePlan {
+		plan := changed("n", 0, 2, status)
+		plan.Spec.RecentChanges = nil
+		for _, minute := range minutes {
+			plan.Spec.RecentChanges = append(plan.Spec.RecentChanges, v1alpha1.RecentChange{Time: at(minute), VMs: 1})
+		}
+		plan.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
+		return &plan
+	}
+	seconds := at(-8).Add(40 * time.Second)
+	for name, tc := range map[string]struct {
+		plan *v1alpha1.NodePlan
+		want bool
+	}{
+		"since ten minutes":             {failing("False", at(-10).Time, -14, -10, -5, -1), false},
+		"since eight":                   {failing("False", seconds, -14, -8, -5, -1), true},
+		"since hours":                   {failing("False", at(-300).Time, -45, -30, -15, 0), false},
+		"since its agent's clock":       {failing("False", at(60).Time, -14, -8, -5, -1), true},
+		"was not applied for long":      {failing("False", at(-300).Time, -1), true},
+		"was paused after some changes": {failing("False", at(-20).Time, -40, -21, -1), true},
+		"confirmed the one before":      {func() *v1alpha1.NodePlan { p := failing("True", at(-300).Time, -45, -14, -1); p.Generation++; return p }(), true},
+	} {
+		if got := isChanging(tc.plan, statusTime()); got != tc.want {
+			t.Errorf("failing %s: changing %t, want %t", name, got, tc.want)
 		}
 	}
 }
@@ -85,6 +119,25 @@ func TestNodesChangeInTurns(t *testing.T) {
 		if got := c.next("p"); got != want {
 			t.Errorf("%q is next, want %q", got, want)
 		}
+	}
+}
+
+// A node that waits no longer is not woken in place of one that does.
+func TestNodesLeaveTheLine(t *testing.T) {
+	var c nodesChanging
+	busy := []v1alpha1.NodePlan{changed("a", time.Minute, 1, "True")}
+	for _, node := range []string{"b", "c", "d", "e"} {
+		c.take(node, "p", 1, busy, statusTime())
+	}
+	c.leave("b")
+	c.take("c", "q", 0, nil, statusTime()) // it has another policy now
+	for _, want := range []string{"d", "e", ""} {
+		if got := c.next("p"); got != want {
+			t.Errorf("%q is next, want %q", got, want)
+		}
+	}
+	if got := c.next("q"); got != "c" || len(c.waiting) > 0 {
+		t.Errorf("%q is next of the other policy, %d lines are left", got, len(c.waiting))
 	}
 }
 
