@@ -200,4 +200,4 @@ func actsBy(vm *model.VMPlan, lever model.Lever) bool {
 func (w *work) bounded() bool { return w.full != nil }
 
 // isLeft tells whether a VM is to stay as it is.
-func (w *work) isLeft(i int) bool { return w.bounded() && w.stays[i] }
+func (w *work) isLeft(i int) bool { return len(w.stays) > 0 && w.stays[i] }

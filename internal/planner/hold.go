@@ -1,6 +1,10 @@
 package planner
 
-import "github.com/joulevirt/joulevirt/internal/model"
+import (
+	"slices"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+)
 
 // changesWait says why nothing new may be done though all is known, and in words; the
 // reason is empty when it may.
@@ -36,6 +40,19 @@ func isTimeOfNoChanges(reason model.Reason) bool {
 		return true
 	}
 	return false
+}
+
+// cool takes the pins of VMs in mode Enforce whose cores became too hot: a time of no
+// changes may be one of other loads, and longer than a core may be so.
+func (w *work) cool(held model.Reason) {
+	if w.Mode != model.ModeEnforce || !isTimeOfNoChanges(held) {
+		return
+	}
+	w.stays, w.waits = slices.Repeat([]bool{true}, len(w.vms)), held
+	w.place()
+	if !w.binds() {
+		w.Pools = model.PoolCores{}
+	}
 }
 
 // repeatJudged explains VMs that a lever would not have helped when it was last looked,

@@ -30,6 +30,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 	switch {
 	case held != "":
 		w.keep(held)
+		w.cool(held)
 	case w.recommendationStands(now):
 		w.keep(model.ReasonAwaitingApproval)
 	default:
@@ -86,7 +87,7 @@ type work struct {
 	keptPools model.PoolCores
 	// full is the plan of which only a part is to be done for now. Nil: all of it is.
 	// stays are the VMs that are left as they are, in the order of the plan's, and waits the
-	// reason.
+	// reason. Empty: none.
 	full  *model.Plan
 	stays []bool
 	waits model.Reason
