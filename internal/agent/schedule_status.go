@@ -66,9 +66,12 @@ func isOff(one *v1alpha1.VMApplied) bool {
 }
 
 // lastOn is what there is to say of a VM while the lever is off: what was said before, as
-// far as it is of the lever when it was on.
+// far as it is of the lever when it was on. A guard's cool-down that ended is over.
 func lastOn(one, was *v1alpha1.VMApplied, stands bool) v1alpha1.VMApplied {
+	since := "the VM is known"
 	switch {
+	case was != nil && was.Reason == v1alpha1.ReasonGuardTripped:
+		since = "a guard undid it for the VM"
 	case was != nil && was.State == v1alpha1.LeverInForce,
 		// The VM may have come since, and the plan made sense of.
 		stands && was.Reason != reasonBadPlan && was.Message != notRunning().message:
@@ -76,7 +79,7 @@ func lastOn(one, was *v1alpha1.VMApplied, stands bool) v1alpha1.VMApplied {
 	}
 	return v1alpha1.VMApplied{
 		PodUID: one.PodUID, Namespace: one.Namespace, Name: one.Name, Lever: one.Lever,
-		State: v1alpha1.LeverIdle, Reason: reasonSwitchedOff, Message: trialWords + ": it is off, and was not on since the VM is known",
+		State: v1alpha1.LeverIdle, Reason: reasonSwitchedOff, Message: trialWords + ": it is off, and was not on since " + since,
 	}
 }
 
