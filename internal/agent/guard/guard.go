@@ -14,10 +14,12 @@ const (
 	// longestCoolDown the most that doubling with each remembered one makes of it.
 	firstCoolDown   = 5 * time.Minute
 	longestCoolDown = 24 * time.Hour
-	// doublings reach the longest.
-	doublings = 9
-	// remembered is how long a trip is after the lever was let be again.
-	remembered = 24 * time.Hour
+	// mostCount of trips reach the longest.
+	mostCount = 10
+	// forgiven is the time for which a lever is to be let be without a trip so that one
+	// of those before is forgotten: what hurts for a second now and then is undone for
+	// minutes each time, and what hurts whenever it is tried for ever longer.
+	forgiven = time.Hour
 	// away is how long a VM may be out of sight until all about it is forgotten: its
 	// pod will not come back.
 	away = 10 * time.Minute
@@ -135,9 +137,10 @@ func (p *past) hurts(now time.Time, r *reading) bool {
 // trip remembers that a lever is undone.
 func (g *Guard) trip(vm *VM, r *reading, now time.Time) model.Trip {
 	k := key{vm.PodUID, r.lever}
-	count := g.trips[k].Count + 1
+	before := g.trips[k]
+	count := min(mostCount, 1+remembered(&before, now))
 	coolDown := firstCoolDown
-	for range min(count-1, doublings) {
+	for range count - 1 {
 		coolDown = min(longestCoolDown, 2*coolDown)
 	}
 	t := model.Trip{
@@ -146,6 +149,11 @@ func (g *Guard) trip(vm *VM, r *reading, now time.Time) model.Trip {
 	}
 	g.trips[k] = t
 	return t
+}
+
+// remembered is how many trips of a lever still are, up to one.
+func remembered(t *model.Trip, now time.Time) int {
+	return max(0, min(mostCount, t.Count)-int(max(0, now.Sub(t.Until))/forgiven))
 }
 
 // holds tells whether a lever is undone for a VM, or all VMs.
@@ -187,7 +195,7 @@ func (g *Guard) forget(now time.Time) {
 		}
 	}
 	for k, t := range g.trips {
-		if k.podUID != "" && g.vms[k.podUID] == nil || now.Sub(t.Until) > remembered {
+		if k.podUID != "" && g.vms[k.podUID] == nil || remembered(&t, now) == 0 {
 			delete(g.trips, k)
 		}
 	}

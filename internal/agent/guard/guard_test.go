@@ -145,7 +145,7 @@ func TestTheCoolDownDoubles(t *testing.T) {
 	want := 5 * time.Minute
 	for count := 1; count < 15; count++ {
 		news := g.See(&Round{Time: now, Over: time.Second, Idle: idling(), VMs: []VM{bound(1)}})
-		if len(news) != 1 || news[0].Count != count || news[0].Until.Sub(now) != want {
+		if len(news) != 1 || news[0].Count != min(count, mostCount) || news[0].Until.Sub(now) != want {
 			t.Fatalf("trip %d: %+v, want %v", count, news, want)
 		}
 		for _, at := range []time.Duration{0, want / 2, want - 1} {
@@ -161,13 +161,42 @@ func TestTheCoolDownDoubles(t *testing.T) {
 		}
 		want = min(24*time.Hour, 2*want)
 	}
-	// A day after the last cool-down it is forgotten.
-	for range 26 {
+	// Each hour without one forgets one.
+	for hour := range mostCount + 1 {
 		g.See(&Round{Time: now, Over: time.Second, VMs: []VM{bound(0)}})
 		now = now.Add(time.Hour)
+		if trips := g.Trips(); (len(trips) == 0) != (hour >= mostCount) {
+			t.Errorf("remembered after %d hours: %+v", hour, trips)
+		}
 	}
-	if trips := g.Trips(); len(trips) != 0 {
-		t.Errorf("remembered: %+v", trips)
+}
+
+// What hurts now and then stays undone for minutes, and what hurts soon again for longer.
+func TestTripsAreForgivenInTime(t *testing.T) {
+	for _, test := range []struct {
+		after time.Duration
+		want  []int
+	}{
+		{59 * time.Minute, []int{1, 2, 3, 4}}, {time.Hour, []int{1, 1, 1, 1}}, {24 * time.Hour, []int{1, 1, 1, 1}},
+	} {
+		g, now := New(nil, noon()), noon()
+		for _, want := range test.want {
+			news := g.See(&Round{Time: now, Over: time.Second, Idle: idling(), VMs: []VM{bound(1)}})
+			if len(news) != 1 || news[0].Count != want {
+				t.Fatalf("trips %v after the last cool-down: %+v, want %d remembered", test.after, news, want)
+			}
+			now = news[0].Until.Add(test.after)
+		}
+	}
+	// Of several some are left.
+	g, now := New(nil, noon()), noon()
+	for range 4 {
+		now = g.See(&Round{Time: now, Over: time.Second, Idle: idling(), VMs: []VM{bound(1)}})[0].Until
+	}
+	now = now.Add(2*time.Hour + time.Minute)
+	g.See(&Round{Time: now, Over: time.Second, VMs: []VM{bound(0)}})
+	if news := g.See(&Round{Time: now, Over: time.Second, Idle: idling(), VMs: []VM{bound(1)}}); len(news) != 1 || news[0].Count != 3 {
+		t.Errorf("two hours after the fourth trip: %+v", news)
 	}
 }
 
