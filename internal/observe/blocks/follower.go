@@ -106,7 +106,7 @@ func (f *follower) check(r *model.NodeRates) {
 		if !r.Time.Before(b.from) && r.Time.Before(b.to.Add(-late)) && !f.agrees(r.Switches, b) {
 			b.exclude(NotAsScheduled)
 		}
-		b.guarded = b.guarded || b.on && isGuarded(r.Trips, f.schedule.Lever, b)
+		b.guarded = b.guarded || b.on && isGuarded(r, f.schedule.Lever, b)
 	}
 }
 
@@ -122,12 +122,22 @@ func (f *follower) agrees(told []model.Switch, b *block) bool {
 		s.Block == b.number && s.On == b.on && !s.Since.After(b.from.Add(late))
 }
 
-// isGuarded tells whether the agent undid a lever for a VM within a block. That it stays
-// undone in blocks after is no trip of theirs.
-func isGuarded(trips []model.Trip, lever model.Lever, b *block) bool {
-	return slices.ContainsFunc(trips, func(t model.Trip) bool {
-		return t.Lever == lever && !t.Time.Before(b.start) && t.Time.Before(b.to)
-	})
+// isGuarded tells whether the agent undid a lever within a block, for the whole node or for
+// so many of its VMs that little is left of it. That it stays undone in blocks after is no
+// trip of theirs. One VM among many ends no block: with a trip now and then each would.
+func isGuarded(r *model.NodeRates, lever model.Lever, b *block) bool {
+	const few = 4
+	vms := 0
+	for i := range r.Trips {
+		t := &r.Trips[i]
+		if t.Lever != lever || t.Time.Before(b.start) || !t.Time.Before(b.to) {
+			continue
+		}
+		if vms++; t.PodUID == "" || few*vms >= len(r.VMs) {
+			return true
+		}
+	}
+	return false
 }
 
 // close takes off the blocks that are over, and tells of them.
