@@ -30,7 +30,13 @@ func paused(policy *v1alpha1.EnergyPolicy) metav1.Condition {
 }
 
 // changesAllowed tells whether something new may be done now.
-func changesAllowed(times observe.ChangeTimes) metav1.Condition {
+func changesAllowed(policy *v1alpha1.EnergyPolicy, times observe.ChangeTimes) metav1.Condition {
+	if policy.Spec.Paused {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionChangesAllowed, Status: metav1.ConditionFalse,
+			Reason: v1alpha1.ReasonPaused, Message: "the policy is paused, whatever its windows and freezes say",
+		}
+	}
 	if times.Hold.Reason == "" {
 		return metav1.Condition{
 			Type: v1alpha1.ConditionChangesAllowed, Status: metav1.ConditionTrue,
@@ -110,9 +116,9 @@ func someOf(names []string) string {
 }
 
 // setApprovals sets the condition of a policy that approves something, and removes that of
-// one that does not.
+// one that does not, or needs no approvals: its plans change all the time, and match none.
 func setApprovals(status *v1alpha1.EnergyPolicyStatus, policy *v1alpha1.EnergyPolicy, view policyView) {
-	if len(policy.Spec.Approvals) == 0 {
+	if len(policy.Spec.Approvals) == 0 || policy.Spec.Mode != v1alpha1.ModeRecommend {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionApprovalsMatched)
 		return
 	}

@@ -30,7 +30,7 @@ func TestPolicyConditionsOfChanges(t *testing.T) {
 		words                  []string
 	}{
 		"no bounds": {func(*v1alpha1.EnergyPolicySpec) {}, "True GoverningNodes", "False NotPaused", "True ChangesAllowed", nil},
-		"paused":    {func(s *v1alpha1.EnergyPolicySpec) { s.Paused = true }, "True GoverningNodes", "True Paused", "True ChangesAllowed", []string{"undone", "spec.paused is false"}},
+		"paused":    {func(s *v1alpha1.EnergyPolicySpec) { s.Paused = true }, "True GoverningNodes", "True Paused", "False Paused", []string{"undone", "spec.paused is false"}},
 		"in a window": {func(s *v1alpha1.EnergyPolicySpec) { s.Budgets.Windows = open },
 			"True GoverningNodes", "False NotPaused", "True ChangesAllowed", nil},
 		"outside": {func(s *v1alpha1.EnergyPolicySpec) { s.Budgets.Windows = shut },
@@ -78,10 +78,13 @@ func TestApprovalsMatched(t *testing.T) {
 		view.groupRevisions = map[string]bool{"g1": true}
 		status := policyStatus(&policy, view)
 		checkConditions(t, name, status.Conditions, map[string]string{"ApprovalsMatched": tc.want}, tc.words)
-		// It goes with the last approval.
-		policy.Status, policy.Spec.Approvals = status, nil
-		if meta.FindStatusCondition(policyStatus(&policy, view).Conditions, v1alpha1.ConditionApprovalsMatched) != nil {
-			t.Errorf("%s: something is said of approvals that are gone", name)
+		// It goes with the last approval, and with the mode that asks for them.
+		policy.Status = status
+		for mode, approvals := range map[v1alpha1.PolicyMode][]string{v1alpha1.ModeRecommend: nil, v1alpha1.ModeEnforce: tc.approvals} {
+			policy.Spec.Mode, policy.Spec.Approvals = mode, approvals
+			if meta.FindStatusCondition(policyStatus(&policy, view).Conditions, v1alpha1.ConditionApprovalsMatched) != nil {
+				t.Errorf("%s: in mode %s something is said of approvals %v", name, mode, approvals)
+			}
 		}
 	}
 }

@@ -74,7 +74,7 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	}
 	times := observe.Changes(policy, view.now)
 	conditions := []metav1.Condition{
-		policyReady(policy, entry.Err, times.Err, tally), paused(policy), changesAllowed(times), contested(tally),
+		policyReady(policy, entry.Err, times.Err, tally), paused(policy), changesAllowed(policy, times), contested(tally),
 	}
 	if tally.energy.awaited && policy.Status.ObservedGeneration == policy.Generation {
 		// Or a new leader would tell that nothing is metered, only to take it back.

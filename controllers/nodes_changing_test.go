@@ -52,7 +52,9 @@ func TestIsChanging(t *testing.T) {
 // A node of which something can never be done changes each few minutes. It counts for ten
 // minutes from its first change that failed, and again after its agent has confirmed.
 func TestFailingNodesCeaseToCount(t *testing.T) {
-	at := func(minute int) metav1.Time { return metav1.NewTime(statusTime().Add(time.Duration(minute) * time.Minute)) }
+	at := func(minute int) metav1.Time {
+		return metav1.NewTime(statusTime().Add(time.Duration(minute) * time.Minute))
+	}
 	failing := func(status metav1.ConditionStatus, since time.Time, minutes ...int) *v1alpha1.NodePlan {
 		plan := changed("n", 0, 2, status)
 		plan.Spec.RecentChanges = nil

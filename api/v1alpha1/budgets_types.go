@@ -37,7 +37,7 @@ type Budgets struct {
 	MaxChangesPerHour int32 `json:"maxChangesPerHour,omitempty"`
 
 	// windows in which changes are allowed. None: always. Outside, what is in force stays
-	// as far as it is allowed, and nothing new is done.
+	// as far as it is allowed and within the guardrails, and nothing new is done.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
@@ -60,10 +60,10 @@ const (
 	// ConditionPaused is True when spec.paused is.
 	ConditionPaused = "Paused"
 	// ConditionChangesAllowed is True when budgets.windows and budgets.freezes let
-	// something new be done now.
+	// something new be done now, and the policy is not paused.
 	ConditionChangesAllowed = "ChangesAllowed"
 	// ConditionApprovalsMatched is True when each of spec.approvals is the revision of a
-	// recommendation that stands.
+	// recommendation that stands. Told in mode Recommend.
 	ConditionApprovalsMatched = "ApprovalsMatched"
 
 	// ReasonPaused: spec.paused of the policy is true.

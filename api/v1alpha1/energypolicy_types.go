@@ -275,7 +275,7 @@ type EnergyPolicyStatus struct {
 	Coverage []LeverCoverage `json:"coverage,omitempty"`
 
 	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable, and
-	// ApprovalsMatched while there are approvals.
+	// ApprovalsMatched while there are approvals in mode Recommend.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

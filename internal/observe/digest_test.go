@@ -56,3 +56,45 @@ func TestEdited(t *testing.T) {
 		t.Error("a plan without a digest is taken for an edited one")
 	}
 }
+
+// An upgrade from a version without digests leaves recommendations, and what was approved of
+// them, as they are; what is not what its revision says is made anew.
+func TestRecommendationsFromBeforeDigests(t *testing.T) {
+	plan := model.Plan{Policy: "p", Mode: model.ModeRecommend, Reason: model.ReasonPlanned, RecommendedAt: time.Unix(1e9, 0)}
+	plan.VMs = []model.VMPlan{{PodUID: "a", Pins: []model.Pin{{CPUs: units.NewCPUSet(2, 3)}}}}
+	plan.Revision = model.Revision(plan.VMs)
+	for name, tc := range map[string]struct {
+		edit func(*v1alpha1.NodePlanSpec)
+		want bool
+	}{
+		"as written":        {func(*v1alpha1.NodePlanSpec) {}, false},
+		"and approved":      {func(s *v1alpha1.NodePlanSpec) { s.Apply = true }, false},
+		"other pins":        {func(s *v1alpha1.NodePlanSpec) { s.VMs[0].Affinity.VCPUs[0].CPUs = "4-5" }, true},
+		"pins that are not": {func(s *v1alpha1.NodePlanSpec) { s.VMs[0].Affinity.VCPUs[0].CPUs = "mine" }, true},
+		"another revision":  {func(s *v1alpha1.NodePlanSpec) { s.Revision = "mine" }, true},
+	} {
+		old := v1alpha1.NodePlan{Spec: NodePlanSpec(plan)}
+		old.Spec.Digest = ""
+		tc.edit(&old.Spec)
+		if got := Edited(&old); got != tc.want {
+			t.Errorf("%s: edited %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+// A plan that a version before stored has the digest that it had: or an upgrade would make
+// all plans anew.
+func TestDigestsStay(t *testing.T) {
+	const stored = `{"policy":"p","mode":"Recommend","revision":"r","apply":true,"recommendedAt":"2026-03-01T12:00:00Z",
+"replacedRevision":"q","reason":"Planned","message":"m","excludedCPUs":"0-1",
+"vms":[{"podUID":"a","namespace":"n","name":"v","affinity":{"vcpus":[{"vcpu":0,"cpus":"2-3"}]},"slice":{"microseconds":100},
+"reasons":[{"lever":"Affinity","reason":"Pinned","message":"m"}]}],"recentChanges":[{"time":"2026-03-01T12:00:00Z","vms":1}],
+"trials":[{"lever":"Affinity","seed":1,"start":"2026-03-01T12:00:00Z","blockLength":"10m0s","washOut":"1m0s","blocks":2,"offBlocks":[1],"otherwise":true}]}`
+	var spec v1alpha1.NodePlanSpec
+	if err := json.Unmarshal([]byte(stored), &spec); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := digest(spec), "5c31584a41939bfb"; got != want {
+		t.Errorf("digest %s, was %s", got, want)
+	}
+}
