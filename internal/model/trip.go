@@ -1,9 +1,6 @@
 package model
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Evidence says in words what was seen.
 func (t *Trip) Evidence() string {
@@ -19,15 +16,4 @@ func (t *Trip) Evidence() string {
 	default:
 		return fmt.Sprintf("%s of %.4g (limit %.4g)", t.Symptom, t.Value, t.Limit)
 	}
-}
-
-// Tripped tells whether a guard kept a lever undone for some VM at some time between two:
-// a block of a schedule counts as guarded then.
-func (r *NodeRates) Tripped(lever Lever, from, to time.Time) bool {
-	for i := range r.Trips {
-		if t := &r.Trips[i]; t.Lever == lever && t.Time.Before(to) && t.Until.After(from) {
-			return true
-		}
-	}
-	return false
 }
