@@ -95,6 +95,25 @@ func TestHoldBackIsExact(t *testing.T) {
 	}
 }
 
+// TestHoldBackGoesOn over schedules that follow one another, if their blocks are numbered on.
+func TestHoldBackGoesOn(t *testing.T) {
+	const stratum, blocks = 20, 60
+	powers := wander(2 * blocks)
+	for _, c := range []struct{ from, strata int }{{blocks, 6}, {0, 0}} {
+		var outcomes []verify.Outcome
+		for i, power := range powers {
+			number := i
+			if i >= blocks {
+				number = i - blocks + c.from
+			}
+			outcomes = append(outcomes, outcomeOf(number, i%stratum != 5, power, -0.04))
+		}
+		if held := verify.JudgeHoldBack(outcomes, stratum); held.Effect.Pairs != c.strata {
+			t.Errorf("second schedule from %d: %d strata count, want %d", c.from, held.Effect.Pairs, c.strata)
+		}
+	}
+}
+
 // TestHoldBackLeavesOut strata of which the off block, or what it is compared with, is
 // missing, and counts others without it.
 func TestHoldBackLeavesOut(t *testing.T) {

@@ -17,7 +17,9 @@ type HeldBack struct {
 }
 
 // JudgeHoldBack compares the off blocks of a hold-back with on blocks beside them, each
-// in its stratum of as many blocks as StratumBlocks says, on each unit and over all.
+// in its stratum of as many blocks as StratumBlocks says, on each unit and over all. Where
+// one schedule followed another, blocks of the second are numbered on from a multiple of
+// the stratum: two of one number would contradict each other, and neither would count.
 func JudgeHoldBack(outcomes []Outcome, stratum int) HeldBack {
 	var held HeldBack
 	var energy, work []Effect

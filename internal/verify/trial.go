@@ -94,9 +94,11 @@ func (p *Plan) margin() float64 { return math.Log1p(-p.Margin) }
 type Trial struct {
 	Plan
 	// Units that take part, and Over: how many pairs of blocks are over on all of them.
-	// What came later is left for the next look.
+	// What came later is left for the next look. A pair is over when its outcomes have come,
+	// or will not.
 	Units, Over int
-	Outcomes    []Outcome
+	// Outcomes of one schedule for each unit.
+	Outcomes []Outcome
 	// Rejections of the lever on the class before this trial.
 	Rejections int
 }
