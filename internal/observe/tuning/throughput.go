@@ -28,6 +28,9 @@ type throughput struct {
 	// seen: by way of all windows between, each compared with the one before while demand
 	// was the same.
 	kept [rungs]kept
+	// fine is when each window was judged last and found to cost too little to tell. Zero:
+	// it was not, or was doubted since.
+	fine [rungs]time.Time
 	// doubt about a window. Nil: none.
 	doubt *doubt
 }
@@ -51,7 +54,10 @@ func (t *throughput) change(now time.Time, window time.Duration) {
 	if t.is.seconds >= buffering.BaselineSeconds {
 		t.was, t.before = t.is, t.window
 	}
-	t.window, t.since, t.is, t.judged, t.again = window, now, stretch{}, false, false
+	// A window that only comes back, as it does in each block of a trial, is not judged once
+	// more: in each it would be blamed for how demand moved since the block before.
+	back := t.window == 0 && t.doubt == nil && now.Sub(t.fine[rungOf(window)]) < remembered
+	t.window, t.since, t.is, t.judged, t.again = window, now, stretch{}, back, false
 }
 
 // verdict on a window.
@@ -89,8 +95,10 @@ func (t *throughput) add(now time.Time, r round, keep float64) judgement {
 	t.kept[rungOf(t.window)] = share
 	fell := longer && t.was.above(&t.is) && t.is.mean < keep*t.was.mean
 	if t.window == 0 || !fell && !share.below(keep) {
+		t.fine[rungOf(t.window)] = now
 		return judgement{}
 	}
+	t.fine[rungOf(t.window)] = time.Time{}
 	t.doubt = &doubt{t.window, t.since, t.is, now.Add(doubted)}
 	return judgement{doubtful, t.window, t.since}
 }
