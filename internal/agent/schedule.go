@@ -40,6 +40,8 @@ type switched struct {
 // follow makes the schedules those that are followed, and brings each lever to where its
 // schedule has it now. monotonic is the node's CLOCK_MONOTONIC.
 func (s switches) follow(schedules []model.Schedule, now time.Time, monotonic time.Duration, log logr.Logger) {
+	// Go's own monotonic reading would hide that the clock was set.
+	now = now.Round(0)
 	wanted := map[v1alpha1.Lever]bool{}
 	for i := range schedules {
 		schedule := &schedules[i]
