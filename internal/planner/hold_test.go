@@ -1,9 +1,12 @@
 package planner
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -58,6 +61,53 @@ func TestTimesOfNoChanges(t *testing.T) {
 		if got.Reason == model.ReasonInFreeze && got.Message != "until tomorrow" {
 			t.Errorf("%s: the plan says %q", name, got.Message)
 		}
+	}
+}
+
+// What a plan binds, all of it or the part that there was room for, makes no core hot: under
+// the same loads a freeze takes no pins away. Those that it took stay away though loads fall.
+func TestFreezesTakePinsForHeatAlone(t *testing.T) {
+	bound, parts := 0, 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 31))
+		node := busyNode(r)
+		inForce := Plan(load(r, node), now())
+		node = with(load(r, node), &inForce, nil)
+		if node.Policy.MaxChangesPerHour = r.IntN(4); node.Policy.MaxChangesPerHour == 0 {
+			node.NodesBusy = true
+		}
+		plan := Plan(node, now().Add(2*time.Hour))
+		if plan.Reason == model.ReasonChangeBudgetHour {
+			parts++
+		}
+		node = with(node, &plan, inFreeze)
+		kept := Plan(node, now().Add(2*time.Hour+time.Minute))
+		for i := range plan.VMs {
+			bound += len(plan.VMs[i].Pins)
+			if diff := cmp.Diff(plan.VMs[i].Pins, kept.VMs[i].Pins); diff != "" {
+				t.Errorf("seed %d: of a plan for reason %s a freeze takes pins under the same loads:\n%s", seed, plan.Reason, diff)
+			}
+		}
+	}
+	if bound < 60 || parts < 5 {
+		t.Errorf("only %d pins were looked at, and %d plans of a part", bound, parts)
+	}
+
+	node := newNode("a", "b")
+	plan := Plan(node, now())
+	for cpu := range 8 {
+		node.Rates.CPUs = append(node.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.95})
+	}
+	plan = Plan(with(node, &plan, inFreeze), now().Add(time.Minute))
+	node.Rates.CPUs = nil
+	plan = Plan(with(node, &plan, inFreeze), now().Add(2*time.Minute))
+	if want := "InFreeze apply=true a:CoreWouldBeHot/0 b:CoreWouldBeHot/0"; outcome(plan) != want {
+		t.Errorf("after the heat %s, want %s", outcome(plan), want)
+	}
+	node = with(node, &plan, nil)
+	node.Review = true
+	if want := "Planned apply=true a:Pinned/2 b:Pinned/2"; outcome(Plan(node, now().Add(time.Hour))) != want {
+		t.Errorf("after the freeze %s, want %s", outcome(Plan(node, now().Add(time.Hour))), want)
 	}
 }
 
