@@ -54,6 +54,10 @@ func Quantile(freedom, confidence float64) float64 {
 // Pool takes together the effects of the units of one class. Those that are not known do
 // not count.
 //
+// Units' errors are estimates: those that happen to be small weigh too much, and the mean
+// errs by more than the weights say. So its error is at least what the residuals themselves
+// say, each by its weight, MacKinnon and White, J Econometrics 29:305 (1985).
+//
 // Random effects: the variance between units is Paule and Mandel's, J Res Natl Bur Stand
 // 87:377 (1982), the interval of the mean that of Hartung and Knapp, Stat Med 20:3875
 // (2001), with as many degrees of freedom as units less one. It is not widened where units
@@ -76,7 +80,7 @@ func Pool(effects []Effect) Pooled {
 	fit := fitMean(known, between)
 	mean.Log, mean.Freedom = fit.mean, float64(len(known)-1)
 	// Units that agree to the last digit would have an interval of no width.
-	scale := max(fit.squares/mean.Freedom, leastScale)
+	scale := max(fit.squares/mean.Freedom, fit.each/fit.precision, leastScale)
 	mean.StdErr = math.Sqrt(scale / fit.precision)
 	pooled := Pooled{Mean: mean, Between: math.Sqrt(between), spreads: spreadsOf(known)}
 	pooled.drawn = pooled.errorOfDrawn(known)
@@ -109,8 +113,10 @@ const leastScale = 1e-6
 // meanFit is a mean that is weighted by precision.
 type meanFit struct {
 	mean float64
-	// precision is the sum of the weights, squares the weighted sum of squared residuals.
-	precision, squares float64
+	// precision is the sum of the weights, squares the weighted sum of squared residuals,
+	// and each that with weights squared, and each residual as large as it would be if the
+	// unit had no part in the mean's error.
+	precision, squares, each float64
 }
 
 func fitMean(effects []Effect, between float64) meanFit {
@@ -123,7 +129,9 @@ func fitMean(effects []Effect, between float64) meanFit {
 	fit.mean /= fit.precision
 	for _, e := range effects {
 		residual := e.Log - fit.mean
-		fit.squares += residual * residual / (e.StdErr*e.StdErr + between)
+		weight := 1 / (e.StdErr*e.StdErr + between)
+		fit.squares += weight * residual * residual
+		fit.each += weight * weight * residual * residual / max(1-weight/fit.precision, leastScale)
 	}
 	return fit
 }

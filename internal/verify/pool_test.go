@@ -76,6 +76,32 @@ func TestPooledIntervalsCoverTheTruth(t *testing.T) {
 	}
 }
 
+// TestPooledIntervalsOfShortTrials: trials that stopped early know their own errors badly.
+func TestPooledIntervalsOfShortTrials(t *testing.T) {
+	const fleets, freedom, stdErr = 2500, 7, 0.01
+	for _, units := range []int{8, 30} {
+		random := rand.New(rand.NewPCG(8, uint64(units)))
+		covered := 0
+		for range fleets {
+			var effects []Effect
+			for range units {
+				chi := distuv.ChiSquared{K: freedom, Src: random}.Rand()
+				effects = append(effects, Effect{
+					Log: stdErr * random.NormFloat64(), StdErr: stdErr * math.Sqrt(chi/freedom), Freedom: freedom, Units: 1,
+				})
+			}
+			if covers(Pool(effects).Mean, 0) {
+				covered++
+			}
+		}
+		share := 100 * float64(covered) / fleets
+		t.Logf("simulated: %d units, mean %.1f %%", units, share)
+		if share < 93 || share > 97 {
+			t.Errorf("%d units: the 95 %% interval of the mean covers the truth in %.1f %% of fleets, want 93 to 97", units, share)
+		}
+	}
+}
+
 func TestPoolOfEqualErrorsIsThatOfTheSample(t *testing.T) {
 	for name, test := range map[string]struct {
 		logs    []float64
