@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -138,18 +137,7 @@ func (b *buffered) plan(microseconds int32) {
 // start is the start of an agent, from what is on disk.
 func (b *buffered) start() {
 	b.Helper()
-	j, err := journal.Open(b.dir, "boot")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.journal = j
-	b.agent, err = New(Options{
-		Node: "node1", Interval: time.Second, StaleAfter: time.Minute, Host: b.host, Cluster: b.cluster, Libvirt: noLibvirt{},
-		Statuses: b.cluster, Prior: noPrior, Board: b.board, Clock: b.clock, Log: logr.Discard(),
-	}, j)
-	if err != nil {
-		b.Fatal(err)
-	}
+	b.agent, b.journal = startOn(b.T, b.dir, Options{Host: b.host, Cluster: b.cluster, Statuses: b.cluster, Board: b.board, Clock: b.clock})
 }
 
 // crash ends the agent without its putting anything back.

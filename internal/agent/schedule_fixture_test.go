@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -87,18 +86,7 @@ func newScheduled(t *testing.T, trials ...v1alpha1.TrialSchedule) *scheduled {
 // start is the start of an agent, from what is on disk and in the cluster.
 func (s *scheduled) start() {
 	s.Helper()
-	j, err := journal.Open(s.dir, "boot")
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.journal = j
-	s.agent, err = New(Options{
-		Node: "node1", Interval: time.Second, StaleAfter: time.Minute, Host: s.host, Cluster: s.cluster, Libvirt: noLibvirt{},
-		Statuses: s.cluster, Prior: noPrior, Board: s.board, Clock: s.clock, Log: logr.Discard(),
-	}, j)
-	if err != nil {
-		s.Fatal(err)
-	}
+	s.agent, s.journal = startOn(s.T, s.dir, Options{Host: s.host, Cluster: s.cluster, Statuses: s.cluster, Board: s.board, Clock: s.clock})
 }
 
 // kill ends the agent without its putting anything back, and starts another.

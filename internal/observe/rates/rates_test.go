@@ -69,16 +69,7 @@ func TestValidate(t *testing.T) {
 	} {
 		r := round(1)
 		tc.change(r)
-		err := Validate(r, "n")
-		if tc.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			continue
-		}
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: error %v, want one with %q", name, err, tc.want)
-		}
+		checkValidation(t, name, r, tc.want)
 	}
 }
 

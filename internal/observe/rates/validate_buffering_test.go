@@ -1,13 +1,9 @@
 package rates
 
 import (
-	"encoding/json"
-	"errors"
 	"math"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -57,27 +53,11 @@ func TestValidateBuffering(t *testing.T) {
 	} {
 		r := buffered()
 		tc.change(r.VMs[0].Buffering)
-		err := Validate(r, "n")
-		if tc.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			continue
-		}
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 500 {
-			t.Errorf("%s: error %v, want one with %q", name, err, tc.want)
-		}
+		checkValidation(t, name, r, tc.want)
 	}
 }
 
 // What an agent sends of buffering arrives as it was.
 func TestDecodeBuffering(t *testing.T) {
-	body, err := json.Marshal(buffered())
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := decode(strings.NewReader(string(body)), "n")
-	if diff := cmp.Diff(buffered(), got); err != nil || diff != "" {
-		t.Errorf("%v (-sent +received):\n%s", err, diff)
-	}
+	checkArrives(t, buffered())
 }

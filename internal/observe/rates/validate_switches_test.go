@@ -1,13 +1,9 @@
 package rates
 
 import (
-	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 )
@@ -48,27 +44,11 @@ func TestValidateSwitches(t *testing.T) {
 	} {
 		r := switching()
 		tc.change(r)
-		err := Validate(r, "n")
-		if tc.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			continue
-		}
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 500 {
-			t.Errorf("%s: error %v, want one with %q", name, err, tc.want)
-		}
+		checkValidation(t, name, r, tc.want)
 	}
 }
 
 // What an agent sends arrives as it was.
 func TestDecodeSwitches(t *testing.T) {
-	body, err := json.Marshal(switching())
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := decode(strings.NewReader(string(body)), "n")
-	if diff := cmp.Diff(switching(), got); err != nil || diff != "" {
-		t.Errorf("%v (-sent +received):\n%s", err, diff)
-	}
+	checkArrives(t, switching())
 }
