@@ -75,7 +75,7 @@ controlplane: ## Build the programs of the test cluster into the cache.
 test: setup generate-check vet lint test-only ## Set up, check, and run all tests.
 
 # One run of the test runner: first the packages without a cluster, side by
-# side; then those with one, one after the other.
+# side; then those with one, by pairs; then those with VMs under load, alone.
 .PHONY: test-only
 test-only: $(GOTESTSUM) ## Run all tests, or those below ONLY=./folder.
 	ONLY="$(ONLY)" "$(GOTESTSUM)" --format pkgname-and-test-fails --format-hide-empty-pkg --raw-command -- hack/test.sh

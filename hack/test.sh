@@ -11,7 +11,7 @@ timeout=${TEST_TIMEOUT:-20m}
 
 # Packages that take part in a test cluster, or run a VM, are told by what they,
 # or their tests, import from test/; those with VMs under load by their names.
-alone='/test/(e2e|nodevm|dataplane|cluster)(/|$)'
+alone='/test/(e2e|nodevm|dataplane)(/|$)'
 list='{{.ImportPath}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}'
 light=() pairs=() heavy=()
 while read -r package imports; do
