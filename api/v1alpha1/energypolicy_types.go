@@ -68,6 +68,19 @@ type Verification struct {
 	// +kubebuilder:default=95
 	// +optional
 	ConfidencePercent int32 `json:"confidencePercent,omitempty"`
+
+	// trials say whether levers have to prove themselves in mode Enforce.
+	// +kubebuilder:default=Required
+	// +optional
+	Trials TrialMode `json:"trials,omitempty"`
+
+	// evidence that other clusters exported, to start from: levers that it shows to save
+	// on a class of nodes act there without a trial, under hold-back.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Evidence []EvidenceReference `json:"evidence,omitempty"`
 }
 
 // EnergyPolicySpec says what is allowed on which nodes.
@@ -129,6 +142,10 @@ type EnergyPolicySpec struct {
 	// +kubebuilder:default={}
 	// +optional
 	Verification Verification `json:"verification,omitempty"`
+
+	// tariff turns saved energy into cost and CO2 equivalents. Absent: neither is told.
+	// +optional
+	Tariff *Tariff `json:"tariff,omitempty"`
 
 	// recommendationValidity is how long a recommendation stays as it is and
 	// can be approved.
@@ -262,11 +279,27 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Potential []Saving `json:"potential,omitempty"`
 
-	// proven savings by lever.
+	// proven savings by lever, of what the nodes draw now.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Proven []Saving `json:"proven,omitempty"`
+
+	// savings of the running and the last month, and in total, measured and modelled
+	// apart. Older months are in the metrics' history.
+	// +listType=map
+	// +listMapKey=basis
+	// +listMapKey=period
+	// +kubebuilder:validation:MaxItems=6
+	// +optional
+	Savings []Savings `json:"savings,omitempty"`
+
+	// trials tell how each lever stands on each class of nodes, those that were decided
+	// last first.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Trials []LeverTrial `json:"trials,omitempty"`
 
 	// coverage tells how many VMs each lever reaches, and why not the rest.
 	// +listType=map

@@ -1,6 +1,7 @@
 // Package v1alpha1 holds the kinds of the joulevirt.io API: what owners of
 // VMs declare (VMNetworkProfile), what an admin allows (EnergyPolicy), what a
-// node reports (NodeReport) and what is to be done on it (NodePlan).
+// node reports (NodeReport), what is to be done on it (NodePlan) and what was saved
+// (EnergyLedger).
 // +kubebuilder:object:generate=true
 // +groupName=joulevirt.io
 package v1alpha1
@@ -21,6 +22,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&EnergyPolicy{}, &EnergyPolicyList{},
 		&NodeReport{}, &NodeReportList{},
 		&NodePlan{}, &NodePlanList{},
+		&EnergyLedger{}, &EnergyLedgerList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -180,6 +180,11 @@ type Node struct {
 	RatesAwaited bool
 	// VMs in the order of their PodUID.
 	VMs []VM
+	// Proofs say how levers stand with experiments, at most one each. A lever without one
+	// acts as the policy has it. ProofsAwaited is true while they are not known, as after a
+	// change of leader: what is in force stays, with its schedules, and nothing is new.
+	Proofs        []Proof
+	ProofsAwaited bool
 	// Current is the plan that the node has. Nil: none.
 	Current *Plan
 }
