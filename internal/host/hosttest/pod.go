@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -42,9 +43,7 @@ func NewPodWithUID(t testing.TB, uid, cpus string) *Pod {
 	var made []string
 	t.Cleanup(func() {
 		for i := len(made) - 1; i >= 0; i-- {
-			if err := os.Remove(made[i]); err != nil {
-				t.Errorf("cgroup left behind: %v", err)
-			}
+			removeCgroup(t, made[i])
 		}
 	})
 	for i := range names {
@@ -56,6 +55,20 @@ func NewPodWithUID(t testing.TB, uid, cpus string) *Pod {
 	}
 	pod.SetCPUs(cpus)
 	return pod
+}
+
+// removeCgroup waits for the last processes in it: what a VM started, such as the
+// program that a migration is piped through, ends some time after the VM.
+func removeCgroup(t testing.TB, dir string) {
+	t.Helper()
+	var err error
+	Eventually(t, "the processes in cgroup "+dir+" to end", func() bool {
+		err = os.Remove(dir)
+		return !errors.Is(err, syscall.EBUSY)
+	})
+	if err != nil {
+		t.Errorf("cgroup left behind: %v", err)
+	}
 }
 
 func newUID() string {
