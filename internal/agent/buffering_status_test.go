@@ -63,10 +63,7 @@ func TestBufferingStatus(t *testing.T) {
 		p.Spec.VMs[1].Affinity, p.Spec.VMs[1].Buffering = nil, &v1alpha1.BufferingAction{WindowMicroseconds: &window, OnPacketsPerSecond: 1}
 	})
 	back := readBackOf(500, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools)
-	for out, want := range map[buffer.Outcome]struct {
-		state  v1alpha1.LeverState
-		reason string
-	}{
+	said := checkStatus(t, v1alpha1.LeverBuffering, plan, map[buffer.Outcome]leverWords{
 		buffer.Applied:     {v1alpha1.LeverInForce, "Applied"},
 		buffer.Undone:      {v1alpha1.LeverIdle, "NothingToDo"},
 		buffer.NoTap:       {v1alpha1.LeverBlocked, "NoTap"},
@@ -75,22 +72,15 @@ func TestBufferingStatus(t *testing.T) {
 		buffer.Contested:   {v1alpha1.LeverBlocked, "Contested"},
 		buffer.Gone:        {v1alpha1.LeverIdle, "VMGone"},
 		buffer.Failed:      {v1alpha1.LeverFailed, "ApplyFailed"},
-	} {
-		o := outcome{orders: ordersOf(plan, false), applied: applied{
+	}, func(out buffer.Outcome) applied {
+		return applied{
 			buffers: []buffer.Result{{PodUID: "pod", Outcome: out, Message: "why"}}, held: map[string]v1alpha1.BufferingReadBack{"pod": *back},
-		}}
-		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, o, time.Unix(1000, 0))
-		vm := status.VMs[0]
-		if len(status.VMs) != 1 || vm.Lever != v1alpha1.LeverBuffering || vm.State != want.state || vm.Reason != want.reason {
-			t.Errorf("%s: %+v", out, status.VMs)
 		}
+	})
+	for out, vm := range said {
 		if (vm.Buffering != nil) != (out == buffer.Applied) {
 			t.Errorf("%s: read back %+v", out, vm.Buffering)
 		}
-	}
-	status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: ordersOf(plan, false)}, time.Unix(1000, 0))
-	if status.VMs[0].Reason != v1alpha1.ReasonNotRunning {
-		t.Errorf("a VM that is not there: %+v", status.VMs)
 	}
 }
 

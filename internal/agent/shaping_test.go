@@ -206,10 +206,7 @@ func TestShapingOrders(t *testing.T) {
 
 func TestShapingStatus(t *testing.T) {
 	plan := planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Affinity, p.Spec.VMs[1].Shaping = nil, turnAction() })
-	for out, want := range map[shape.Outcome]struct {
-		state  v1alpha1.LeverState
-		reason string
-	}{
+	checkStatus(t, v1alpha1.LeverShaping, plan, map[shape.Outcome]leverWords{
 		shape.Applied:     {v1alpha1.LeverInForce, "Applied"},
 		shape.Undone:      {v1alpha1.LeverIdle, "NothingToDo"},
 		shape.NoUplink:    {v1alpha1.LeverBlocked, "NotSupported"},
@@ -218,17 +215,40 @@ func TestShapingStatus(t *testing.T) {
 		shape.Contested:   {v1alpha1.LeverBlocked, "Contested"},
 		shape.Gone:        {v1alpha1.LeverIdle, "VMGone"},
 		shape.Failed:      {v1alpha1.LeverFailed, "ApplyFailed"},
-	} {
-		o := outcome{orders: ordersOf(plan, false), applied: applied{shaping: []shape.Result{{PodUID: "pod", Outcome: out, Message: "why"}}}}
+	}, func(out shape.Outcome) applied {
+		return applied{shaping: []shape.Result{{PodUID: "pod", Outcome: out, Message: "why"}}}
+	})
+}
+
+// leverWords are what a plan's status says of a lever for a VM.
+type leverWords struct {
+	state  v1alpha1.LeverState
+	reason string
+}
+
+// checkStatus checks what the status of a plan, which has a lever for one VM, says of each
+// outcome, and of a VM that is not there. It returns what it said of each.
+func checkStatus[Outcome comparable](
+	t *testing.T, lever v1alpha1.Lever, plan *v1alpha1.NodePlan, words map[Outcome]leverWords, appliedOf func(Outcome) applied,
+) map[Outcome]v1alpha1.VMApplied {
+	t.Helper()
+	said := map[Outcome]v1alpha1.VMApplied{}
+	for out, want := range words {
+		o := outcome{orders: ordersOf(plan, false), applied: appliedOf(out)}
 		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, o, time.Unix(1000, 0))
-		if vm := status.VMs[0]; len(status.VMs) != 1 || vm.Lever != v1alpha1.LeverShaping || vm.State != want.state || vm.Reason != want.reason {
-			t.Errorf("%s: %+v", out, status.VMs)
+		if len(status.VMs) != 1 {
+			t.Fatalf("%v: %+v", out, status.VMs)
+		}
+		said[out] = status.VMs[0]
+		if vm := status.VMs[0]; vm.Lever != lever || (leverWords{vm.State, vm.Reason}) != want {
+			t.Errorf("%v: %+v", out, vm)
 		}
 	}
 	status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: ordersOf(plan, false)}, time.Unix(1000, 0))
 	if status.VMs[0].Reason != v1alpha1.ReasonNotRunning {
 		t.Errorf("a VM that is not there: %+v", status.VMs)
 	}
+	return said
 }
 
 // The same agent has VMs of a simulated node take turns.

@@ -60,12 +60,37 @@ func (e Entry) file() *entryFile {
 	}
 }
 
-// fieldNames are those of entryFile.
-func fieldNames() []string {
-	return []string{
-		"lever", "cpuModel", "kernel", "idle", "workload", "savedPercent", "interval95Percent", "log", "stdErr",
-		"freedom", "between", "units", "pairs", "from", "until", "version",
+// field of an entry as it is written.
+type field struct{ name, value string }
+
+// fields of an entry in the order of files.
+func (e *Entry) fields() []field {
+	low, high := percents(e.Mean)
+	return []field{
+		{"lever", string(e.Lever)},
+		{"cpuModel", quoted(e.Class.CPUModel)},
+		{"kernel", quoted(e.Class.Kernel)},
+		{"idle", quoted(e.Class.Idle)},
+		{"workload", quoted(e.Class.Workload)},
+		{"savedPercent", number(percent(e.Mean.Log))},
+		{"interval95Percent", "[" + number(low) + ", " + number(high) + "]"},
+		{"log", number(e.Mean.Log)},
+		{"stdErr", number(e.Mean.StdErr)},
+		{"freedom", number(e.Mean.Freedom)},
+		{"between", number(e.Between)},
+		{"units", strconv.Itoa(e.Mean.Units)},
+		{"pairs", strconv.Itoa(e.Mean.Pairs)},
+		{"from", quoted(e.From.Format(dateLayout))},
+		{"until", quoted(e.Until.Format(dateLayout))},
+		{"version", quoted(e.Version)},
 	}
+}
+
+func fieldNames() (names []string) {
+	for _, f := range new(Entry).fields() {
+		names = append(names, f.name)
+	}
+	return names
 }
 
 // Export writes the evidence as YAML, one field a line, always in the same order.
@@ -77,27 +102,11 @@ func Export(e Evidence) []byte {
 		return out.Bytes()
 	}
 	out.WriteString("entries:\n")
-	for _, entry := range e.entries {
-		low, high := percents(entry.Mean)
-		for i, field := range []struct{ name, value string }{
-			{"lever", string(entry.Lever)},
-			{"cpuModel", quoted(entry.Class.CPUModel)},
-			{"kernel", quoted(entry.Class.Kernel)},
-			{"idle", quoted(entry.Class.Idle)},
-			{"workload", quoted(entry.Class.Workload)},
-			{"savedPercent", number(percent(entry.Mean.Log))},
-			{"interval95Percent", "[" + number(low) + ", " + number(high) + "]"},
-			{"log", number(entry.Mean.Log)},
-			{"stdErr", number(entry.Mean.StdErr)},
-			{"freedom", number(entry.Mean.Freedom)},
-			{"between", number(entry.Between)},
-			{"units", strconv.Itoa(entry.Mean.Units)},
-			{"pairs", strconv.Itoa(entry.Mean.Pairs)},
-			{"from", quoted(entry.From.Format(dateLayout))},
-			{"until", quoted(entry.Until.Format(dateLayout))},
-			{"version", quoted(entry.Version)},
-		} {
-			fmt.Fprintf(&out, "%s %s: %s\n", map[bool]string{true: "-", false: " "}[i == 0], field.name, field.value)
+	for i := range e.entries {
+		mark := "-"
+		for _, f := range e.entries[i].fields() {
+			fmt.Fprintf(&out, "%s %s: %s\n", mark, f.name, f.value)
+			mark = " "
 		}
 	}
 	return out.Bytes()
