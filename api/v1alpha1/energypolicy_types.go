@@ -294,6 +294,10 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Savings []Savings `json:"savings,omitempty"`
 
+	// tariff in use. Absent: spec.tariff is, or no figure of it is known.
+	// +optional
+	Tariff *TariffStatus `json:"tariff,omitempty"`
+
 	// trials tell how each lever stands on each class of nodes, those that were decided
 	// last first.
 	// +listType=atomic
@@ -307,8 +311,10 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Coverage []LeverCoverage `json:"coverage,omitempty"`
 
-	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable, and
-	// ApprovalsMatched while there are approvals in mode Recommend.
+	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable,
+	// SavingsProven, LedgerReadable and LedgerStored; ApprovalsMatched while there are
+	// approvals in mode Recommend, TariffKnown while there is a tariff, and EvidenceImported
+	// while evidence is named.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -341,9 +347,12 @@ const (
 // +kubebuilder:printcolumn:name="Metered",type=integer,JSONPath=`.status.nodes.metered`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.energySources[?(@.available==true)].type`
 // +kubebuilder:printcolumn:name="Watts",type=integer,JSONPath=`.status.watts`
+// +kubebuilder:printcolumn:name="Saved kWh",type=string,JSONPath=`.status.savings[?(@.period=="Total")].kilowattHours.value`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Priority",type=integer,priority=1,JSONPath=`.spec.priority`
+// +kubebuilder:printcolumn:name="Saved by",type=string,priority=1,JSONPath=`.status.savings[?(@.period=="Total")].basis`
+// +kubebuilder:printcolumn:name="Proven",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="SavingsProven")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type EnergyPolicy struct {
 	metav1.TypeMeta   `json:",inline"`

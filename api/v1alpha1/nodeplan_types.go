@@ -262,6 +262,15 @@ const (
 	// ReasonAwaitingMeter: no meter of the node gives a fresh figure, and it is too
 	// early to say that there is none: nothing new is done.
 	ReasonAwaitingMeter = "AwaitingMeter"
+	// ReasonAwaitingTrial, told of policies too: the lever waits for its trial.
+	// ReasonRejectedByTrial: its trial showed that it does not save there, or that it
+	// hurts.
+	ReasonRejectedByTrial = "RejectedByTrial"
+	// ReasonTrialUndecided: its trial ended without a verdict. It is tried again.
+	ReasonTrialUndecided = "TrialUndecided"
+	// ReasonAwaitingProof: the manager has not read yet how the lever stands, as after a
+	// change of leader: what is in force stays.
+	ReasonAwaitingProof = "AwaitingProof"
 
 	// ReasonPinned: each vCPU has a physical core of its own or shares one
 	// without making it hot.

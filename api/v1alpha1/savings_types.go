@@ -48,7 +48,9 @@ type EvidenceReference struct {
 }
 
 // Tariff says what a kilowatt-hour costs and emits. Each is a figure, or a query of the
-// policy's Prometheus server that gives one.
+// policy's Prometheus server that gives one, asked each five minutes. What was saved in a
+// month is told by the tariff as it is now: of one that changes within the day let the
+// query give a mean, such as avg_over_time(price[30d]).
 // +kubebuilder:validation:XValidation:rule="!(has(self.pricePerKWh) && has(self.priceQuery))",message="set pricePerKWh or priceQuery, not both"
 // +kubebuilder:validation:XValidation:rule="!(has(self.gramsCO2PerKWh) && has(self.intensityQuery))",message="set gramsCO2PerKWh or intensityQuery, not both"
 type Tariff struct {
@@ -78,14 +80,32 @@ type Tariff struct {
 	IntensityQuery *string `json:"intensityQuery,omitempty"`
 }
 
+// Decimal is a number with three significant digits, written out: 12.3, or -0.0451.
+// +kubebuilder:validation:Pattern=`^-?[0-9]+([.][0-9]+)?$`
+// +kubebuilder:validation:MaxLength=32
+type Decimal string
+
+// TariffStatus are the figures that cost and emissions are told by.
+type TariffStatus struct {
+	// currency of the price, as spec.tariff names it.
+	// +optional
+	Currency string `json:"currency,omitempty"`
+	// pricePerKWh in the currency. Absent: there is none, or it is not known.
+	// +optional
+	PricePerKWh Decimal `json:"pricePerKWh,omitempty"`
+	// gramsCO2PerKWh of CO2 equivalents. Absent: there is none, or it is not known.
+	// +optional
+	GramsCO2PerKWh Decimal `json:"gramsCO2PerKWh,omitempty"`
+}
+
 // Estimate is a figure with the ends of its interval, of spec.verification's confidence.
 type Estimate struct {
 	// value that is most likely. Less than 0: energy was lost.
-	Value resource.Quantity `json:"value"`
+	Value Decimal `json:"value"`
 	// low end of the interval.
-	Low resource.Quantity `json:"low"`
+	Low Decimal `json:"low"`
 	// high end of the interval.
-	High resource.Quantity `json:"high"`
+	High Decimal `json:"high"`
 }
 
 // Savings tell what a policy saved in a period.
@@ -107,14 +127,16 @@ type Savings struct {
 	Levers []LeverSavings `json:"levers,omitempty"`
 	// joulesPerGB of VMs' traffic (1e9 bytes) as it was.
 	// +optional
-	JoulesPerGB *resource.Quantity `json:"joulesPerGB,omitempty"`
+	JoulesPerGB Decimal `json:"joulesPerGB,omitempty"`
 	// joulesPerGBWithout is what it would have been without the product.
 	// +optional
 	JoulesPerGBWithout *Estimate `json:"joulesPerGBWithout,omitempty"`
-	// cost that was saved, by spec.tariff. Absent: there is no price.
+	// cost that was saved, by the price as it is now, whatever it was in the period.
+	// Absent: there is no price.
 	// +optional
 	Cost *Estimate `json:"cost,omitempty"`
-	// kilogramsCO2 of CO2 equivalents that were saved. Absent: there is no intensity.
+	// kilogramsCO2 of CO2 equivalents that were saved, by the intensity as it is now.
+	// Absent: there is none.
 	// +optional
 	KilogramsCO2 *Estimate `json:"kilogramsCO2,omitempty"`
 }
@@ -156,3 +178,60 @@ type LeverTrial struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 }
+
+// Conditions and reasons of what a policy saves, and of the manager's memory of it.
+const (
+	// ConditionSavingsProven is True while a lever acts that was measured to save.
+	ConditionSavingsProven = "SavingsProven"
+	// ConditionLedgerReadable is False while the manager does not know what was booked and
+	// decided before. Nothing is booked and no trial starts until it does.
+	ConditionLedgerReadable = "LedgerReadable"
+	// ConditionLedgerStored is False while what the manager books and decides is not stored
+	// in the EnergyLedger, so that its successor would not know.
+	ConditionLedgerStored = "LedgerStored"
+	// ConditionTariffKnown is there while spec.tariff is. It is False while a figure of it
+	// is not known.
+	ConditionTariffKnown = "TariffKnown"
+	// ConditionEvidenceImported is there while spec.verification.evidence names any. It is
+	// False while not all of it counts.
+	ConditionEvidenceImported = "EvidenceImported"
+
+	// ReasonLeverAdopted: at least one lever acts that was measured to save.
+	ReasonLeverAdopted = "LeverAdopted"
+	// ReasonNothingToTry: no lever waits for a trial or was in one.
+	ReasonNothingToTry = "NothingToTry"
+	// ReasonAwaitingTrial: levers wait for their trials.
+	ReasonAwaitingTrial = "AwaitingTrial"
+	// ReasonOnTrial: levers are on trial.
+	ReasonOnTrial = "OnTrial"
+	// ReasonNoneAdopted: all levers that were tried were rejected, or not decided on.
+	ReasonNoneAdopted = "NoneAdopted"
+	// ReasonNotEnforcing: the policy's mode lets no lever act by itself.
+	ReasonNotEnforcing = "NotEnforcing"
+
+	// ReasonLedgerRead: the EnergyLedger was read, or there was none.
+	ReasonLedgerRead = "LedgerRead"
+	// ReasonAwaitingLedger: the EnergyLedger was not read yet.
+	ReasonAwaitingLedger = "AwaitingLedger"
+	// ReasonLedgerUnreadable: the EnergyLedger holds what this manager cannot read.
+	ReasonLedgerUnreadable = "LedgerUnreadable"
+	// ReasonLedgerOfAnother: the EnergyLedger of that name belongs to another policy.
+	ReasonLedgerOfAnother = "LedgerOfAnotherPolicy"
+	// ReasonLedgerStored: what is known is stored.
+	ReasonLedgerStored = "LedgerStored"
+	// ReasonLedgerTooLarge: it does not fit into an object.
+	ReasonLedgerTooLarge = "LedgerTooLarge"
+	// ReasonLedgerNotWritten: the API server does not take it.
+	ReasonLedgerNotWritten = "LedgerNotWritten"
+
+	// ReasonTariffKnown: all figures of the tariff are known.
+	ReasonTariffKnown = "TariffKnown"
+	// ReasonNoServer: the policy names no Prometheus server to ask.
+	ReasonNoServer = "NoServer"
+	// ReasonEvidenceImported: all evidence counts.
+	ReasonEvidenceImported = "EvidenceImported"
+	// ReasonEvidenceMissing: a ConfigMap, or its key, is not there.
+	ReasonEvidenceMissing = "EvidenceMissing"
+	// ReasonEvidenceInvalid: a file of evidence is refused.
+	ReasonEvidenceInvalid = "EvidenceInvalid"
+)
