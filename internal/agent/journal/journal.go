@@ -31,8 +31,9 @@ const (
 
 var (
 	// ErrCorrupt means that the journal could not be understood. It was set
-	// aside under the name that the error tells. The error comes again until a
-	// new journal was saved: a start that did not get that far changes nothing.
+	// aside under the name that the error tells, if that could be done. The error
+	// comes again until a new journal was saved: a start that did not get that far
+	// changes nothing.
 	ErrCorrupt = errors.New("journal is corrupt")
 	// ErrInUse means that another agent uses the journal.
 	ErrInUse = errors.New("another agent is running on the node: stop it first")
@@ -77,12 +78,17 @@ type Journal struct {
 
 // Open creates the folder when it is missing, and locks it against other
 // processes until Close or the end of this one: ErrInUse. bootID is that of the
-// node now.
+// node now. A folder that cannot be written any more is opened all the same, if
+// there may be a journal in it: what that says can be undone.
 func Open(dir, bootID string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	name := filepath.Join(dir, lockName)
+	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, unix.EROFS) {
+		lock, err = os.Open(name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
@@ -117,7 +123,7 @@ func (j *Journal) Load() ([]Entry, error) {
 	doc, err := parse(text)
 	if err != nil {
 		if renameErr := os.Rename(path, aside); renameErr != nil {
-			return nil, fmt.Errorf("set corrupt journal aside: %w", renameErr)
+			return nil, fmt.Errorf("%w: %w; it cannot be set aside: %w", ErrCorrupt, err, renameErr)
 		}
 		return nil, fmt.Errorf("%w, kept as %s: %w", ErrCorrupt, aside, err)
 	}
@@ -256,10 +262,11 @@ func replace(path string, content []byte) error {
 	if err == nil {
 		err = file.Sync()
 	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(next, path)
 	}
-	if err := os.Rename(next, path); err != nil {
+	if err != nil {
+		_ = os.Remove(next) // a part of it would be in the way of others on a full disk
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))
