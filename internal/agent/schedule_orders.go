@@ -84,7 +84,7 @@ func scheduleOf(t *v1alpha1.TrialSchedule) (model.Schedule, error) {
 		Block: t.BlockLength.Duration, WashOut: t.WashOut.Duration, Otherwise: t.Otherwise,
 	}
 	switch {
-	case !actsOnNodes(t.Lever):
+	case !s.Lever.ActsOnNodes():
 		return s, fmt.Errorf("lever %.16q: must be Affinity, Slice, Buffering or Shaping", t.Lever)
 	case s.Start.IsZero():
 		return s, fmt.Errorf("start is missing")
@@ -109,13 +109,4 @@ func scheduleOf(t *v1alpha1.TrialSchedule) (model.Schedule, error) {
 		return s, fmt.Errorf("blocks cannot be followed by this version of the agent")
 	}
 	return s, nil
-}
-
-// actsOnNodes tells whether a lever is one that a node's agent switches.
-func actsOnNodes(lever v1alpha1.Lever) bool {
-	switch lever {
-	case v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverShaping, v1alpha1.LeverBuffering:
-		return true
-	}
-	return false
 }

@@ -27,6 +27,18 @@ const (
 	StanceUndecided Stance = "Undecided"
 )
 
+// Reasons of levers that experiments keep away.
+const (
+	// ReasonAwaitingTrial: the lever waits for its trial.
+	ReasonAwaitingTrial Reason = "AwaitingTrial"
+	// ReasonRejectedByTrial: its trial showed that it does not save, or that it hurts.
+	ReasonRejectedByTrial Reason = "RejectedByTrial"
+	// ReasonTrialUndecided: its trial ended without a verdict.
+	ReasonTrialUndecided Reason = "TrialUndecided"
+	// ReasonAwaitingProof: it is not known yet how the lever stands.
+	ReasonAwaitingProof Reason = "AwaitingProof"
+)
+
 // Proof is how one lever of a unit stands, and what is to be done about it.
 type Proof struct {
 	Lever  Lever

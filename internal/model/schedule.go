@@ -49,7 +49,7 @@ func (s *Schedule) IsValid() bool {
 // At finds a time in a valid schedule.
 func (s *Schedule) At(now time.Time) Moment {
 	since := now.Sub(s.Start)
-	if since < 0 || since >= time.Duration(len(s.On))*s.Block {
+	if since < 0 || since >= s.length() {
 		return Moment{Block: -1, On: s.Otherwise}
 	}
 	block := int(since / s.Block)
@@ -57,7 +57,10 @@ func (s *Schedule) At(now time.Time) Moment {
 }
 
 // End is when the last block ends.
-func (s *Schedule) End() time.Time { return s.Start.Add(time.Duration(len(s.On)) * s.Block) }
+func (s *Schedule) End() time.Time { return s.Start.Add(s.length()) }
+
+// length of all blocks together.
+func (s *Schedule) length() time.Duration { return time.Duration(len(s.On)) * s.Block }
 
 // Next is when the block changes that a time lies in. False: it does not, for the last
 // one has ended.
@@ -66,7 +69,7 @@ func (s *Schedule) Next(now time.Time) (time.Time, bool) {
 	switch {
 	case since < 0:
 		return s.Start, true
-	case since >= time.Duration(len(s.On))*s.Block:
+	case since >= s.length():
 		return time.Time{}, false
 	}
 	return now.Add(s.Block - since%s.Block), true
@@ -89,42 +92,4 @@ type Switch struct {
 	// On tells whether the lever is on, Since when.
 	On    bool      `json:"on"`
 	Since time.Time `json:"since"`
-}
-
-// Symptom is a sign that a lever hurts a VM, which only that lever, or else little, can
-// cause.
-type Symptom string
-
-// The symptoms that agents look for.
-const (
-	// SymptomRunDelay: a bound thread waits for a CPU, in percent of one CPU, while one
-	// that its container may use idles.
-	SymptomRunDelay Symptom = "RunDelay"
-	// SymptomQueueDrops: packets that were held were dropped by the queue that held them,
-	// per million of those towards the VM.
-	SymptomQueueDrops Symptom = "QueueDrops"
-	// SymptomRingOverrun: packets that were released in a bunch did not fit into the ring
-	// of the VM's card, per million of those towards the VM.
-	SymptomRingOverrun Symptom = "RingOverrun"
-	// SymptomBacklog: more waits in front of the tap than windows explain, in bytes.
-	SymptomBacklog Symptom = "Backlog"
-)
-
-// Trip is a lever that an agent undid for a VM because it hurt.
-type Trip struct {
-	// PodUID of the VM, Namespace and Name. Empty: all VMs of the node, several of which
-	// the lever hurt.
-	PodUID    string  `json:"podUID"`
-	Namespace string  `json:"namespace"`
-	Name      string  `json:"name"`
-	Lever     Lever   `json:"lever"`
-	Symptom   Symptom `json:"symptom"`
-	// Value that was seen, and Limit from which it counts, in the symptom's unit.
-	Value float64 `json:"value"`
-	Limit float64 `json:"limit"`
-	// Time of the trip, and Until when the lever stays undone for the VM.
-	Time  time.Time `json:"time"`
-	Until time.Time `json:"until"`
-	// Count of trips of the lever and VM that are remembered, with this one.
-	Count int `json:"count"`
 }

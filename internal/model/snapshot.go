@@ -32,6 +32,15 @@ const LeverTrafficShare Lever = "TrafficShare"
 // LeverShaping bounds what a VM sends, and lets deferrable traffic take turns.
 const LeverShaping Lever = "Shaping"
 
+// NodeLevers are the levers that plans of nodes hold, and agents switch, in the order of
+// their names.
+func NodeLevers() []Lever {
+	return []Lever{LeverAffinity, LeverBuffering, LeverShaping, LeverSlice}
+}
+
+// ActsOnNodes tells whether a lever is one of NodeLevers.
+func (l Lever) ActsOnNodes() bool { return slices.Contains(NodeLevers(), l) }
+
 // TrafficClass says what a VM's traffic needs most.
 type TrafficClass string
 
@@ -185,6 +194,8 @@ type Node struct {
 	// change of leader: what is in force stays, with its schedules, and nothing is new.
 	Proofs        []Proof
 	ProofsAwaited bool
+	// Withdrawn are the levers that the manager took because they hurt, as Plan has them.
+	Withdrawn []Withdrawal
 	// Current is the plan that the node has. Nil: none.
 	Current *Plan
 }

@@ -1,6 +1,47 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
+
+// Symptom is a sign that a lever hurts a VM, which only that lever, or else little, can
+// cause.
+type Symptom string
+
+// The symptoms that agents look for.
+const (
+	// SymptomRunDelay: a bound thread waits for a CPU, in percent of one CPU, while one
+	// that its container may use idles.
+	SymptomRunDelay Symptom = "RunDelay"
+	// SymptomQueueDrops: packets that were held were dropped by the queue that held them,
+	// per million of those towards the VM.
+	SymptomQueueDrops Symptom = "QueueDrops"
+	// SymptomRingOverrun: packets that were released in a bunch did not fit into the ring
+	// of the VM's card, per million of those towards the VM.
+	SymptomRingOverrun Symptom = "RingOverrun"
+	// SymptomBacklog: more waits in front of the tap than windows explain, in bytes.
+	SymptomBacklog Symptom = "Backlog"
+)
+
+// Trip is a lever that an agent undid for a VM because it hurt.
+type Trip struct {
+	// PodUID of the VM, Namespace and Name. Empty: all VMs of the node, several of which
+	// the lever hurt.
+	PodUID    string  `json:"podUID"`
+	Namespace string  `json:"namespace"`
+	Name      string  `json:"name"`
+	Lever     Lever   `json:"lever"`
+	Symptom   Symptom `json:"symptom"`
+	// Value that was seen, and Limit from which it counts, in the symptom's unit.
+	Value float64 `json:"value"`
+	Limit float64 `json:"limit"`
+	// Time of the trip, and Until when the lever stays undone for the VM.
+	Time  time.Time `json:"time"`
+	Until time.Time `json:"until"`
+	// Count of trips of the lever and VM that are remembered, with this one.
+	Count int `json:"count"`
+}
 
 // Evidence says in words what was seen.
 func (t *Trip) Evidence() string {

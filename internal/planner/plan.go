@@ -54,6 +54,7 @@ func blank(node *model.Node) model.Plan {
 	if node.Current != nil {
 		plan.Changes = node.Current.Changes
 	}
+	plan.Withdrawn = node.Withdrawn
 	for i, vm := range node.VMs {
 		plan.VMs[i] = model.VMPlan{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Profile: vm.Profile}
 	}
@@ -147,21 +148,12 @@ func forbidden(node model.Node) model.Reason {
 		return model.ReasonPaused
 	case node.OptOut.All:
 		return model.ReasonOptedOut
-	case !slices.ContainsFunc(policy.Levers, actsOnNodes):
+	case !slices.ContainsFunc(policy.Levers, model.Lever.ActsOnNodes):
 		return model.ReasonLeverNotAllowed
 	case needsMeter(node) && !node.MeterUnknown:
 		return model.ReasonNoMeter
 	}
 	return ""
-}
-
-// actsOnNodes tells whether a lever is part of the plans of nodes.
-func actsOnNodes(lever model.Lever) bool {
-	switch lever {
-	case model.LeverAffinity, model.LeverSlice, model.LeverShaping, model.LeverBuffering:
-		return true
-	}
-	return false
 }
 
 // needsMeter tells whether the node lacks a meter that its policy asks for.

@@ -15,7 +15,7 @@ func keepSchedules(node model.Node) []model.Schedule {
 		return nil
 	}
 	kept := slices.DeleteFunc(slices.Clone(current.Schedules), func(s model.Schedule) bool {
-		return !actsOnNodes(s.Lever) || !node.Policy.Allows(s.Lever)
+		return !s.Lever.ActsOnNodes() || !node.Policy.Allows(s.Lever)
 	})
 	if len(kept) == 0 {
 		return nil
