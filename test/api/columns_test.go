@@ -14,7 +14,12 @@ const (
 	columnsPolicy = `{apiVersion: joulevirt.io/v1alpha1, kind: EnergyPolicy, metadata: {name: columns}, spec: {mode: Observe, paused: true}}`
 	columnsStatus = `{"status": {"watts": 734, "nodes": {"selected": 3, "governed": 3, "reporting": 3, "metered": 2}, "energySources": [
 		{"type": "Prometheus", "available": false, "nodes": 0, "reason": "Unreachable"},
-		{"type": "RAPL", "available": true, "nodes": 2}, {"type": "Model", "available": true, "nodes": 1}]}}`
+		{"type": "RAPL", "available": true, "nodes": 2}, {"type": "Model", "available": true, "nodes": 1}],
+		"savings": [
+			{"basis": "Measured", "period": "2026-03", "kilowattHours": {"value": "3.1", "low": "1", "high": "5.2"}},
+			{"basis": "Measured", "period": "Total", "kilowattHours": {"value": "12.3", "low": "8", "high": "16.6"}},
+			{"basis": "Modelled", "period": "Total", "kilowattHours": {"value": "99", "low": "-8", "high": "206"}}],
+		"conditions": [{"type": "SavingsProven", "status": "True", "reason": "LeverAdopted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
 )
 
 const (
@@ -31,14 +36,14 @@ const (
 const columnsPlan = `{apiVersion: joulevirt.io/v1alpha1, kind: NodePlan, metadata: {name: columns}, spec: {policy: p, mode: Enforce, revision: r, apply: true, reason: Planned, pools: {networkCPUs: 0-3, computeCPUs: 4-9}}}`
 
 // testColumns shows what kubectl makes of a policy's energy, the watts beside the
-// first source that gives any, of a profile, whose wide form says what disturbs and floods its
-// VMs, // and of a plan, whose wide form has the cores of pools.
+// first source that gives any and what was saved by meters, of a profile, whose wide form says what disturbs and floods its
+// VMs, and of a plan, whose wide form has the cores of pools.
 func testColumns(t *testing.T, c *cluster.Cluster) {
 	for _, test := range []struct {
 		kind, object, status string
 		begins, has          []string
 	}{
-		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "true", "3", "2", "RAPL", "734"}, nil},
+		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "true", "3", "2", "RAPL", "734", "12.3"}, []string{"Measured", "LeverAdopted"}},
 		{"vmnetworkprofile", columnsProfile, columnsProfileStatus,
 			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners", "NoFlood"}},
 		{"nodeplan", columnsPlan, `{"status": {"vmsInForce": 5}}`, []string{"columns", "p", "Enforce", "r", "true", "5"}, []string{"0-3", "4-9"}},

@@ -62,7 +62,23 @@ energy:
   - {type: Model, freshness: 2m}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
-verification: {holdBackPercent: 5, confidencePercent: 95}
+verification: {holdBackPercent: 5, confidencePercent: 95, trials: Required}
+recommendationValidity: 24h`,
+	}, {
+		name:  "a policy that starts from evidence",
+		kind:  "EnergyPolicy",
+		given: `{mode: Observe, verification: {evidence: [{name: berlin}]}, tariff: {pricePerKWh: "0.28"}}`,
+		want: `
+mode: Observe
+priority: 0
+energy:
+  sources:
+  - {type: RAPL, freshness: 2m}
+  - {type: Model, freshness: 2m}
+guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
+budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
+verification: {holdBackPercent: 5, confidencePercent: 95, trials: Required, evidence: [{name: berlin, key: evidence.yaml}]}
+tariff: {pricePerKWh: "0.28"}
 recommendationValidity: 24h`,
 	}, {
 		name:  "a policy that names a Prometheus server",
@@ -77,7 +93,7 @@ energy:
   - {type: RAPL, freshness: 30s}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
-verification: {holdBackPercent: 5, confidencePercent: 95}
+verification: {holdBackPercent: 5, confidencePercent: 95, trials: Required}
 recommendationValidity: 24h`,
 	}} {
 		t.Run(test.name, func(t *testing.T) {

@@ -19,8 +19,10 @@ energy:
     prometheus: {url: "https://prometheus.monitoring.svc:9090", secret: {namespace: monitoring, name: reader}}
 budgets:
   windows: [{schedule: 0 22 * * 1-5, duration: 8h}]
-  freezes: [{schedule: 0 0 24 12 *, duration: 72h}]`,
-		rows: slices.Concat(policyModeRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes")),
+  freezes: [{schedule: 0 0 24 12 *, duration: 72h}]
+verification: {evidence: [{name: evidence-of-berlin}]}`,
+		rows: slices.Concat(policyModeRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes"),
+			policyProofRows(), policyTariffRows()),
 	}
 }
 
