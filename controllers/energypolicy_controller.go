@@ -24,10 +24,10 @@ import (
 // policyRecheck notices reports that stopped coming: nothing else tells.
 const policyRecheck = 5 * time.Minute
 
-// figuresDelay is how long a policy's figures may lag behind the reports: of a
-// thousand nodes some report other watts each second, and each change of a
+// DefaultFiguresDelay is how long a policy's figures may lag behind the reports: of
+// a thousand nodes some report other watts each second, and each change of a
 // status is a write that all watchers see.
-const figuresDelay = 30 * time.Second
+const DefaultFiguresDelay = 30 * time.Second
 
 // EnergyPolicyReconciler writes the status of policies. What a policy causes
 // on nodes is NodePlanReconciler's, which watches policies itself.
@@ -46,17 +46,17 @@ type EnergyPolicyReconciler struct {
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies/status,verbs=get;patch
 
-func (r *EnergyPolicyReconciler) setup(mgr ctrl.Manager, delay statusDelay, news news) error {
+func (r *EnergyPolicyReconciler) setup(mgr ctrl.Manager, delay, figures statusDelay, news news) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("energypolicy").
 		For(&v1alpha1.EnergyPolicy{}, builder.WithPredicates(specOrGone())).
 		Watches(&v1alpha1.EnergyPolicy{}, delay.handler(r.all), builder.WithPredicates(specOrGone())).
 		Watches(&corev1.Node{}, delay.handler(r.all), builder.WithPredicates(nodeChanged())).
 		Watches(&v1alpha1.NodeReport{}, delay.handler(r.all), builder.WithPredicates(reportChanged())).
-		Watches(&v1alpha1.NodeReport{}, statusDelay(figuresDelay).handler(r.all)).
+		Watches(&v1alpha1.NodeReport{}, figures.handler(r.all)).
 		Watches(&v1alpha1.NodePlan{}, delay.handler(r.all)).
 		WatchesRawSource(source.Channel(news.policies, delay.handler(r.all))).
-		WatchesRawSource(source.Channel(news.figures, statusDelay(figuresDelay).handler(r.all))).
+		WatchesRawSource(source.Channel(news.figures, figures.handler(r.all))).
 		Complete(r)
 }
 

@@ -41,8 +41,10 @@ type Options struct {
 	// StatusDelay is how long statuses of profiles and policies wait for further
 	// changes before they are written.
 	StatusDelay time.Duration
-	Clock       clock.WithTicker
-	Registry    prometheus.Registerer
+	// FiguresDelay is the same for changes of a policy's figures alone.
+	FiguresDelay time.Duration
+	Clock        clock.WithTicker
+	Registry     prometheus.Registerer
 }
 
 // DefaultStatusDelay is unnoticed by people, and makes one write of what follows
@@ -251,7 +253,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake, sights: parts.sights,
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"),
 	}
-	if err := policies.setup(mgr, delay, parts.news); err != nil {
+	if err := policies.setup(mgr, delay, statusDelay(o.FiguresDelay), parts.news); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)
 	}
 	return nil

@@ -118,7 +118,7 @@ func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper) error {
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(),
 		Setup: func(ctx context.Context) error {
 			return controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: o.energy, Traffic: o.traffic, StatusDelay: o.statusDelay,
+				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: o.energy, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: controllers.DefaultFiguresDelay,
 				Clock: clock.RealClock{}, Registry: metrics.Registry,
 			})
 		},

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,10 @@ type Timing struct {
 	Energy      controllers.EnergyOptions
 	Traffic     controllers.TrafficOptions
 	StatusDelay time.Duration
+	// FiguresDelay is that of changed figures. 0: as shipped.
+	FiguresDelay time.Duration
+	// Clock that the controllers go by. Nil: the wall's.
+	Clock clock.WithTicker
 }
 
 // Fast lets tests see changed rates and statuses soon.
@@ -52,6 +57,13 @@ func Shipped() Timing {
 		Pull: controllers.DefaultPullOptions(), Energy: controllers.DefaultEnergyOptions(), Traffic: controllers.DefaultTrafficOptions(),
 		StatusDelay: controllers.DefaultStatusDelay,
 	}
+}
+
+func (t Timing) clock() clock.WithTicker {
+	if t.Clock == nil {
+		return clock.RealClock{}
+	}
+	return t.Clock
 }
 
 // StartManager starts the controllers and returns when their caches are filled.
@@ -77,8 +89,9 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(), Clock: clock.RealClock{}, Log: log,
 		Setup: func(ctx context.Context) error {
 			err := controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic, StatusDelay: timing.StatusDelay,
-				Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(),
+				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic,
+				StatusDelay: timing.StatusDelay, FiguresDelay: cmp.Or(timing.FiguresDelay, controllers.DefaultFiguresDelay),
+				Clock: timing.clock(), Registry: prometheus.NewRegistry(),
 			})
 			close(started)
 			return err
