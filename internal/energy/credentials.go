@@ -43,6 +43,31 @@ type Secrets interface {
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
 }
 
+// readCredentials reads those of a server, if it needs any. An error without a Refusal says
+// that the Secret could not be asked for.
+func readCredentials(ctx context.Context, secrets Secrets, server Server) (Credentials, error) {
+	if server.SecretName == "" {
+		return Credentials{}, nil
+	}
+	data, err := secrets.Secret(ctx, server.SecretNamespace, server.SecretName)
+	if err != nil {
+		return Credentials{}, err
+	}
+	taken, refusal := credentials(server, data)
+	if refusal != nil {
+		return Credentials{}, refusal
+	}
+	return taken, nil
+}
+
+// unread is an error of readCredentials as a Refusal.
+func unread(server Server, err error) error {
+	if RefusalIn(err) != nil {
+		return err
+	}
+	return Refuse(ReasonCredentials, "Secret %s/%s cannot be read: %v", server.SecretNamespace, server.SecretName, err)
+}
+
 // credentials takes those of a server from the data of its Secret. What is
 // refused names the Secret and the key.
 //

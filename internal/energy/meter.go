@@ -242,21 +242,12 @@ func (m *Meter) read(ctx context.Context, target Target, known *asked) (Answer, 
 // the API server cannot be asked, those of the last time serve; what it says is
 // gone, or not to be read, is no longer used.
 func (m *Meter) refresh(ctx context.Context, server Server, known *asked) error {
-	var now Credentials
-	if server.SecretName != "" {
-		data, err := m.Secrets.Secret(ctx, server.SecretNamespace, server.SecretName)
-		switch {
-		case err != nil && RefusalIn(err) == nil && known.source != nil:
-			return nil
-		case err != nil && RefusalIn(err) == nil:
-			return Refuse(ReasonCredentials, "Secret %s/%s cannot be read: %v", server.SecretNamespace, server.SecretName, err)
-		case err != nil:
-			return err
-		}
-		var refusal *Refusal
-		if now, refusal = credentials(server, data); refusal != nil {
-			return refusal
-		}
+	now, err := readCredentials(ctx, m.Secrets, server)
+	switch {
+	case err != nil && RefusalIn(err) == nil && known.source != nil:
+		return nil
+	case err != nil:
+		return unread(server, err)
 	}
 	if known.source != nil && known.credentials.Equal(now) {
 		return nil
