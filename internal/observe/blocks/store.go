@@ -86,3 +86,17 @@ func (s *Store) Retain(names map[string]bool) {
 		}
 	}
 }
+
+// forget drops a node.
+func (s *Store) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nodes, name)
+}
+
+// knows tells whether blocks of a node are followed.
+func (s *Store) knows(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[name] != nil
+}
