@@ -28,6 +28,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/pki"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
+	"github.com/joulevirt/joulevirt/internal/usage"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
 
@@ -118,7 +119,7 @@ func run(ctx context.Context, o *options) error {
 	loop, err := agent.New(agent.Options{
 		Node: o.nodeName, Interval: o.interval, StaleAfter: agent.Jitter(o.staleAfter, rand.Float64()),
 		Host: n.host, Cluster: cluster, Libvirt: poller, Statuses: statuses,
-		Prior: priors.Node, Board: board, Clock: real, Log: log,
+		Prior: priors.Node, CPUTime: usage.CPUTime, Board: board, Clock: real, Log: log,
 	}, n.journal)
 	if err != nil {
 		return err

@@ -72,9 +72,11 @@ type Options struct {
 	// Prior is the power that is expected of a machine before anything of it is
 	// measured. prior.Priors has one.
 	Prior func(model.Topology) power.NodePrior
-	Board *publish.Board
-	Clock clock.WithTicker
-	Log   logr.Logger
+	// CPUTime that the agent itself has used. Nil: it is not told.
+	CPUTime func() time.Duration
+	Board   *publish.Board
+	Clock   clock.WithTicker
+	Log     logr.Logger
 }
 
 // Agent is the loop of one node.
@@ -221,6 +223,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates.Switches = a.did
 	a.state.Topology, a.state.Actors = a.machine.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
+	a.tellOwn(rates)
 	a.previous = round
 	a.state.Rounds++
 	if failure != nil {

@@ -88,4 +88,7 @@ type Totals struct {
 	MeteredSeconds float64      `json:"meteredSeconds"`
 	// Bytes of VMs' traffic, both directions of all taps.
 	Bytes float64 `json:"bytes"`
+	// AgentSeconds is CPU time that the agent's process has used since it started, which
+	// may be before Since. 0: it does not tell.
+	AgentSeconds float64 `json:"agentSeconds,omitempty"`
 }

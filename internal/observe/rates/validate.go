@@ -207,7 +207,7 @@ func validateTotals(t *model.Totals) error {
 	if t.Since.IsZero() {
 		return fmt.Errorf("%w: totals.since is missing", ErrInvalid)
 	}
-	for _, total := range []float64{t.Seconds, t.BusyCoreSeconds, t.AwakeCoreSeconds, t.WakeUps, float64(t.Joules), t.MeteredSeconds, t.Bytes} {
+	for _, total := range []float64{t.Seconds, t.BusyCoreSeconds, t.AwakeCoreSeconds, t.WakeUps, float64(t.Joules), t.MeteredSeconds, t.Bytes, t.AgentSeconds} {
 		if !within(total, maxTotal) {
 			return fmt.Errorf("%w: totals are %+v", ErrInvalid, *t)
 		}

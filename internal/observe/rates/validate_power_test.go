@@ -72,6 +72,7 @@ func TestValidatePower(t *testing.T) {
 		"metered not a number":   {totals(func(t *model.Totals) { t.MeteredSeconds = nan }), "totals are"},
 		"bytes negative":         {totals(func(t *model.Totals) { t.Bytes = -1 }), "totals are"},
 		"bytes not a number":     {totals(func(t *model.Totals) { t.Bytes = nan }), "totals are"},
+		"agent negative":         {totals(func(t *model.Totals) { t.AgentSeconds = -1 }), "totals are"},
 		"a VM's watts negative":  {func(r *model.NodeRates) { *r.VMs[0].Watts = -1 }, "draws -1 W"},
 		"a VM's watts not known": {func(r *model.NodeRates) { *r.VMs[0].Watts = units.Watts(nan) }, "draws NaN W"},
 	} {

@@ -115,5 +115,6 @@ func mixed(from, to *model.Totals, share float64) model.Totals {
 		Joules:           units.Joules(mix(float64(from.Joules), float64(to.Joules))),
 		MeteredSeconds:   mix(from.MeteredSeconds, to.MeteredSeconds),
 		Bytes:            mix(from.Bytes, to.Bytes),
+		AgentSeconds:     mix(from.AgentSeconds, to.AgentSeconds),
 	}
 }

@@ -18,7 +18,7 @@ func at(seconds float64) time.Time {
 func totals(seconds float64) model.Totals {
 	return model.Totals{
 		Since: at(0), Seconds: seconds, BusyCoreSeconds: 2 * seconds, AwakeCoreSeconds: 3 * seconds, WakeUps: 5 * seconds,
-		Joules: 7, MeteredSeconds: 11 * seconds, Bytes: 13 * seconds,
+		Joules: 7, MeteredSeconds: 11 * seconds, Bytes: 13 * seconds, AgentSeconds: seconds / 17,
 	}
 }
 

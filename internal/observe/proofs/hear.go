@@ -1,0 +1,86 @@
+package proofs
+
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// Heard is what is known of a node at one moment.
+type Heard struct {
+	// Policy that governs the node.
+	Policy string
+	Class  verify.Class
+	// Sight of the node, with the schedules of the plan that it has.
+	blocks.Sight
+	// Acting are the levers that the plan has act all the time, by no schedule.
+	Acting []model.Lever
+	// MostWatts is more than the node can draw. 0: not known.
+	MostWatts units.Watts
+	// BusyCore is what one more busy core of the node draws.
+	BusyCore power.Estimate
+}
+
+// Hear takes in what is known of a node now, by the manager's clock: blocks that it closes
+// go to the policy's proofs, and what the node drew to its ledger. It is called at least as
+// often as rates and figures come; what was heard already counts once.
+func (s *Store) Hear(node string, heard Heard, now time.Time) {
+	closed := s.blocks.Look(node, heard.Sight, now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	drawn, whole := s.drawingOf(node, heard.Policy).hear(&heard, now)
+	r := s.policies[heard.Policy]
+	if r == nil {
+		return
+	}
+	for i := range closed {
+		r.proofs.Take(closedOf(&closed[i]))
+	}
+	if whole {
+		r.book(node, &heard, drawn, now)
+	}
+}
+
+func closedOf(b *blocks.Block) proof.Closed {
+	return proof.Closed{
+		Lever: b.Lever, Seed: b.Seed, Start: b.Start, From: b.From, To: b.To,
+		Modelled: b.Source == model.SourceModel, Outcome: b.Outcome,
+	}
+}
+
+// book what a node drew. What levers that no schedule switches saved meanwhile is claimed by
+// what is known of them from elsewhere, and where nothing is, nothing is: only of nodes
+// without a meter, for on others schedules tell.
+func (r *record) book(node string, heard *Heard, d drawn, now time.Time) {
+	r.ledger.BookDraw(ledger.Draw{
+		Node: node, From: d.from, To: d.to, CPUSeconds: d.cpuSeconds,
+		PerBusyCore: max(0, heard.BusyCore.Watts), StdErr: heard.BusyCore.StdErr, Measured: d.Measured,
+	}, now)
+	if !d.Modelled || d.Excluded != "" {
+		return
+	}
+	for _, lever := range d.acting {
+		r.ledger.Book(ledger.Block{
+			Node: node, Lever: lever, From: d.from, To: d.to, On: true,
+			Class: heard.Class, Effect: r.proofs.Effect(node, lever), Measured: d.Measured,
+		}, now)
+	}
+}
+
+// Retain forgets all nodes but those given.
+func (s *Store) Retain(names map[string]bool) {
+	s.blocks.Retain(names)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.draws {
+		if !names[name] {
+			delete(s.draws, name)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Package proofs is what the manager remembers of experiments and savings: of each policy
+// its proofs and its ledger, and the blocks of nodes that are being measured. What is heard
+// of nodes goes in, how levers stand comes out. It asks for nothing, and time is given;
+// what is stored outside of it is all that outlives the manager.
+package proofs
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// Store remembers the experiments and savings of all policies. It is safe for concurrent
+// use. Of a policy that was not loaded nothing is known, and nothing is taken in.
+type Store struct {
+	blocks *blocks.Store
+
+	mu       sync.Mutex
+	policies map[string]*record
+	draws    map[string]*drawing
+	own      own
+}
+
+// record of one policy.
+type record struct {
+	proofs *proof.Proofs
+	ledger *ledger.Ledger
+	// told is how levers stood on each unit of the last round when it was told that they
+	// stand otherwise.
+	told map[string][]model.Proof
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store {
+	return &Store{blocks: blocks.NewStore(), policies: map[string]*record{}, draws: map[string]*drawing{}}
+}
+
+// Load begins a policy with what was stored of it. Of a new one that is nothing: both are
+// empty. The error says which of the two is wrong, and how; nothing is begun then. What was
+// known of the policy before is dropped.
+func (s *Store) Load(policy string, booked, proven []byte) error {
+	r := &record{proofs: proof.New(), ledger: ledger.New()}
+	var err error
+	if len(booked) > 0 {
+		if r.ledger, err = ledger.Load(booked); err != nil {
+			return fmt.Errorf("ledger: %w", err)
+		}
+	}
+	if len(proven) > 0 {
+		if r.proofs, err = proof.Load(proven); err != nil {
+			return fmt.Errorf("proofs: %w", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.policies[policy] = r
+	return nil
+}
+
+// Save returns what is to be stored of a policy: the same bytes for the same content. Say
+// Stored when they are. False: the policy was not loaded.
+func (s *Store) Save(policy string) (booked, proven []byte, known bool) {
+	known = s.View(policy, func(p *proof.Proofs, l *ledger.Ledger) { booked, proven = l.Save(), p.Save() })
+	return booked, proven, known
+}
+
+// Stored tells that what Save returned last was stored.
+func (s *Store) Stored(policy string) {
+	s.View(policy, func(_ *proof.Proofs, l *ledger.Ledger) { l.Stored() })
+}
+
+// Rebase puts what another manager stored under what was learned here since Stored. Nothing
+// changes when one of the two is wrong; the error says which, and how.
+func (s *Store) Rebase(policy string, booked, proven []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.policies[policy]
+	if r == nil {
+		return nil
+	}
+	if len(booked) > 0 {
+		if _, err := ledger.Load(booked); err != nil {
+			return fmt.Errorf("ledger: %w", err)
+		}
+	}
+	if len(proven) > 0 {
+		if err := r.proofs.Rebase(proven); err != nil {
+			return fmt.Errorf("proofs: %w", err)
+		}
+	}
+	if len(booked) > 0 {
+		if err := r.ledger.Rebase(booked); err != nil {
+			return fmt.Errorf("ledger: %w", err)
+		}
+	}
+	return nil
+}
+
+// Forget drops a policy that is gone. What was stored of it is not touched.
+func (s *Store) Forget(policy string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.policies, policy)
+}
+
+// View lets somebody read what is remembered of a policy, or set its evidence. What is given
+// must not be kept. False: the policy was not loaded, and nobody was called.
+func (s *Store) View(policy string, look func(*proof.Proofs, *ledger.Ledger)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.policies[policy]
+	if r == nil {
+		return false
+	}
+	look(r.proofs, r.ledger)
+	return true
+}
+
+// Of tells how levers stand on a unit of a policy: a node, or a group as "namespace/name".
+// False: that is not known yet, for the policy was not loaded, or no round had the unit
+// since.
+func (s *Store) Of(policy, unit string) ([]model.Proof, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.policies[policy]
+	if r == nil {
+		return nil, false
+	}
+	told, known := r.told[unit]
+	return told, known
+}
+
+// Round decides for all units of a policy, and books what can be booked by now. It returns
+// what happened, and the units on which levers stand otherwise than after the last round:
+// they are to be planned anew.
+func (s *Store) Round(policy string, units []proof.Unit, settings proof.Settings, now time.Time) (news []proof.News, changed []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.policies[policy]
+	if r == nil {
+		return nil, nil
+	}
+	news = r.proofs.Round(units, settings, now)
+	for _, b := range r.proofs.Bookings() {
+		r.ledger.Book(b, now)
+	}
+	return news, r.tell(units)
+}
+
+// tell how levers stand now on the units, and on which otherwise than before.
+func (r *record) tell(units []proof.Unit) (changed []string) {
+	told := make(map[string][]model.Proof, len(units))
+	for i := range units {
+		name := units[i].Name
+		now := r.proofs.Of(name)
+		if was, known := r.told[name]; known && slices.EqualFunc(was, now, equal) {
+			now = was
+		} else {
+			changed = append(changed, name)
+		}
+		told[name] = now
+	}
+	r.told = told
+	slices.Sort(changed)
+	return changed
+}
+
+// equal tells whether both have the same done.
+func equal(x, y model.Proof) bool {
+	same := x.Lever == y.Lever && x.Stance == y.Stance && x.Use == y.Use && x.Until.Equal(y.Until) && x.Message == y.Message
+	if x.Schedule == nil || y.Schedule == nil {
+		return same && x.Schedule == y.Schedule
+	}
+	return same && x.Schedule.Equal(y.Schedule)
+}
+
+// Take takes in a closed block that was measured elsewhere, such as that of a group.
+func (s *Store) Take(policy string, closed proof.Closed) {
+	s.View(policy, func(p *proof.Proofs, _ *ledger.Ledger) { p.Take(closed) })
+}
