@@ -24,16 +24,21 @@ func (u *unit) effects() (energy, work Effect) {
 func effectsOf(differences []difference, elasticity Effect) (energy, work Effect) {
 	energy = meanOf(differences, func(d difference) float64 { return d.power - elasticity.Log*d.work })
 	work = meanOf(differences, func(d difference) float64 { return d.work })
+	return withElasticity(energy, work, elasticity), work
+}
+
+// withElasticity is the effect on the energy with the error that the elasticity brings:
+// where the lever changes the work, what is taken off for that has an error that all
+// differences have in common.
+func withElasticity(energy, work, elasticity Effect) Effect {
 	if !energy.IsKnown() {
-		return energy, work
+		return energy
 	}
-	// Where the lever changes the work, what is taken off for that has an error that all
-	// differences have in common.
 	var errors ErrorSum
 	errors.Add(energy.StdErr, energy.Freedom)
 	errors.Add(elasticity.StdErr*math.Abs(work.Log), elasticity.Freedom)
 	energy.StdErr, energy.Freedom = math.Sqrt(errors.Variance), errors.Freedom()
-	return energy, work
+	return energy
 }
 
 // differences of the pairs of which both blocks count and one was drawn to be on.
@@ -96,4 +101,19 @@ func together(effects []Effect) Effect {
 		all.StdErr, all.Freedom = math.Sqrt(errors.Variance), errors.Freedom()
 	}
 	return all
+}
+
+// With puts together two effects on one unit that were measured apart, each by its share
+// of the pairs: a unit's pairs err alike, and which of two errors was estimated smaller
+// says little.
+func (e Effect) With(o Effect) Effect {
+	switch {
+	case !o.IsKnown():
+		return e
+	case !e.IsKnown():
+		return o
+	}
+	sum := together([]Effect{e, o})
+	sum.Units = max(e.Units, o.Units)
+	return sum
 }

@@ -1,0 +1,158 @@
+package verify
+
+import "math"
+
+// Holding is what a hold-back on one unit has shown so far, in sums: blocks are added in
+// their order when they end, and need not be kept. It says what JudgeHoldBack says of the
+// same blocks, but that the work that is added to all is that of the blocks before, and
+// that the elasticity's error does without a lag. The zero value: nothing yet.
+type Holding struct {
+	// strata that were compared, their precision, and sums over them, weighted by it, of
+	// differences of power and work, their squares and products.
+	strata, precision, power, work, powers, both, works float32
+	// changes from one on block to the next: how many, and sums of products of the changes
+	// of power p and work w: pw, ww, ppww, pwww, wwww.
+	changes, pw, ww, ppww, pwww, wwww float32
+	// The cell that is not over: the number of its first block, one more than that or 0 for
+	// none; on blocks and sums of their rates; and the off block's.
+	cell, ons, onPower, onWork, offs, offPower, offWork float32
+	// last on block's rates, how many there were, and the mean rate of their work.
+	lastPower, lastWork, blocks, rate float32
+}
+
+// HeldFigures is how many figures a Holding has.
+const HeldFigures = 24
+
+// Figures of the holding, to be stored and set.
+func (h *Holding) Figures() [HeldFigures]*float32 {
+	return [HeldFigures]*float32{
+		&h.strata, &h.precision, &h.power, &h.work, &h.powers, &h.both, &h.works,
+		&h.changes, &h.pw, &h.ww, &h.ppww, &h.pwww, &h.wwww,
+		&h.cell, &h.ons, &h.onPower, &h.onWork, &h.offs, &h.offPower, &h.offWork,
+		&h.lastPower, &h.lastWork, &h.blocks, &h.rate,
+	}
+}
+
+// Strata that were compared.
+func (h *Holding) Strata() int { return int(h.strata) }
+
+// Add takes in a block of the schedule with the draw, whose strata have as many blocks. One
+// earlier than the one before is not for it.
+func (h *Holding) Add(o *Outcome, drawn []bool, stratum int) {
+	if o.Block < 0 || o.Block >= len(drawn) {
+		return
+	}
+	from, to := offCellOf(drawn, o.Block, max(2, stratum))
+	inside := o.Block >= from && o.Block < to
+	if h.cell > 0 && (int(h.cell)-1 != from || o.Block >= to) {
+		h.Close()
+	}
+	little := max(leastWork, emptyShare*float64(h.rate))
+	if r, ok := ratesOf(o.judged(), little); ok && o.Excluded == "" {
+		if inside {
+			h.cell = float32(from + 1)
+			h.compare(r, o.On)
+		}
+		if o.On {
+			h.change(r, o.Work/o.Seconds)
+		}
+	}
+	if o.Block == to-1 {
+		h.Close()
+	}
+}
+
+// compare takes a block of the open cell.
+func (h *Holding) compare(r rates, on bool) {
+	if on {
+		h.ons, h.onPower, h.onWork = h.ons+1, h.onPower+float32(r.power), h.onWork+float32(r.work)
+		return
+	}
+	h.offs, h.offPower, h.offWork = h.offs+1, float32(r.power), float32(r.work)
+}
+
+// change takes an on block for the elasticity, and for what is usual work.
+func (h *Holding) change(r rates, rate float64) {
+	if h.blocks > 0 {
+		p, w := r.power-float64(h.lastPower), r.work-float64(h.lastWork)
+		for _, sum := range []struct {
+			of  *float32
+			add float64
+		}{{&h.changes, 1}, {&h.pw, p * w}, {&h.ww, w * w}, {&h.ppww, p * p * w * w}, {&h.pwww, p * w * w * w}, {&h.wwww, w * w * w * w}} {
+			*sum.of = float32(float64(*sum.of) + sum.add)
+		}
+	}
+	h.lastPower, h.lastWork = float32(r.power), float32(r.work)
+	// Means over this many blocks say what is usual.
+	const usual = 100
+	h.blocks = min(h.blocks+1, usual)
+	h.rate += (float32(rate) - h.rate) / h.blocks
+}
+
+// Close ends the cell that is open: what comes next is of another schedule.
+func (h *Holding) Close() {
+	if h.offs == 1 && h.ons > 0 {
+		ons := float64(h.ons)
+		p, w := float64(h.onPower)/ons-float64(h.offPower), float64(h.onWork)/ons-float64(h.offWork)
+		precision := 2 / (1 + 1/ons)
+		h.strata++
+		for _, sum := range []struct {
+			of  *float32
+			add float64
+		}{{&h.precision, 1}, {&h.power, p}, {&h.work, w}, {&h.powers, p * p}, {&h.both, p * w}, {&h.works, w * w}} {
+			*sum.of = float32(float64(*sum.of) + precision*sum.add)
+		}
+	}
+	h.cell, h.ons, h.onPower, h.onWork, h.offs, h.offPower, h.offWork = 0, 0, 0, 0, 0, 0, 0
+}
+
+// Effects on the joules for the same work and on the work.
+func (h *Holding) Effects() (energy, work Effect) {
+	slope := h.elasticity()
+	precision, b := float64(h.precision), slope.Log
+	mean := func(sum, squares float64) Effect {
+		e := Effect{Units: 1, Pairs: int(h.strata)}
+		if e.Pairs < 2 {
+			return e
+		}
+		e.Log, e.Freedom = sum/precision, float64(e.Pairs-1)
+		squares = max(0, squares-precision*e.Log*e.Log)
+		e.StdErr = max(math.Sqrt(squares/e.Freedom), finest) / math.Sqrt(precision)
+		return e
+	}
+	energy = mean(float64(h.power)-b*float64(h.work), float64(h.powers)-2*b*float64(h.both)+b*b*float64(h.works))
+	work = mean(float64(h.work), float64(h.works))
+	return withElasticity(energy, work, slope), work
+}
+
+func (h *Holding) elasticity() Effect {
+	if h.changes < leastChanges || !(h.ww > 0) {
+		return Effect{}
+	}
+	n, ww := float64(h.changes), float64(h.ww)
+	slope := max(0, min(1, float64(h.pw)/ww))
+	errors := max(0, float64(h.ppww)-2*slope*float64(h.pwww)+slope*slope*float64(h.wwww))
+	return Effect{Log: slope, StdErr: math.Sqrt(errors*n/(n-1)) / ww, Freedom: n - 1}
+}
+
+// offCellOf returns the bounds of the cell of the off block in the stratum that a block is
+// in. Without an off block there is none: both are -1.
+func offCellOf(drawn []bool, number, stratum int) (from, to int) {
+	first := number / stratum * stratum
+	last := min(first+stratum, len(drawn))
+	off := first
+	for off < last && drawn[off] {
+		off++
+	}
+	if off == last {
+		return -1, -1
+	}
+	from, to = off, off+1
+	for from > first && cellOf(from-1, stratum) == cellOf(off, stratum) {
+		from--
+	}
+	for to < last && cellOf(to, stratum) == cellOf(off, stratum) {
+		to++
+	}
+	return from, to
+}

@@ -1,0 +1,120 @@
+package verify_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/test/trials"
+)
+
+// TestHoldingIsJudgeHoldBack holds sums against all blocks at once, on one schedule.
+func TestHoldingIsJudgeHoldBack(t *testing.T) {
+	for _, share := range []float64{0.05, 0.1, 0.3, 0.5} {
+		for i, world := range trials.Worlds() {
+			schedule, err := verify.DrawHoldBack(verify.Timing{
+				Lever: model.LeverAffinity, Seed: int64(i), Start: time.Unix(0, 0),
+				Block: trials.BlockLength, WashOut: time.Minute,
+			}, share)
+			if err != nil {
+				t.Fatal(err)
+			}
+			outcomes := world.Node("n", &schedule, trials.Truth{Effect: -0.05, Work: -0.01}, uint64(i))
+			for b := range outcomes {
+				outcomes[b].Before = verify.Stretch{}
+				if b%37 == 5 {
+					outcomes[b].Excluded = "MeterFailed"
+				}
+			}
+			// What is added to the work is of the blocks before, and not of all: of a random walk
+			// they differ.
+			most := 0.02
+			if world.Work.Memory >= 1 {
+				most = 0.2
+			}
+			stratum := verify.StratumBlocks(share)
+			var h verify.Holding
+			for b := range outcomes {
+				h.Add(&outcomes[b], schedule.On, stratum)
+			}
+			want := verify.JudgeHoldBack(outcomes, stratum)
+			energy, work := h.Effects()
+			for _, c := range []struct {
+				name      string
+				got, want verify.Effect
+			}{{"energy", energy, want.Effect}, {"work", work, want.Work}} {
+				if c.got.Pairs != c.want.Pairs || h.Strata() != c.want.Pairs {
+					t.Errorf("%s, %v, %s: %d pairs, want %d", world.Name, share, c.name, c.got.Pairs, c.want.Pairs)
+				}
+				if off := math.Abs(c.got.Log - c.want.Log); off > most*c.want.StdErr {
+					t.Errorf("%s, %v, %s: %v, want %v", world.Name, share, c.name, c.got, c.want)
+				}
+				if ratio := c.got.StdErr / c.want.StdErr; math.Abs(ratio-1) > most {
+					t.Errorf("%s, %v, %s: error %v, want %v", world.Name, share, c.name, c.got.StdErr, c.want.StdErr)
+				}
+			}
+		}
+	}
+}
+
+func TestHoldingGoesOnOverSchedules(t *testing.T) {
+	world := trials.Worlds()[0]
+	var h verify.Holding
+	strata := 0
+	for number := range 3 {
+		schedule, err := verify.DrawHoldBack(verify.Timing{
+			Lever: model.LeverAffinity, Seed: int64(number), Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute,
+		}, 0.05)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outcomes := world.Node("n", &schedule, trials.Truth{Effect: -0.05}, uint64(number))
+		// The last stratum is left in its middle: of it nothing, or one difference, counts.
+		for b := range 70 {
+			h.Add(&outcomes[b], schedule.On, 20)
+		}
+		h.Close()
+		strata += 3
+		if h.Strata() < strata || h.Strata() > strata+1 {
+			t.Errorf("after %d schedules: %d strata, want %d or one more", number+1, h.Strata(), strata)
+		}
+		strata = h.Strata()
+	}
+	if energy, _ := h.Effects(); !energy.IsKnown() || math.Abs(energy.Log+0.05) > 5*energy.StdErr {
+		t.Errorf("effect %v, want about -0.05", energy)
+	}
+}
+
+func TestHoldingTakesBadBlocks(t *testing.T) {
+	var h verify.Holding
+	on := []bool{true, false, true, true}
+	for _, o := range []verify.Outcome{
+		{Block: -1}, {Block: 4}, {Block: 0, On: true, Seconds: -1}, {Block: 1, Seconds: 1, Joules: 1, Work: math.NaN()},
+		{Block: 2, On: true, Seconds: 1, Joules: 1, Work: 1, Excluded: "MeterFailed"},
+	} {
+		h.Add(&o, on, 4)
+	}
+	if h != (verify.Holding{}) {
+		t.Errorf("got %+v, want nothing", h)
+	}
+	if energy, work := h.Effects(); energy.IsKnown() || work.IsKnown() {
+		t.Errorf("effects %v %v of nothing", energy, work)
+	}
+}
+
+func TestWith(t *testing.T) {
+	a := verify.Effect{Log: -0.1, StdErr: 0.01, Freedom: 9, Units: 1, Pairs: 30}
+	b := verify.Effect{Log: -0.2, StdErr: 0.02, Freedom: 4, Units: 1, Pairs: 10}
+	if got := a.With(verify.Effect{}); got != a {
+		t.Errorf("with nothing: %v", got)
+	}
+	if got := (verify.Effect{}).With(a); got != a {
+		t.Errorf("nothing with: %v", got)
+	}
+	got := a.With(b)
+	if math.Abs(got.Log+0.125) > 1e-12 || got.Pairs != 40 || got.Units != 1 || math.Abs(got.StdErr-math.Hypot(0.0075, 0.005)) > 1e-12 {
+		t.Errorf("got %+v", got)
+	}
+}
