@@ -82,7 +82,6 @@ type Options struct {
 // Agent is the loop of one node.
 type Agent struct {
 	opts      Options
-	started   time.Time
 	sampler   *sample.Sampler
 	affinity  *affinity.Actuator
 	slices    *slice.Actuator
@@ -104,6 +103,8 @@ type Agent struct {
 	told  map[host.TaskID]told
 	state publish.State
 	stale bool
+	// renewed is the last renewal of the manager's Lease that was seen, since renewedSeen.
+	renewed, renewedSeen time.Time
 	// plan is the one that was followed last, nil when there was none.
 	plan *v1alpha1.NodePlan
 	// did is what the last round did of the plan's schedules.
@@ -137,7 +138,7 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 	keeper := buffer.NewKeeper(opts.Host, opts.Clock, opts.Interval)
 	return &Agent{
 		opts:        opts,
-		started:     opts.Clock.Now(),
+		renewedSeen: opts.Clock.Now(),
 		machine:     machine,
 		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
@@ -299,7 +300,11 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 }
 
 func (a *Agent) noteStale(renewed time.Time) {
-	stale := isStale(a.opts.Clock.Now(), a.started, renewed, a.opts.StaleAfter)
+	now := a.opts.Clock.Now()
+	if !renewed.IsZero() && !renewed.Equal(a.renewed) {
+		a.renewed, a.renewedSeen = renewed, now
+	}
+	stale := isStale(now, a.renewedSeen, renewed, a.opts.StaleAfter)
 	switch {
 	case stale && !a.stale:
 		a.opts.Log.Info("the manager does not renew its Lease: putting everything back", "renewed", renewed, "staleAfter", a.opts.StaleAfter)
@@ -309,13 +314,11 @@ func (a *Agent) noteStale(renewed time.Time) {
 	a.stale = stale
 }
 
-// isStale tells whether the manager's Lease is out of date. One that was never
-// renewed counts from the agent's start.
-func isStale(now, started, renewed time.Time, after time.Duration) bool {
-	if renewed.IsZero() {
-		renewed = started
-	}
-	return now.Sub(renewed) > after
+// isStale tells whether the manager's Lease is out of date: by its time, and by how long
+// ago a renewal was seen, which no clock that is set prolongs. seen is the agent's start
+// when none was.
+func isStale(now, seen, renewed time.Time, after time.Duration) bool {
+	return now.Sub(seen) > after || !renewed.IsZero() && now.Sub(renewed) > after
 }
 
 // assume looks, once, for what an earlier agent changed whose journal is lost.

@@ -142,6 +142,17 @@ func (b *bench) both() units.CPUSet { return b.one.Union(b.other) }
 // start runs an agent and returns what ends it, by SIGTERM so to say.
 func (b *bench) start() (stop func()) {
 	b.Helper()
+	end := b.run()
+	return func() {
+		if err := end(); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// run is start for an agent that may end with an error.
+func (b *bench) run() (end func() error) {
+	b.Helper()
 	var err error
 	b.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
 	if err != nil {
@@ -170,11 +181,9 @@ func (b *bench) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	return sync.OnceFunc(func() {
+	return sync.OnceValue(func() error {
 		cancel()
-		if err := errors.Join(<-ended, j.Close()); err != nil {
-			b.Error(err)
-		}
+		return errors.Join(<-ended, j.Close())
 	})
 }
 
@@ -302,24 +311,41 @@ func TestACorruptJournalDoesNotKeepPins(t *testing.T) {
 func TestIsStale(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, test := range map[string]struct {
-		started, renewed time.Duration // before now; renewed 0: never
-		want             bool
+		seen, renewed time.Duration // before now; renewed 0: never, seen is the agent's start
+		want          bool
 	}{
-		"fresh":                   {time.Hour, time.Minute, false},
-		"old":                     {time.Hour, 16 * time.Minute, true},
-		"old, agent just begun":   {time.Second, 16 * time.Minute, true},
-		"never, agent just begun": {time.Second, 0, false},
-		"never, agent long begun": {16 * time.Minute, 0, true},
-		"from the future":         {time.Hour, -time.Hour, false},
+		"fresh":                        {time.Second, time.Minute, false},
+		"old":                          {16 * time.Minute, 16 * time.Minute, true},
+		"old, agent just begun":        {time.Second, 16 * time.Minute, true},
+		"never, agent just begun":      {time.Second, 0, false},
+		"never, agent long begun":      {16 * time.Minute, 0, true},
+		"from the future, just seen":   {time.Second, -time.Hour, false},
+		"from the future, and no more": {16 * time.Minute, -time.Hour, true},
+		"the node's clock was set on":  {time.Second, time.Hour, true},
 	} {
 		renewed := time.Time{}
 		if test.renewed != 0 {
 			renewed = now.Add(-test.renewed)
 		}
-		if got := isStale(now, now.Add(-test.started), renewed, 15*time.Minute); got != test.want {
+		if got := isStale(now, now.Add(-test.seen), renewed, 15*time.Minute); got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+}
+
+// A manager whose clock is ahead, and a node whose clock was set back, hold nothing for
+// longer: what counts is that no renewal comes.
+func TestALeaseFromTheFutureEndsToo(t *testing.T) {
+	b := newBench(t)
+	b.staleAfter = 2 * time.Second
+	b.cluster.renewed = time.Now().Add(time.Hour)
+	stop := b.start()
+	defer stop()
+	b.want("the pin", b.one)
+	b.want("the pin to go", b.both())
+	b.wantApplied(metav1.ConditionFalse, reasonManagerStale)
+	b.cluster.change(func() { b.cluster.renewed = b.cluster.renewed.Add(time.Second) })
+	b.want("the pin to come back", b.one)
 }
 
 func TestJitter(t *testing.T) {

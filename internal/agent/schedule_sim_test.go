@@ -155,7 +155,7 @@ func TestSimulatedTrialsOfPlansThatAreNotInForce(t *testing.T) {
 		"not to be applied": func(s *scheduled) { s.change(func(p *v1alpha1.NodePlan) { p.Spec.Apply = false }) },
 		"a stale manager":   func(s *scheduled) { s.agent.opts.StaleAfter = -time.Second },
 		"objects not known, and a stale manager": func(s *scheduled) {
-			s.cluster.synced, s.agent.opts.StaleAfter = false, time.Second
+			s.cluster.synced, s.agent.opts.StaleAfter = false, -time.Second
 		},
 	} {
 		s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
