@@ -39,6 +39,13 @@ type Guardrails struct {
 	// +kubebuilder:default=SameNamespace
 	// +optional
 	SiblingSharing SiblingSharing `json:"siblingSharing,omitempty"`
+
+	// alerts withdraw levers from the VMs and nodes that they name.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	// +optional
+	Alerts []Alert `json:"alerts,omitempty"`
 }
 
 // SiblingSharing says whose vCPUs may be bound to the siblings of one core.

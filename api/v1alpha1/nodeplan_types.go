@@ -170,6 +170,12 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxItems=5
 	// +optional
 	Trials []TrialSchedule `json:"trials,omitempty"`
+	// withdrawn levers hurt VMs and do nothing for them until their time is over. Those that
+	// did some hours ago are remembered: what hurts again is withdrawn for longer.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +optional
+	Withdrawn []WithdrawnLever `json:"withdrawn,omitempty"`
 }
 
 // ThreadReadBack is the affinity that the kernel reported for a vCPU's thread.

@@ -204,6 +204,9 @@ type Plan struct {
 	// at most one a lever. They are no part of the revision: what is done is the same,
 	// but for when.
 	Schedules []Schedule
+	// Withdrawn are the levers that were taken because they hurt, and those that were and
+	// that is remembered, in the order of PodUID and lever.
+	Withdrawn []Withdrawal
 }
 
 // HasActions tells whether the plan does anything for any VM.

@@ -32,6 +32,7 @@ func Plan(p *v1alpha1.NodePlan) *model.Plan {
 	}
 	slices.SortFunc(out.VMs, func(x, y model.VMPlan) int { return strings.Compare(x.PodUID, y.PodUID) })
 	out.Schedules = schedules(p.Spec.Trials)
+	out.Withdrawn = withdrawals(p.Spec.Withdrawn)
 	return out
 }
 
@@ -153,6 +154,7 @@ func NodePlanSpec(plan model.Plan) v1alpha1.NodePlanSpec {
 		out.VMs = append(out.VMs, apiVMPlan(vm))
 	}
 	out.Trials = trialSchedules(plan.Schedules)
+	out.Withdrawn = withdrawnLevers(plan.Withdrawn)
 	out.Digest = digest(out)
 	return out
 }

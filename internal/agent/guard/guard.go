@@ -10,16 +10,6 @@ import (
 )
 
 const (
-	// firstCoolDown is how long a lever stays undone after its first trip, and
-	// longestCoolDown the most that doubling with each remembered one makes of it.
-	firstCoolDown   = 5 * time.Minute
-	longestCoolDown = 24 * time.Hour
-	// mostCount of trips reach the longest.
-	mostCount = 10
-	// forgiven is the time for which a lever is to be let be without a trip so that one
-	// of those before is forgotten: what hurts for a second now and then is undone for
-	// minutes each time, and what hurts whenever it is tried for ever longer.
-	forgiven = time.Hour
 	// away is how long a VM may be out of sight until all about it is forgotten: its
 	// pod will not come back.
 	away = 10 * time.Minute
@@ -69,7 +59,7 @@ func New(trips []model.Trip, now time.Time) *Guard {
 	g := &Guard{vms: map[string]*past{}, trips: map[key]model.Trip{}}
 	for i := range trips {
 		t := &trips[i]
-		if t.Count < 1 || t.Time.After(now) || t.Until.Sub(t.Time) > longestCoolDown || len(g.trips) >= MostTrips {
+		if t.Count < 1 || t.Time.After(now) || t.Until.Sub(t.Time) > model.LongestCoolDown || len(g.trips) >= MostTrips {
 			continue
 		}
 		k := key{t.PodUID, t.Lever}
@@ -138,14 +128,10 @@ func (p *past) hurts(now time.Time, r *reading) bool {
 func (g *Guard) trip(vm *VM, r *reading, now time.Time) model.Trip {
 	k := key{vm.PodUID, r.lever}
 	before := g.trips[k]
-	count := min(mostCount, 1+remembered(&before, now))
-	coolDown := firstCoolDown
-	for range count - 1 {
-		coolDown = min(longestCoolDown, 2*coolDown)
-	}
+	count := min(model.MostRemembered, 1+remembered(&before, now))
 	t := model.Trip{
 		PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Lever: r.lever,
-		Symptom: r.symptom, Value: r.value, Limit: r.limit, Time: now, Until: now.Add(coolDown), Count: count,
+		Symptom: r.symptom, Value: r.value, Limit: r.limit, Time: now, Until: now.Add(model.CoolDown(count)), Count: count,
 	}
 	g.trips[k] = t
 	return t
@@ -153,7 +139,7 @@ func (g *Guard) trip(vm *VM, r *reading, now time.Time) model.Trip {
 
 // remembered is how many trips of a lever still are, up to one.
 func remembered(t *model.Trip, now time.Time) int {
-	return max(0, min(mostCount, t.Count)-int(max(0, now.Sub(t.Until))/forgiven))
+	return model.Remembered(t.Count, now.Sub(t.Until))
 }
 
 // holds tells whether a lever is undone for a VM, or all VMs.

@@ -145,7 +145,7 @@ func TestTheCoolDownDoubles(t *testing.T) {
 	want := 5 * time.Minute
 	for count := 1; count < 15; count++ {
 		news := g.See(&Round{Time: now, Over: time.Second, Idle: idling(), VMs: []VM{bound(1)}})
-		if len(news) != 1 || news[0].Count != min(count, mostCount) || news[0].Until.Sub(now) != want {
+		if len(news) != 1 || news[0].Count != min(count, model.MostRemembered) || news[0].Until.Sub(now) != want {
 			t.Fatalf("trip %d: %+v, want %v", count, news, want)
 		}
 		for _, at := range []time.Duration{0, want / 2, want - 1} {
@@ -162,10 +162,10 @@ func TestTheCoolDownDoubles(t *testing.T) {
 		want = min(24*time.Hour, 2*want)
 	}
 	// Each hour without one forgets one.
-	for hour := range mostCount + 1 {
+	for hour := range model.MostRemembered + 1 {
 		g.See(&Round{Time: now, Over: time.Second, VMs: []VM{bound(0)}})
 		now = now.Add(time.Hour)
-		if trips := g.Trips(); (len(trips) == 0) != (hour >= mostCount) {
+		if trips := g.Trips(); (len(trips) == 0) != (hour >= model.MostRemembered) {
 			t.Errorf("remembered after %d hours: %+v", hour, trips)
 		}
 	}
