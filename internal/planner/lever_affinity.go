@@ -17,6 +17,8 @@ func (w *work) deniesAffinity(vm model.VM) model.Reason {
 		return model.ReasonNamespaceNotSelected
 	case w.optedOut(&vm, model.LeverAffinity):
 		return model.ReasonOptedOut
+	case w.withdrawal(vm.PodUID, model.LeverAffinity) != nil:
+		return model.ReasonGuardWithdrawn
 	case vm.Dedicated || dedicatedOnNode(w.node.Rates, vm.PodUID):
 		return model.ReasonDedicatedCPUs
 	case vm.Affinity == model.AffinityShared:

@@ -25,6 +25,8 @@ func (w *work) deniesBuffering(vm model.VM) model.Reason {
 		return model.ReasonNamespaceNotSelected
 	case w.optedOut(&vm, model.LeverBuffering):
 		return model.ReasonOptedOut
+	case w.withdrawal(vm.PodUID, model.LeverBuffering) != nil:
+		return model.ReasonGuardWithdrawn
 	case w.node.Reported && w.node.Buffering != "":
 		return model.ReasonBufferingUnsupported
 	case buffering.Longest(&vm) == 0 && !vm.DefendFloods:
@@ -43,6 +45,9 @@ func (w *work) why(vm *model.VM, lever model.Lever, denied model.Reason) model.L
 	switch denied {
 	case model.ReasonOptedOut:
 		why.Message = w.optOutMessage(vm, lever)
+	case model.ReasonGuardWithdrawn:
+		words := w.withdrawal(vm.PodUID, lever).Words()
+		why.Message = strings.ToValidUTF8(words[:min(len(words), longestWords)], "")
 	case model.ReasonBufferingUnsupported:
 		why.Message = strings.ToValidUTF8(w.node.Buffering[:min(len(w.node.Buffering), longestWords)], "")
 	}

@@ -22,6 +22,8 @@ func (w *work) deniesShaping(vm model.VM) model.Reason {
 		return model.ReasonNamespaceNotSelected
 	case w.optedOut(&vm, model.LeverShaping):
 		return model.ReasonOptedOut
+	case w.withdrawal(vm.PodUID, model.LeverShaping) != nil:
+		return model.ReasonGuardWithdrawn
 	case !vm.Defers() && vm.Ceiling == 0:
 		return model.ReasonNothingToShape
 	case vm.Ceiling > 0 && vm.Ceiling < model.LeastRate:

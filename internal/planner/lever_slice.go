@@ -17,6 +17,8 @@ func (w *work) deniesSlice(vm model.VM) model.Reason {
 		return model.ReasonNamespaceNotSelected
 	case w.optedOut(&vm, model.LeverSlice):
 		return model.ReasonOptedOut
+	case w.withdrawal(vm.PodUID, model.LeverSlice) != nil:
+		return model.ReasonGuardWithdrawn
 	case vm.Dedicated || dedicatedOnNode(w.node.Rates, vm.PodUID):
 		return model.ReasonDedicatedCPUs
 	case w.node.Reported && !w.node.Slices:

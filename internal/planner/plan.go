@@ -77,6 +77,7 @@ func (w *work) decide(now time.Time) {
 type work struct {
 	*model.Plan
 	node model.Node
+	now  time.Time
 	// vms of the node in the order of the plan's.
 	vms []model.VM
 	// affinity, slicing, shaping and buffering are the positions of the VMs that the lever
@@ -112,7 +113,7 @@ type inForce struct {
 }
 
 func newWork(plan *model.Plan, node model.Node, now time.Time) *work {
-	w := &work{Plan: plan, node: node, vms: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
+	w := &work{Plan: plan, node: node, now: now, vms: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
 	slices.SortFunc(w.vms, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
 	// A plan that is not applied counts only for a policy that recommends: it is a
 	// recommendation, not a state to keep.
