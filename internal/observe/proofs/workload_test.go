@@ -1,0 +1,49 @@
+package proofs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// TestWorkload: the word follows what prevails, an hour later.
+func TestWorkload(t *testing.T) {
+	const throughput = model.TrafficClass("Throughput")
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var w Workload
+	for _, step := range []struct {
+		name                                string
+		after                               time.Duration
+		interactive, throughput, deferrable int
+		want                                string
+	}{
+		{"no VM yet", 0, 0, 0, 0, "Mixed"},
+		{"interactive ones come", time.Minute, 5, 1, 0, "Mixed"},
+		{"and are still there", 59 * time.Minute, 5, 1, 0, "Mixed"},
+		{"for an hour", time.Minute, 5, 1, 0, "Interactive"},
+		{"others, to less than two thirds", time.Hour, 5, 3, 1, "Interactive"},
+		{"a day long", 24 * time.Hour, 5, 4, 1, "Interactive"},
+		{"less than half", time.Minute, 4, 5, 0, "Interactive"},
+		{"and more again", 30 * time.Minute, 5, 5, 0, "Interactive"},
+		{"less again: the hour begins anew", 31 * time.Minute, 4, 5, 0, "Interactive"},
+		{"for half an hour", 30 * time.Minute, 4, 5, 0, "Interactive"},
+		{"for an hour again", 30 * time.Minute, 4, 5, 0, "Mixed"},
+		{"another prevails", time.Minute, 1, 9, 0, "Mixed"},
+		{"a clock that was set back", -2 * time.Hour, 1, 9, 0, "Mixed"},
+		{"counts from there", time.Hour, 1, 9, 0, "Throughput"},
+		{"all are gone", 48 * time.Hour, 0, 0, 0, "Throughput"},
+	} {
+		now = now.Add(step.after)
+		vms := map[model.TrafficClass]int{
+			model.TrafficInteractive: step.interactive, throughput: step.throughput, model.TrafficDeferrable: step.deferrable,
+		}
+		if got := w.Look(vms, now); got != step.want {
+			t.Errorf("%s: %s, want %s", step.name, got, step.want)
+		}
+	}
+	var half Workload
+	if got := half.Look(map[model.TrafficClass]int{model.TrafficInteractive: 2, throughput: 1}, now); got != "Mixed" {
+		t.Errorf("two of three are %s", got)
+	}
+}
