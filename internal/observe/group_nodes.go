@@ -102,6 +102,7 @@ func (o *GroupObserver) node(ctx context.Context, name string, object *corev1.No
 		return plan, node, fmt.Errorf("%w EnergyPolicy %s: %w", ErrUnreadable, entry.Name, err)
 	}
 	plan.Policy, plan.NamespaceSelected = &policy, entry.SelectsNamespace(namespace)
+	plan.Untried = entry.Spec.Verification.Trials == v1alpha1.TrialsDisabled
 	plan.Hold = Changes(entry.EnergyPolicy, o.Clock.Now()).Hold
 	choice := o.Powers.Of(name, EnergySettings(entry.EnergyPolicy), report)
 	plan.Metered, plan.MeterUnknown = choice.Metered, choice.Unknown

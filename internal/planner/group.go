@@ -37,6 +37,8 @@ type GroupNode struct {
 	Metered, MeterUnknown bool
 	Hold                  model.Hold
 	OptOut                model.OptOut
+	// Untried is true when the policy asks for no trials.
+	Untried bool
 }
 
 // GroupMember is one VM of a group.
@@ -65,6 +67,10 @@ type Group struct {
 	// Empty: all is known. MissingMessage names it.
 	Missing        model.Reason
 	MissingMessage string
+	// Proof says how the lever stands with experiments. Nil: it acts as the policies have
+	// it. ProofsAwaited, see model.Node.
+	Proof         *model.Proof
+	ProofsAwaited bool
 	// Last is the plan before. Nil: there is none.
 	Last *GroupPlan
 	// Due is true when the shares are to be planned anew. Until then those of Last
@@ -93,6 +99,16 @@ type GroupPlan struct {
 	// Shares to be written now, by member: they are those of the goals, or on the
 	// way there.
 	Shares map[string]float64
+	// Schedule that switches the group. Nil: none does. Washing is true in the wash-out of
+	// one of its blocks.
+	Schedule *model.Schedule
+	Washing  bool
+	// Off is true while the schedule has the lever off: all ready members get the same
+	// instead of Shares.
+	Off bool
+	// Withheld is true when it is for what trials showed, or for a lack of trials, that
+	// the group is balanced.
+	Withheld bool
 	// Goals are what is planned or recommended. Whole 0: nothing is.
 	Goals Parts
 	// Reasons of the members' shares.
@@ -101,8 +117,11 @@ type GroupPlan struct {
 	Revision string
 	// RecommendedAt is when goals of mode Recommend were found.
 	RecommendedAt time.Time
-	// Approved is true when the goals may be acted on.
+	// Approved is true when the goals may be acted on by the policies.
 	Approved bool
+	// Held is true when nothing new may be done by the policies' times of changes, or
+	// while something is not known.
+	Held bool
 	// Now is how the traffic is spread, Planned how it would be by the goals, or by
 	// what is possible when nothing is allowed. Nil: not known.
 	Now, Planned *traffic.Spread
@@ -133,11 +152,12 @@ const (
 //
 // The error is about figures that make no sense, and names one.
 func PlanGroup(group Group, now time.Time) (GroupPlan, error) {
-	g := newGroupState(group)
+	g := newGroupState(group, now)
 	plan := GroupPlan{Mode: groupMode(group.Nodes), Now: g.spreadNow()}
-	g.Due = g.Due || g.last.Mode != plan.Mode
+	g.Due = g.Due || g.last.Mode != plan.Mode || g.last.Withheld || g.last.Off && !g.block.isOff()
 	forbidden, message := groupForbidden(group, plan.Mode)
 	held, heldMessage := groupHolding(group, plan.Mode)
+	plan.Held = held != ""
 	switch {
 	case len(group.Members) == 0:
 		plan.finish(GroupRelease, model.ReasonNoMembers, groupMessage(model.ReasonNoMembers))
@@ -151,6 +171,11 @@ func PlanGroup(group Group, now time.Time) (GroupPlan, error) {
 	case held != "":
 		g.hold(&plan, false)
 		plan.Reason, plan.Message = held, heldMessage
+	case g.last.steering() && (g.ProofsAwaited || g.block.isOff()):
+		g.hold(&plan, false)
+		if plan.Mode == model.ModeRecommend {
+			g.waitForApproval(&plan)
+		}
 	case g.recommendationStands(now):
 		g.hold(&plan, g.Due || !g.last.steering())
 		g.waitForApproval(&plan)
@@ -162,6 +187,7 @@ func PlanGroup(group Group, now time.Time) (GroupPlan, error) {
 		}
 		g.authorise(&plan, now)
 	}
+	g.prove(&plan, held != "")
 	g.explainMembers(&plan)
 	return plan, nil
 }

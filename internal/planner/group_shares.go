@@ -85,7 +85,7 @@ func (g *groupState) step(goals map[string]float64) map[string]float64 {
 			now[g.ready[i].Name] = share
 		}
 	}
-	if len(now) == 0 {
+	if len(now) == 0 || g.maxStep() == 1 {
 		return goals
 	}
 	now = g.normal(now)

@@ -24,17 +24,20 @@ type groupState struct {
 	total units.BitsPerSecond
 	// last is never nil.
 	last *GroupPlan
+	// block of the schedule that switches the group.
+	block inBlock
 	// reasons of an allocation, by member, and its shares of this round. Nil shares:
 	// they are the goals, or there was no allocation.
 	reasons map[string]model.Reason
 	next    map[string]float64
 }
 
-func newGroupState(group Group) *groupState {
-	g := &groupState{Group: group, last: group.Last, at: map[string]int{}}
+func newGroupState(group Group, now time.Time) *groupState {
+	g := &groupState{Group: group, last: group.Last, at: map[string]int{}, block: group.blockAt(now)}
 	if g.last == nil {
 		g.last = &GroupPlan{}
 	}
+	g.resume()
 	if g.total = group.Total; g.total == 0 {
 		for i := range group.Members {
 			g.total += group.Members[i].Rate
@@ -58,16 +61,24 @@ func newGroupState(group Group) *groupState {
 	return g
 }
 
-// steering tells whether a plan is acted on.
-func (p *GroupPlan) steering() bool { return p.Approved && p.Goals.Whole > 0 }
+// steering tells whether a plan is acted on, when its schedule has the lever on.
+func (p *GroupPlan) steering() bool { return p.Approved && !p.Withheld && p.Goals.Whole > 0 }
 
 // trafficGroup is what is allocated. A step of everything leads to the goals.
 func (g *groupState) trafficGroup() traffic.Group {
 	return traffic.Group{
 		Members: g.ready, Curves: g.Curves, Total: g.total, Granularity: g.Granularity,
 		MinActive: g.MinActive, MinDomains: groupMinDomains, SpareLargest: g.SpareLargest,
-		MaxStep: groupMaxStep, MinSaving: groupMinSaving,
+		MaxStep: g.maxStep(), MinSaving: groupMinSaving,
 	}
+}
+
+// maxStep is the part of the traffic that moves in this round.
+func (g *groupState) maxStep() float64 {
+	if g.block.atOnce(g.last) {
+		return 1
+	}
+	return groupMaxStep
 }
 
 // allocate finds goals, or that there are none.

@@ -1,0 +1,101 @@
+package planner
+
+import (
+	"slices"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+)
+
+// inBlock is where the group is in the schedule that switches it.
+type inBlock struct {
+	// schedule is nil when none switches it.
+	schedule *model.Schedule
+	model.Moment
+}
+
+// blockAt finds a time in the schedule of the group's proof or, while that is not known, in
+// the one before. A schedule that cannot be followed has the lever off, which is what there
+// would be without the product.
+func (g *Group) blockAt(now time.Time) inBlock {
+	var schedule *model.Schedule
+	switch {
+	case g.ProofsAwaited && g.Last != nil:
+		schedule = g.Last.Schedule
+	case !g.ProofsAwaited && g.Proof != nil && g.Proof.Use:
+		schedule = g.Proof.Schedule
+	}
+	switch {
+	case schedule == nil:
+		return inBlock{}
+	case !schedule.IsValid():
+		return inBlock{schedule: schedule, Moment: model.Moment{Block: -1}}
+	}
+	return inBlock{schedule, schedule.At(now)}
+}
+
+// isOff tells whether the schedule has the lever off.
+func (b *inBlock) isOff() bool { return b.schedule != nil && !b.On }
+
+// atOnce tells whether shares come into force in one step: in the wash-out of a block, or
+// what is judged of it would be a mixture, and where nothing was in force, for then the
+// schedule begins.
+func (b *inBlock) atOnce(last *GroupPlan) bool {
+	return b.schedule != nil && (b.Washing || !last.steering())
+}
+
+// resume has members carry what they carried when the lever was on last: what they have
+// between is the schedule's doing.
+func (g *groupState) resume() {
+	if g.block.schedule == nil || !g.last.Off || !g.last.steering() {
+		return
+	}
+	g.Members = slices.Clone(g.Members)
+	for i := range g.Members {
+		g.Members[i].Share = g.last.Shares[g.Members[i].Name]
+	}
+}
+
+// prove has a plan follow what is known of the lever by trials.
+func (g *groupState) prove(plan *GroupPlan, held bool) {
+	scheduled := plan.Action == GroupSteer || plan.Action == GroupBalance && plan.Mode == model.ModeEnforce && !held
+	if g.block.schedule != nil && scheduled {
+		plan.Schedule, plan.Washing = g.block.schedule, g.block.Washing
+	}
+	if plan.Action != GroupSteer {
+		return
+	}
+	switch {
+	case g.ProofsAwaited && !g.last.steering():
+		g.withhold(plan, model.ReasonAwaitingProof, "it is not known yet what experiments showed of the lever: nothing new is done until then")
+	case g.Proof != nil && !g.ProofsAwaited && !g.Proof.Use:
+		g.withhold(plan, unused(g.Proof.Stance), g.Proof.Message)
+	case g.block.schedule != nil:
+		plan.Off = g.block.isOff()
+		if !g.ProofsAwaited && !held {
+			plan.Message = g.Proof.Message // the same in on and off blocks
+		}
+	}
+}
+
+// withhold gives all ready members the same instead of what the lever would do. A
+// recommendation stays what it is.
+func (g *groupState) withhold(plan *GroupPlan, reason model.Reason, message string) {
+	plan.finish(GroupBalance, reason, message)
+	plan.Withheld, plan.Shares, g.reasons = true, nil, nil
+	if plan.Mode == model.ModeEnforce {
+		plan.Goals, plan.Revision, plan.Approved = Parts{}, "", false
+	}
+}
+
+// unused is the reason for a lever that is not used as it stands.
+func unused(stance model.Stance) model.Reason {
+	switch stance {
+	case model.StanceRejected:
+		return model.ReasonRejectedByTrial
+	case model.StanceUndecided:
+		return model.ReasonTrialUndecided
+	default:
+		return model.ReasonAwaitingTrial
+	}
+}
