@@ -99,14 +99,14 @@ func (f *follower) leave(now time.Time) {
 func (f *follower) isSwitching(at time.Time) bool { return f.schedule.At(at).Block >= 0 }
 
 // check compares what the agent tells of the lever with what the schedule says, and looks
-// for what its guard did.
-func (f *follower) check(r *model.NodeRates) {
+// for what guards did.
+func (f *follower) check(r *model.NodeRates, undone []undone) {
 	for i := range f.open {
 		b := &f.open[i]
 		if !r.Time.Before(b.from) && r.Time.Before(b.to.Add(-late)) && !f.agrees(r.Switches, b) {
 			b.exclude(NotAsScheduled)
 		}
-		b.guarded = b.guarded || b.on && isGuarded(r, f.schedule.Lever, b)
+		b.guarded = b.guarded || b.on && isGuarded(undone, len(r.VMs), f.schedule.Lever, b)
 	}
 }
 
@@ -120,24 +120,6 @@ func (f *follower) agrees(told []model.Switch, b *block) bool {
 	s := &told[is]
 	return s.Seed == f.schedule.Seed && s.Start.Equal(f.schedule.Start) &&
 		s.Block == b.number && s.On == b.on && !s.Since.After(b.from.Add(late))
-}
-
-// isGuarded tells whether the agent undid a lever within a block, for the whole node or for
-// so many of its VMs that little is left of it. That it stays undone in blocks after is no
-// trip of theirs. One VM among many ends no block: with a trip now and then each would.
-func isGuarded(r *model.NodeRates, lever model.Lever, b *block) bool {
-	const few = 4
-	vms := 0
-	for i := range r.Trips {
-		t := &r.Trips[i]
-		if t.Lever != lever || t.Time.Before(b.start) || !t.Time.Before(b.to) {
-			continue
-		}
-		if vms++; t.PodUID == "" || few*vms >= len(r.VMs) {
-			return true
-		}
-	}
-	return false
 }
 
 // close takes off the blocks that are over, and tells of them.

@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"testing"
+	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 )
@@ -11,20 +12,31 @@ func TestGuardedVMs(t *testing.T) {
 	trip := func(pod string, second int) model.Trip {
 		return model.Trip{PodUID: pod, Lever: model.LeverAffinity, Time: theirs(float64(second))}
 	}
+	// The node's clock is a minute ahead of the manager's.
+	withdrawn := func(pod string, second, count int) model.Withdrawal {
+		return model.Withdrawal{PodUID: pod, Lever: model.LeverAffinity, Time: theirs(float64(second - 60)), Count: count}
+	}
 	b := &block{start: theirs(600), to: theirs(900)}
 	for name, test := range map[string]struct {
-		trips []model.Trip
-		want  bool
+		trips     []model.Trip
+		withdrawn []model.Withdrawal
+		want      bool
 	}{
-		"none":                     {nil, false},
-		"one of eight":             {[]model.Trip{trip("a", 700)}, false},
-		"two of eight":             {[]model.Trip{trip("a", 700), trip("b", 600)}, true},
-		"two, one in another time": {[]model.Trip{trip("a", 700), trip("b", 900), trip("c", 599)}, false},
-		"the node":                 {[]model.Trip{trip("", 899)}, true},
-		"another lever":            {[]model.Trip{{Lever: model.LeverSlice, Time: theirs(700)}}, false},
+		"none":                                   {nil, nil, false},
+		"one of eight":                           {[]model.Trip{trip("a", 700)}, nil, false},
+		"two of eight":                           {[]model.Trip{trip("a", 700), trip("b", 600)}, nil, true},
+		"two, one in another time":               {[]model.Trip{trip("a", 700), trip("b", 900), trip("c", 599)}, nil, false},
+		"the node":                               {[]model.Trip{trip("", 899)}, nil, true},
+		"another lever":                          {[]model.Trip{{Lever: model.LeverSlice, Time: theirs(700)}}, nil, false},
+		"one tripped, and another was withdrawn": {[]model.Trip{trip("a", 700)}, []model.Withdrawal{withdrawn("b", 899, 1)}, true},
+		"one both":                               {[]model.Trip{trip("a", 700)}, []model.Withdrawal{withdrawn("a", 720, 1)}, false},
+		"withdrawn from the node":                {nil, []model.Withdrawal{withdrawn("", 600, 2)}, true},
+		"withdrawn after the block":              {nil, []model.Withdrawal{withdrawn("", 900, 1)}, false},
+		"withdrawn where it did nothing":         {nil, []model.Withdrawal{withdrawn("", 700, 0)}, false},
 	} {
-		r := &model.NodeRates{VMs: make([]model.VMRates, 8), Trips: test.trips}
-		if got := isGuarded(r, model.LeverAffinity, b); got != test.want {
+		n := &node{offset: time.Minute}
+		sight := &Sight{Rates: &model.NodeRates{VMs: make([]model.VMRates, 8), Trips: test.trips}, Withdrawn: test.withdrawn}
+		if got := isGuarded(n.undone(sight), 8, model.LeverAffinity, b); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

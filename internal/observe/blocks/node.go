@@ -88,7 +88,7 @@ func (n *node) hear(sight *Sight) {
 		n.count(&next)
 	}
 	n.pulled = next
-	n.check(sight.Rates)
+	n.check(sight)
 }
 
 // compare the clocks once more. Where the manager's was set, servers' figures cannot be
@@ -189,10 +189,11 @@ func (n *node) count(next *pull) {
 
 // check compares what the agent tells with the schedules. What is measured before a first
 // block has to be without any lever that is switched.
-func (n *node) check(r *model.NodeRates) {
+func (n *node) check(sight *Sight) {
+	r, undone := sight.Rates, n.undone(sight)
 	for _, f := range n.followed {
 		if !f.gone {
-			f.check(r)
+			f.check(r, undone)
 		}
 		switching := slices.ContainsFunc(n.followed, func(o *follower) bool { return o != f && !o.gone && o.isSwitching(r.Time) })
 		if len(f.open) > 0 && f.open[0].number == before && switching {

@@ -19,8 +19,9 @@ type Sight struct {
 	Received time.Time
 	// Power by the first of the policy's sources that knows. Nil: none does.
 	Power *model.Power
-	// Schedules of the plan that the node has.
+	// Schedules of the plan that the node has, and levers that it says were Withdrawn.
 	Schedules []model.Schedule
+	Withdrawn []model.Withdrawal
 }
 
 // Block is one that has ended, with what it brought.
