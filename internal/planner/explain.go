@@ -64,6 +64,12 @@ func vmMessage(lever model.Lever, reason model.Reason) string {
 		return "packets are held during floods only"
 	case model.ReasonNoLatencyBudget:
 		return "the profile's latencyBudget is less than twice the shortest window of 125us, and floodDefence is Forbid"
+	case model.ReasonAwaitingTrial:
+		return "the lever waits for its trial on this kind of node"
+	case model.ReasonRejectedByTrial:
+		return "a trial showed that the lever does not save on this kind of node, or that it hurts"
+	case model.ReasonTrialUndecided:
+		return "the lever's trial ended without a verdict: it is tried again"
 	case model.ReasonAwaitingApproval:
 		return "the VM is not part of the recommendation that stands: it waits for the next"
 	default:
@@ -97,6 +103,8 @@ func planMessage(reason model.Reason) string {
 		return "as many nodes are changing as the policy's budgets.maxNodesChanging allows: what is new waits until their agents have confirmed"
 	case model.ReasonChangeBudgetHour:
 		return "more VMs of the node were to be changed within an hour than the policy's budgets.maxChangesPerHour allows: the rest waits"
+	case model.ReasonAwaitingProof:
+		return "the manager has not read yet how levers stand with trials: nothing new is done until it has"
 	case model.ReasonNothingToDo:
 		return "no VM of the node is to be changed"
 	default:

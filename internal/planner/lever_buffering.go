@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"strings"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -35,7 +34,7 @@ func (w *work) deniesBuffering(vm model.VM) model.Reason {
 	return ""
 }
 
-// longestWords bounds what an agent says where a plan repeats it: the API's bound of a
+// longestWords bounds what others say where a plan repeats it: the API's bound of a
 // message.
 const longestWords = 256
 
@@ -46,10 +45,9 @@ func (w *work) why(vm *model.VM, lever model.Lever, denied model.Reason) model.L
 	case model.ReasonOptedOut:
 		why.Message = w.optOutMessage(vm, lever)
 	case model.ReasonGuardWithdrawn:
-		words := w.withdrawal(vm.PodUID, lever).Words()
-		why.Message = strings.ToValidUTF8(words[:min(len(words), longestWords)], "")
+		why.Message = bounded(w.withdrawal(vm.PodUID, lever).Words())
 	case model.ReasonBufferingUnsupported:
-		why.Message = strings.ToValidUTF8(w.node.Buffering[:min(len(w.node.Buffering), longestWords)], "")
+		why.Message = bounded(w.node.Buffering)
 	}
 	return why
 }

@@ -37,12 +37,13 @@ func Plan(node model.Node, now time.Time) model.Plan {
 		w.decide(now)
 		held = w.bound(now)
 	}
-	plan.Schedules = keepSchedules(node)
+	w.explainWithheld()
+	plan.Schedules = w.schedules()
 	w.repeatJudged(held)
 	summarise(&plan, &node, held)
 	authorise(&plan, node, held != "", now)
 	remember(&plan, &node, now)
-	if held == model.ReasonAwaitingMeter || held == model.ReasonNoRates && node.RatesAwaited {
+	if held == model.ReasonAwaitingMeter || held == model.ReasonAwaitingProof || held == model.ReasonNoRates && node.RatesAwaited {
 		repeatReasons(&plan, node.Current, held)
 	}
 	return plan
@@ -78,8 +79,9 @@ type work struct {
 	*model.Plan
 	node model.Node
 	now  time.Time
-	// vms of the node in the order of the plan's.
-	vms []model.VM
+	// asked are the VMs of the node in the order of the plan's, as their owners and the
+	// policy ask, and vms are they without what experiments keep away.
+	asked, vms []model.VM
 	// affinity, slicing, shaping and buffering are the positions of the VMs that the lever
 	// may act on.
 	affinity, slicing, shaping, buffering []int
@@ -113,8 +115,9 @@ type inForce struct {
 }
 
 func newWork(plan *model.Plan, node model.Node, now time.Time) *work {
-	w := &work{Plan: plan, node: node, now: now, vms: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
-	slices.SortFunc(w.vms, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
+	w := &work{Plan: plan, node: node, now: now, asked: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
+	slices.SortFunc(w.asked, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
+	w.withhold()
 	// A plan that is not applied counts only for a policy that recommends: it is a
 	// recommendation, not a state to keep.
 	if node.Current == nil || (!node.Current.Apply && node.Policy.Mode != model.ModeRecommend) {
@@ -165,7 +168,7 @@ func needsMeter(node model.Node) bool {
 // finish does nothing for any VM. A VM that is left alone whatever the node is
 // like is told so: no meter would help it.
 func (w *work) finish(reason model.Reason) {
-	for i, vm := range w.vms {
+	for i, vm := range w.asked {
 		why := func(lever model.Lever, denied model.Reason) model.LeverReason {
 			if denied == "" || reason == model.ReasonObserveOnly || reason == model.ReasonPaused {
 				denied = reason
@@ -192,13 +195,17 @@ func (w *work) finish(reason model.Reason) {
 
 // permit explains the VMs that a lever must leave alone, and notes the others.
 func (w *work) permit() {
-	for i, vm := range w.vms {
+	for i, vm := range w.asked {
 		permit := func(lever model.Lever, denied model.Reason, permitted *[]int) {
-			if denied != "" {
+			proof := w.against(lever)
+			switch {
+			case denied != "":
 				w.VMs[i].Explain(w.why(&vm, lever, denied))
-				return
+			case proof != nil && !protects(lever, &vm):
+				w.VMs[i].Explain(withheld(proof))
+			default:
+				*permitted = append(*permitted, i)
 			}
-			*permitted = append(*permitted, i)
 		}
 		permit(model.LeverAffinity, w.deniesAffinity(vm), &w.affinity)
 		if w.tellsSlice() {
@@ -229,6 +236,8 @@ func holding(node model.Node) model.Reason {
 		return model.ReasonNoRates
 	case needsMeter(node): // and it is not known whether there is one, see forbidden
 		return model.ReasonAwaitingMeter
+	case node.ProofsAwaited:
+		return model.ReasonAwaitingProof
 	}
 	return waitsWhole(&node)
 }
@@ -355,38 +364,4 @@ func subset(vms []model.VMPlan, current *model.Plan) bool {
 
 func samePins(x, y []model.Pin) bool {
 	return slices.EqualFunc(x, y, func(x, y model.Pin) bool { return x.VCPU == y.VCPU && x.CPUs.Equal(y.CPUs) })
-}
-
-// repeatReasons explains a plan that waits for the first rates, or the first
-// answer of a meter, as the current one does, where it does the same: or a new
-// leader would write every plan of the cluster twice, to say for a second that
-// it knows nothing.
-func repeatReasons(plan, current *model.Plan, held model.Reason) {
-	if current == nil || current.Policy != plan.Policy || current.Mode != plan.Mode {
-		return
-	}
-	for i := range plan.VMs {
-		vm := &plan.VMs[i]
-		was, known := current.VM(vm.PodUID)
-		if !known {
-			continue
-		}
-		if len(was.Pins) == 0 && vm.Reason(model.LeverAffinity).Reason == held {
-			vm.Explain(was.Reason(model.LeverAffinity))
-		}
-		if slice := was.Reason(model.LeverSlice); was.Slice == 0 && slice.Reason != "" && vm.Reason(model.LeverSlice).Reason == held {
-			vm.Explain(slice)
-		}
-		// A ceiling in force also says why there are no turns.
-		waits := vm.Reason(model.LeverShaping).Reason == held || !vm.Shaping.IsZero()
-		if waits && vm.Shaping.Equal(was.Shaping) && was.Reason(model.LeverShaping).Reason != "" {
-			vm.Explain(was.Reason(model.LeverShaping))
-		}
-		if why := was.Reason(model.LeverBuffering); was.Buffering.IsZero() && why.Reason != "" && vm.Reason(model.LeverBuffering).Reason == held {
-			vm.Explain(why)
-		}
-	}
-	if plan.Revision == current.Revision && plan.Apply == current.Apply {
-		plan.Reason, plan.Message = current.Reason, current.Message
-	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
-// A new leader that knows neither rates nor meters says of any node what the one
+// A new leader that knows neither rates nor meters, nor how levers stand, says of any node what the one
 // before said, word for word.
 func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
 	for seed := range uint64(500) {
@@ -35,6 +35,13 @@ func TestNewLeaderRepeatsEveryPlan(t *testing.T) {
 		if r.IntN(9) == 0 {
 			inFreeze(&node)
 		}
+		for _, lever := range model.NodeLevers() {
+			if stance := []model.Stance{"", "", model.StanceAwaiting, model.StanceOnTrial}[r.IntN(4)]; stance != "" {
+				node.Proofs = append(node.Proofs, model.Proof{
+					Lever: lever, Stance: stance, Use: stance == model.StanceOnTrial, Schedule: scheduleOf(lever, 1, false), Message: "so it was seen",
+				})
+			}
+		}
 		if diff := repeated(r, node); diff != "" {
 			t.Fatalf("seed %d (-was +is):\n%s", seed, diff)
 		}
@@ -51,7 +58,10 @@ func repeated(r *rand.Rand, node model.Node) string {
 	for i := range node.VMs {
 		node.VMs[i].Tuning = model.Tuning{}
 	}
-	unknownMeter(&node)
+	if !node.Metered || r.IntN(2) == 0 {
+		unknownMeter(&node)
+	}
+	node.Proofs, node.ProofsAwaited = nil, true
 	if r.IntN(2) == 0 {
 		node.Rates, node.RatesAwaited = nil, true
 	}
