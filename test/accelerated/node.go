@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/agent"
@@ -75,7 +76,7 @@ func newNode(o nodeOptions) (*node, error) {
 	for i := range o.pods {
 		pod := &o.pods[i]
 		_, err := n.host.AddVM(sim.VM{
-			PodUID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, VCPUs: vCPUs,
+			PodUID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Labels[kubevirtv1.VirtualMachineInstanceIDLabel], VCPUs: vCPUs,
 			Traffic: sim.Traffic{
 				Programme: sim.Programme{
 					Pattern: sim.Diurnal, Period: longestPeriod/2 + time.Duration(random.Int64N(int64(longestPeriod/2))), Swing: swing,
