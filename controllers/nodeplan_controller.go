@@ -52,12 +52,24 @@ type NodePlanReconciler struct {
 // +kubebuilder:rbac:groups=joulevirt.io,resources=nodereports;energypolicies;vmnetworkprofiles,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile makes the plan of one node and writes it when it differs.
+// conflictRetry is when a node is looked at again whose plan changed meanwhile.
+const conflictRetry = time.Second
+
+// Reconcile makes the plan of one node and writes it when it differs. A plan that is not
+// as it was read is left as it is, and looked at again: another manager may lead by now.
 func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return result, err
+}
+
+func (r *NodePlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var node corev1.Node
 	if err := r.Client.Get(ctx, req.NamespacedName, &node); apierrors.IsNotFound(err) {
 		r.Reviews.forget(req.Name)
-		return ctrl.Result{}, r.remove(ctx, req.Name)
+		return ctrl.Result{}, r.remove(ctx, req.Name, nil)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get node %s: %w", req.Name, err)
 	}
@@ -75,7 +87,7 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		if seen.Plan == nil {
 			return ctrl.Result{}, nil
 		}
-		return ctrl.Result{}, r.remove(ctx, node.Name)
+		return ctrl.Result{}, r.remove(ctx, node.Name, seen.Plan)
 	}
 	if seen.ReportErr != nil {
 		ctrl.LoggerFrom(ctx).Error(seen.ReportErr, "nothing new is planned for the node")
@@ -144,18 +156,23 @@ func untilExpiry(plan model.Plan, policy model.Policy, now time.Time) time.Durat
 	return max(time.Second, plan.RecommendedAt.Add(policy.RecommendationValidity).Sub(now))
 }
 
-// remove deletes the plan of a node. The garbage collector does it too when the
-// node went; whoever comes first.
-func (r *NodePlanReconciler) remove(ctx context.Context, name string) error {
+// remove deletes the plan of a node, if it is as was is. The garbage collector does it
+// too when the node went; whoever comes first.
+func (r *NodePlanReconciler) remove(ctx context.Context, name string, was *v1alpha1.NodePlan) error {
 	r.changing.leave(name)
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := r.Client.Delete(ctx, plan); client.IgnoreNotFound(err) != nil {
+	var asRead []client.DeleteOption
+	if was != nil {
+		asRead = append(asRead, client.Preconditions{UID: &was.UID, ResourceVersion: &was.ResourceVersion})
+	}
+	if err := r.Client.Delete(ctx, plan, asRead...); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete NodePlan %s, which no policy governs: %w", name, err)
 	}
 	return nil
 }
 
-// write applies the plan when it says something else than the one there is.
+// write applies the plan when it says something else than the one there is. The error is
+// a conflict when that one changed since it was read.
 func (r *NodePlanReconciler) write(ctx context.Context, node *corev1.Node, was *v1alpha1.NodePlan, plan model.Plan) error {
 	spec := observe.NodePlanSpec(plan)
 	if was != nil && equality.Semantic.DeepEqual(was.Spec, spec) && ownedBy(was, node) {
@@ -165,6 +182,9 @@ func (r *NodePlanReconciler) write(ctx context.Context, node *corev1.Node, was *
 	desired, err := nodePlanFor(node, &spec)
 	if err != nil {
 		return fmt.Errorf("encode NodePlan %s: %w", node.Name, err)
+	}
+	if was != nil {
+		desired.SetResourceVersion(was.ResourceVersion)
 	}
 	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	if err != nil {

@@ -73,10 +73,8 @@ func (s *oneNode) heard() *rates.Store {
 	return store
 }
 
-// reconcile returns the plan that the node has afterwards.
-func (s *oneNode) reconcile(store *rates.Store) v1alpha1.NodePlanSpec {
-	s.Helper()
-	r := &NodePlanReconciler{
+func (s *oneNode) reconciler(store *rates.Store) *NodePlanReconciler {
+	return &NodePlanReconciler{
 		Client: s.client, Observer: &observe.Observer{
 			Reader: s.client, Powers: &observe.Powers{Rates: store, Meters: s.meters, Clock: s.clock},
 			Costs: noCosts{}, Disturbances: disturbances{}, Tunings: noTunings{},
@@ -84,15 +82,25 @@ func (s *oneNode) reconcile(store *rates.Store) v1alpha1.NodePlanSpec {
 		Recorder: events.NewFakeRecorder(8), Clock: s.clock, Metrics: s.metrics, Planned: func(model.Node) {},
 		Reviews: NewReviews(DefaultReview),
 	}
-	key := client.ObjectKey{Name: "n"}
-	if _, err := r.Reconcile(s.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+}
+
+// reconcile returns the plan that the node has afterwards.
+func (s *oneNode) reconcile(store *rates.Store) v1alpha1.NodePlanSpec {
+	s.Helper()
+	r := s.reconciler(store)
+	if _, err := r.Reconcile(s.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "n"}}); err != nil {
 		s.Fatal(err)
 	}
-	var plan v1alpha1.NodePlan
-	if err := s.client.Get(s.Context(), key, &plan); err != nil {
+	return s.nodePlan().Spec
+}
+
+func (s *oneNode) nodePlan() *v1alpha1.NodePlan {
+	s.Helper()
+	plan := &v1alpha1.NodePlan{}
+	if err := s.client.Get(s.Context(), client.ObjectKey{Name: "n"}, plan); err != nil {
 		s.Fatal(err)
 	}
-	return plan.Spec
+	return plan
 }
 
 // An agent that reports nonsense must not keep the pins of VMs whose owner took
