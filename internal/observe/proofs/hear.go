@@ -32,6 +32,7 @@ type Heard struct {
 // often as rates and figures come; what was heard already counts once.
 func (s *Store) Hear(node string, heard Heard, now time.Time) {
 	closed := s.blocks.Look(node, heard.Sight, now)
+	s.hearGroups(node, heard.Sight, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	drawn, whole := s.drawingOf(node, heard.Policy).hear(&heard, now)
@@ -76,6 +77,7 @@ func (r *record) book(node string, heard *Heard, d drawn, now time.Time) {
 // Retain forgets all nodes but those given.
 func (s *Store) Retain(names map[string]bool) {
 	s.blocks.Retain(names)
+	s.groups.blocks.Retain(names)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name := range s.draws {

@@ -20,6 +20,7 @@ import (
 // use. Of a policy that was not loaded nothing is known, and nothing is taken in.
 type Store struct {
 	blocks *blocks.Store
+	groups groups
 
 	mu       sync.Mutex
 	policies map[string]*record
@@ -38,7 +39,7 @@ type record struct {
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{blocks: blocks.NewStore(), policies: map[string]*record{}, draws: map[string]*drawing{}}
+	return &Store{blocks: blocks.NewStore(), groups: newGroups(), policies: map[string]*record{}, draws: map[string]*drawing{}}
 }
 
 // Load begins a policy with what was stored of it. Of a new one that is nothing: both are
