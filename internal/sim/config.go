@@ -67,6 +67,9 @@ type Config struct {
 	Seed uint64
 	// Start is the time at which the host is built, having been up for a day.
 	Start time.Time
+	// Step is the longest step, in which all is taken as constant. 0: a second, which is
+	// what every figure is of that does not say otherwise.
+	Step time.Duration
 	Shape Shape
 	// CPUModel is shown after the word "simulated".
 	CPUModel string
@@ -112,6 +115,9 @@ type Harm struct{ Affinity, Slice, Shaping, Buffering float64 }
 
 const (
 	defaultPIDMax = 32768
+	// defaultStep is the longest step, and mostStep what may be asked for: temperatures
+	// and loads would move too far within a longer one.
+	defaultStep, mostStep = time.Second, 30 * time.Second
 	// defaultRange is max_energy_range_uj of Intel's packages: 2^32 steps of
 	// 61 microjoules.
 	defaultRange = 262143328850
@@ -135,6 +141,9 @@ func (c *Config) complete() error {
 	if c.PIDMax == 0 {
 		c.PIDMax = defaultPIDMax
 	}
+	if c.Step == 0 {
+		c.Step = defaultStep
+	}
 	if c.Meter.Range == 0 {
 		c.Meter.Range = defaultRange
 	}
@@ -151,6 +160,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("simulated host %s: stolen share %v must be from 0 to below 1, and needs Nested", c.Name, c.Stolen)
 	case !c.Harm.possible():
 		return fmt.Errorf("simulated host %s: harm %+v is not possible: each must be from -0.5 to 10", c.Name, c.Harm)
+	case c.Step < 0 || c.Step > mostStep:
+		return fmt.Errorf("simulated host %s: steps of %v are not possible: must be from 0s to %v", c.Name, c.Step, mostStep)
 	case c.PIDMax <= fewest:
 		return fmt.Errorf("simulated host %s: PIDMax %d must be above %d", c.Name, c.PIDMax, fewest)
 	}

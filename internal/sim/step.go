@@ -34,9 +34,6 @@ func newCPUs(n int) cpus {
 }
 
 const (
-	// longest is the longest step: programmes and temperature are taken as
-	// constant within one.
-	longest = time.Second
 	// reported is the part of stolen time that a nested host sees as steal: in
 	// the study 46 of 402 ticks. The rest passes as time that was used.
 	reported = 0.12
@@ -53,7 +50,7 @@ func (h *Host) Advance(d time.Duration) {
 	}
 	h.energy.begin()
 	for d > 0 {
-		step := min(d, longest)
+		step := min(d, h.cfg.Step)
 		if left := h.bufferUntil - h.monotonic(); left > 0 {
 			step = min(step, left) // nothing is held past the lease
 		}
