@@ -48,6 +48,9 @@ type powerWatchOptions struct {
 	// new figures. They may block until the context ends.
 	replan           func(ctx context.Context, node string)
 	changed, figures func(context.Context)
+	// heard is given all governed nodes with what is known of their power, in one order.
+	// Nil: nobody is.
+	heard func(ctx context.Context, governed []governedNode, choices []energy.Choice) error
 }
 
 // powerSights is one look at all governed nodes, in no order. It is immutable.
@@ -137,11 +140,13 @@ func (w *powerWatch) look(ctx context.Context) error {
 		return fmt.Errorf("list governed nodes: %w", err)
 	}
 	sights := make(powerSights, 0, len(governed))
+	choices := make([]energy.Choice, 0, len(governed))
 	names := make(map[string]bool, len(governed))
 	for _, g := range governed {
 		names[g.node.Name] = true
 		choice := w.powers.Of(g.node.Name, g.settings, g.report)
 		sights = append(sights, powerSight{node: g.node.Name, choice: choice})
+		choices = append(choices, choice)
 		w.learn(g, choice)
 	}
 	w.forgetOthers(names)
@@ -152,7 +157,10 @@ func (w *powerWatch) look(ctx context.Context) error {
 		}
 	}
 	w.tell(ctx, sights)
-	return nil
+	if w.heard == nil {
+		return nil
+	}
+	return w.heard(ctx, governed, choices)
 }
 
 func (w *powerWatch) learn(g governedNode, choice energy.Choice) {

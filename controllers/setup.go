@@ -26,9 +26,11 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
 	"github.com/joulevirt/joulevirt/internal/observe/flood"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
+	"github.com/joulevirt/joulevirt/internal/observe/proofs"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
 // Options of the controllers. All fields are required.
@@ -45,6 +47,9 @@ type Options struct {
 	FiguresDelay time.Duration
 	Clock        clock.WithTicker
 	Registry     prometheus.Registerer
+	// CPUTime that the manager's process has used. Nil, which it may be: what the manager
+	// itself uses is not booked.
+	CPUTime func() time.Duration
 }
 
 // DefaultStatusDelay is unnoticed by people, and makes one write of what follows
@@ -112,7 +117,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	parts := &reconcilerParts{
 		store:   rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle),
-		metrics: metrics, news: newNews(),
+		metrics: metrics, news: newNews(), memory: proofs.NewStore(),
 	}
 	if err := addDisturbances(mgr, o, parts); err != nil {
 		return err
@@ -150,6 +155,16 @@ type reconcilerParts struct {
 	watch        *powerWatch
 	models       *learned.Models
 	sights       *trafficSights
+	// memory of experiments and savings, and proved what feeds it.
+	memory     *proofs.Store
+	proved     *proofWatch
+	potentials Potentials
+	// groupUnits are a policy's groups as units, regroup is told of groups as
+	// "namespace/name" on which levers stand otherwise, and decided of policies of which
+	// something was decided. Nil: nobody is.
+	groupUnits func(policy string) []proof.Unit
+	regroup    func(ctx context.Context, group string)
+	decided    func(policy string)
 }
 
 // news are causes for reconcilers that no object tells.
@@ -203,11 +218,13 @@ func addEnergy(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	})
 	parts.powers = &observe.Powers{Rates: parts.store, Meters: parts.meter, Clock: o.Clock}
 	parts.models = learned.New(priors)
+	parts.proved = newProofs(mgr, o, parts)
 	parts.watch = newPowerWatch(powerWatchOptions{
 		reader: mgr.GetClient(), powers: parts.powers, models: parts.models,
 		interval: o.Energy.Interval, clock: o.Clock, log: mgr.GetLogger().WithName("power"),
 		replan:  parts.news.plan,
 		changed: parts.news.policyWords, figures: parts.news.policyFigures,
+		heard: parts.proved.Look,
 	})
 	if err := o.Registry.Register(newPowerCollector(parts.watch, parts.meter)); err != nil {
 		return fmt.Errorf("register metrics of power: %w", err)
@@ -232,7 +249,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances, Tunings: parts.tuning,
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
-		Planned: parts.watch.Planned, Reviews: NewReviews(o.Pull.Review),
+		Planned: parts.planned, Reviews: NewReviews(o.Pull.Review),
 	}
 	if err := plans.setup(mgr, parts.news.plans); err != nil {
 		return fmt.Errorf("add the controller of NodePlans: %w", err)

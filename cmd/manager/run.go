@@ -21,6 +21,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/controllers"
 	"github.com/joulevirt/joulevirt/internal/pki"
+	"github.com/joulevirt/joulevirt/internal/usage"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
 
@@ -119,7 +120,7 @@ func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper) error {
 		Setup: func(ctx context.Context) error {
 			return controllers.Setup(ctx, mgr, controllers.Options{
 				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: o.energy, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: controllers.DefaultFiguresDelay,
-				Clock: clock.RealClock{}, Registry: metrics.Registry,
+				Clock: clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
 			})
 		},
 		Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("gate"),

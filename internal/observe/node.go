@@ -40,6 +40,8 @@ type Observer struct {
 	Costs        Costs
 	Disturbances Disturbances
 	Tunings      Tunings
+	// Proofs of levers. Nil: there are no experiments, and levers act as policies have it.
+	Proofs Proofs
 }
 
 // Costs tell what a node's dynamic power is made of. Package learned has them.
@@ -112,6 +114,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 			seen.Node.Current = &model.Plan{Policy: policy.Name, Changes: seen.Node.Current.Changes}
 		}
 	}
+	o.prove(&seen.Node)
 	settings := EnergySettings(policy.EnergyPolicy)
 	power := o.Powers.Of(node.Name, settings, report)
 	seen.Node.Power, seen.Node.Metered, seen.Node.MeterUnknown = power.Power, power.Metered, power.Unknown

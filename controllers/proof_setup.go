@@ -1,0 +1,42 @@
+package controllers
+
+import (
+	"context"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// newProofs makes what has levers prove themselves.
+func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *proofWatch {
+	return newProofWatch(proofWatchOptions{
+		reader: mgr.GetClient(), store: parts.memory, rates: parts.store, models: parts.models, potentials: parts.potentials,
+		groups: func(policy string) []proof.Unit {
+			if parts.groupUnits == nil {
+				return nil
+			}
+			return parts.groupUnits(policy)
+		},
+		recorder: mgr.GetEventRecorder("joulevirt-manager"), clock: o.Clock,
+		pull: o.Pull.Interval, interval: o.Energy.Interval, cpuTime: o.CPUTime,
+		replan: parts.news.plan,
+		regroup: func(ctx context.Context, group string) {
+			if parts.regroup != nil {
+				parts.regroup(ctx, group)
+			}
+		},
+		decided: func(policy string) {
+			if parts.decided != nil {
+				parts.decided(policy)
+			}
+		},
+	})
+}
+
+// planned tells all that want to know with what a node is planned.
+func (p *reconcilerParts) planned(node model.Node) {
+	p.watch.Planned(node)
+	p.proved.Planned(node)
+}

@@ -1,0 +1,133 @@
+package controllers
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// Potentials tell what levers would save on a node, as far as that was worked out.
+type Potentials interface {
+	Of(node string) []model.Potential
+}
+
+// The API's own defaults, for policies stored before a field existed.
+const (
+	defaultHoldBackPercent   = 5
+	defaultConfidencePercent = 95
+)
+
+// proofSettings reads how a policy wants savings to be proven.
+func proofSettings(policy *v1alpha1.EnergyPolicy) proof.Settings {
+	v := &policy.Spec.Verification
+	holdBack := int32(defaultHoldBackPercent)
+	if v.HoldBackPercent != nil {
+		holdBack = *v.HoldBackPercent
+	}
+	return proof.Settings{
+		HoldBack: float64(holdBack) / 100, Confidence: float64(cmp.Or(v.ConfidencePercent, defaultConfidencePercent)) / 100,
+	}
+}
+
+// needsNoTrial tells whether a person decided that levers act without one.
+func needsNoTrial(policy *v1alpha1.EnergyPolicy) bool {
+	return policy.Spec.Verification.Trials == v1alpha1.TrialsDisabled
+}
+
+// classOf tells what a lever's effect on a node is pooled over. Without a report nothing is
+// known of the processor: such nodes are alike with none.
+func classOf(report *v1alpha1.NodeReport, workload string) verify.Class {
+	if report == nil || report.Status.Topology.CPUModel == "" {
+		return verify.Class{}
+	}
+	class := verify.Class{
+		CPUModel: report.Status.Topology.CPUModel, Kernel: verify.KernelOf(report.Status.KernelVersion), Workload: workload,
+	}
+	// How deeply its CPUs may sleep is a setting of the firmware or the kernel.
+	if states := report.Status.Topology.IdleStates; len(states) > 0 {
+		class.Idle = states[len(states)-1].Name
+	}
+	return class
+}
+
+// meterStep is what intervals of servers' figures are rounded up to: they differ a little
+// from one to the next, and blocks are drawn by them.
+const meterStep = 15 * time.Second
+
+// meterOf tells what judges a node. Agents' counters are read with each pull, and exact
+// between; a server's figures are means over their intervals, and placed by their times
+// however late they come. The zero value: there is no meter.
+func meterOf(choice energy.Choice, pull time.Duration) verify.Meter {
+	if !choice.Metered {
+		return verify.Meter{}
+	}
+	interval := max(time.Second, pull)
+	if choice.Source == model.SourcePrometheus {
+		interval = meterStep
+		if choice.Power != nil {
+			steps := math.Ceil((choice.Power.IntervalSeconds - 1) / meterStep.Seconds())
+			interval = meterStep * time.Duration(max(1, steps))
+		}
+	}
+	return verify.Meter{Interval: interval, Freshness: interval}
+}
+
+// nodeFacts is what is known of a node when it is planned.
+type nodeFacts struct {
+	policy model.Policy
+	// waits is true when nothing new may be done.
+	waits bool
+	vms   map[model.TrafficClass]int
+}
+
+func factsOf(node *model.Node) nodeFacts {
+	f := nodeFacts{
+		policy: node.Policy, vms: map[model.TrafficClass]int{},
+		waits: node.Frozen || node.Hold.Reason != "" || node.OptOut.All || !node.Reported || node.Rates == nil || node.MeterUnknown,
+	}
+	for i := range node.VMs {
+		f.vms[node.VMs[i].TrafficClass]++
+	}
+	return f
+}
+
+// nodeSight is what is known of a node in one round.
+type nodeSight struct {
+	governedNode
+	choice energy.Choice
+	class  verify.Class
+	// meter that judges the node, as it was last known.
+	meter verify.Meter
+	// facts are nil until the node was planned.
+	facts *nodeFacts
+	// plan that the node has. Nil: none.
+	plan       *v1alpha1.NodePlan
+	has        []model.Schedule
+	potentials []model.Potential
+}
+
+// unit is the node as something on which levers are tried.
+func (s *nodeSight) unit(policy *v1alpha1.EnergyPolicy, now time.Time) proof.Unit {
+	u := proof.Unit{
+		Name: s.node.Name, Nodes: []string{s.node.Name}, Class: s.class, Meter: s.meter,
+		Approved: needsNoTrial(policy) || policy.Spec.Mode == v1alpha1.ModeRecommend, Has: s.has,
+	}
+	f := s.facts
+	if f == nil || f.policy.Name != policy.Name {
+		return u
+	}
+	for _, p := range s.potentials {
+		if p.VMs > 0 && f.policy.Allows(p.Lever) && p.Lever.ActsOnNodes() {
+			u.Candidates = append(u.Candidates, proof.Candidate{Lever: p.Lever, Watts: p.Watts})
+		}
+	}
+	u.Ready = !f.waits && !policy.Spec.Paused && policy.Spec.Mode != v1alpha1.ModeObserve && !s.choice.Unknown &&
+		s.plan != nil && s.plan.Spec.Apply && s.plan.Spec.Policy == policy.Name && !isChanging(s.plan, now)
+	return u
+}

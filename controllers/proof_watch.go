@@ -1,0 +1,243 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/learned"
+	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/power/whatif"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// factsAwaited is how long after its start the manager waits until all nodes of a policy
+// were planned, before it decides without what is known of them then: a node of which the
+// class is not known would leave its trial.
+const factsAwaited = 2 * time.Minute
+
+// proofWatch takes in what is heard of all governed nodes, with each look at their power,
+// and then lets proofs decide: which levers are tried where, and what became of them.
+type proofWatch struct {
+	proofWatchOptions
+	since time.Time
+	// rounds is when the policies' proofs decided last.
+	rounds time.Time
+
+	mu sync.Mutex
+	// facts are of when each node was planned last.
+	facts map[string]nodeFacts
+	// known is what was last known of each node.
+	known map[string]*knownNode
+}
+
+type proofWatchOptions struct {
+	reader     client.Reader
+	store      *proofs.Store
+	rates      observe.Rates
+	models     *learned.Models
+	potentials Potentials
+	// groups are a policy's groups of VMs as units.
+	groups   func(policy string) []proof.Unit
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	log      logr.Logger
+	// pull is the time between two pulls, interval the least between two decisions.
+	pull, interval time.Duration
+	// cpuTime that the manager itself has used. Nil: it is not counted.
+	cpuTime func() time.Duration
+	// replan is told of nodes, and regroup of groups as "namespace/name", that are to be
+	// planned anew, decided of policies of which something is to be stored soon.
+	replan, regroup func(ctx context.Context, unit string)
+	decided         func(policy string)
+}
+
+// knownNode is what is remembered of a node between two looks.
+type knownNode struct {
+	workload proofs.Workload
+	class    verify.Class
+	meter    verify.Meter
+	// version of the plan that has and acting are read from.
+	version string
+	has     []model.Schedule
+	acting  []model.Lever
+}
+
+func newProofWatch(o proofWatchOptions) *proofWatch {
+	return &proofWatch{proofWatchOptions: o, facts: map[string]nodeFacts{}, known: map[string]*knownNode{}}
+}
+
+// Planned notes what is known of a node when it is planned.
+func (w *proofWatch) Planned(node model.Node) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.facts[node.Name] = factsOf(&node)
+}
+
+// Look takes in one look at all governed nodes, whose power is by choices of the same order,
+// and decides when it is time. It is called by one goroutine at a time.
+func (w *proofWatch) Look(ctx context.Context, governed []governedNode, choices []energy.Choice) error {
+	plans, err := listPlans(ctx, w.reader)
+	if err != nil {
+		return err
+	}
+	now := w.clock.Now()
+	if w.since.IsZero() {
+		w.since = now
+	}
+	names := make(map[string]bool, len(governed))
+	nodes := make(map[string][]nodeSight)
+	for i := range governed {
+		s := w.see(governed[i], choices[i], plans[governed[i].node.Name], now)
+		names[s.node.Name] = true
+		nodes[s.policy] = append(nodes[s.policy], s)
+	}
+	w.retain(names)
+	if since := now.Sub(w.rounds); since >= 0 && since < w.interval {
+		return nil
+	}
+	w.rounds = now
+	w.own(nodes, now)
+	var policies v1alpha1.EnergyPolicyList
+	if err := w.reader.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list EnergyPolicies: %w", err)
+	}
+	for i := range policies.Items {
+		w.round(ctx, &policies.Items[i], nodes[policies.Items[i].Name], now)
+	}
+	return nil
+}
+
+// see takes in what is known of a node now.
+func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan, now time.Time) nodeSight {
+	name := g.node.Name
+	s := nodeSight{governedNode: g, choice: choice}
+	if w.potentials != nil {
+		s.potentials = w.potentials.Of(name)
+	}
+	known := w.known[name]
+	if known == nil {
+		known = &knownNode{}
+		w.known[name] = known
+	}
+	w.mu.Lock()
+	if facts, found := w.facts[name]; found {
+		s.facts = &facts
+	}
+	w.mu.Unlock()
+	if plan != nil {
+		s.plan = plan.NodePlan
+	}
+	known.update(&s, w.pull, now)
+	s.class, s.meter, s.has = known.class, known.meter, known.has
+	heard := proofs.Heard{Policy: g.policy, Class: s.class, Acting: known.acting}
+	heard.Rates, heard.Received = w.rates.Heard(name)
+	heard.Power, heard.Schedules = choice.Power, s.has
+	heard.BusyCore = busyCore(w.models, name)
+	w.store.Hear(name, heard, now)
+	return s
+}
+
+// update what is known. What is not known now is as it was.
+func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
+	if s.facts != nil {
+		if class := classOf(s.report, k.workload.Look(s.facts.vms, now)); class != (verify.Class{}) {
+			k.class = class
+		}
+	}
+	if !s.choice.Unknown {
+		k.meter = meterOf(s.choice, pull)
+	}
+	switch {
+	case s.plan == nil:
+		k.version, k.has, k.acting = "", nil, nil
+	case k.version == "" || k.version != s.plan.ResourceVersion:
+		k.version = s.plan.ResourceVersion
+		k.has, k.acting = observe.Switched(s.plan)
+	}
+}
+
+// busyCore is what one more busy core of a node draws, by what was learned of it or by its
+// priors. The zero value: nothing is known of the node.
+func busyCore(models *learned.Models, node string) power.Estimate {
+	var estimate power.Estimate
+	models.Basis(node, func(host whatif.Host) {
+		estimate = host.Model.Change(power.Load{}, power.Load{BusyCores: 1})
+	})
+	return estimate
+}
+
+func (w *proofWatch) retain(names map[string]bool) {
+	w.store.Retain(names)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.facts {
+		if !names[name] {
+			delete(w.facts, name)
+		}
+	}
+	for name := range w.known {
+		if !names[name] {
+			delete(w.known, name)
+		}
+	}
+}
+
+// own tells what the manager itself used.
+func (w *proofWatch) own(nodes map[string][]nodeSight, now time.Time) {
+	if w.cpuTime == nil {
+		return
+	}
+	shares := make(map[string]proofs.Share, len(nodes))
+	for policy, sights := range nodes {
+		share := proofs.Share{Nodes: len(sights), Modelled: true}
+		for i := range sights {
+			cost := busyCore(w.models, sights[i].node.Name)
+			share.BusyCore.Watts += cost.Watts / units.Watts(len(sights))
+			share.BusyCore.StdErr += cost.StdErr / units.Watts(len(sights))
+			share.Modelled = share.Modelled && !sights[i].choice.Metered
+		}
+		shares[policy] = share
+	}
+	w.store.Own(w.cpuTime(), shares, now)
+}
+
+// round lets one policy's proofs decide.
+func (w *proofWatch) round(ctx context.Context, policy *v1alpha1.EnergyPolicy, sights []nodeSight, now time.Time) {
+	all := make([]proof.Unit, 0, len(sights))
+	for i := range sights {
+		if sights[i].facts == nil && now.Sub(w.since) < factsAwaited {
+			return
+		}
+		all = append(all, sights[i].unit(policy, now))
+	}
+	if w.groups != nil {
+		all = append(all, w.groups(policy.Name)...)
+	}
+	news, changed := w.store.Round(policy.Name, all, proofSettings(policy), now)
+	if len(news) > 0 {
+		w.decided(policy.Name)
+		tellProof(w.recorder, policy, news)
+	}
+	for _, unit := range changed {
+		if strings.Contains(unit, "/") {
+			w.regroup(ctx, unit)
+		} else {
+			w.replan(ctx, unit)
+		}
+	}
+}
