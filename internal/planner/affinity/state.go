@@ -51,8 +51,13 @@ type coreState struct {
 }
 
 func newState(n *node, cpus []model.CPURates, vms []VM) *state {
+	return newStateBeside(n, cpus, vms, n.unmanaged(vms))
+}
+
+// newStateBeside returns a state in which something else uses each core.
+func newStateBeside(n *node, cpus []model.CPURates, vms []VM, unmanaged []float64) *state {
 	s := &state{
-		node: n, cores: make([]coreState, len(n.cores)), lack: model.NewLack(cpus), unmanaged: n.unmanaged(vms),
+		node: n, cores: make([]coreState, len(n.cores)), lack: model.NewLack(cpus), unmanaged: unmanaged,
 		llcAwake: make([]float64, n.llcs), pkgAwake: make([]float64, n.packages),
 	}
 	var scopes []*scope
