@@ -3,60 +3,77 @@ package proof
 import (
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/evidence"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 // Proofs of one policy. Make them with New or Load. They are not safe for concurrent use.
-type Proofs struct{}
+type Proofs struct {
+	units  map[string]*unit
+	fields map[place]*field
+	// ended are trials whose blocks were not booked yet.
+	ended []*trial
+	// imported is evidence of other clusters, and dropped what was dropped of it, in order.
+	imported evidence.Evidence
+	dropped  []uint64
+	// confidence of the last round.
+	confidence float64
+	// pools that were reckoned since something changed.
+	pools map[poolKey]verify.Pooled
+}
+
+// usual is the confidence where none is given.
+const usual = 0.95
 
 // New returns proofs of a policy that nothing is known of.
-func New() *Proofs { return &Proofs{} }
-
-// Load returns proofs from what was stored. The error says what is wrong with it.
-func Load([]byte) (*Proofs, error) { return New(), nil }
-
-// Save returns the proofs as bytes to be stored, the same for the same content.
-func (p *Proofs) Save() []byte { return nil }
-
-// Rebase takes in what another manager stored meanwhile: outcomes of the same trials are
-// put together, and of verdicts the later stands. Nothing changes when the stored bytes
-// are wrong.
-func (p *Proofs) Rebase([]byte) error { return nil }
+func New() *Proofs {
+	return &Proofs{
+		units: map[string]*unit{}, fields: map[place]*field{}, pools: map[poolKey]verify.Pooled{}, confidence: usual,
+	}
+}
 
 // Take takes in a closed block. What comes twice, late, or of a schedule that is not known
 // changes nothing.
-func (p *Proofs) Take(Closed) {}
+func (p *Proofs) Take(c Closed) {
+	u := p.units[c.Unit]
+	if u == nil {
+		return
+	}
+	if f := p.fields[p.at(c.Unit, c.Lever)]; f != nil && f.trial != nil && f.trial.take(&c) {
+		return
+	}
+	if l := u.lots[c.Lever]; l != nil && l.hold != nil {
+		p.takeHeld(u, l, &c)
+	}
+}
 
 // Round decides: it judges trials, ends and starts them, and draws what is held back, for
 // the units that the policy has now. Equal inputs decide equally. Call it each 15 to 60 s
-// with all units of the policy, those that are not ready too: a unit that is missing has
-// left the policy.
-func (p *Proofs) Round([]Unit, Settings, time.Time) []News { return nil }
+// with all units of the policy, those that are not ready too: a unit that is missing for
+// some minutes has left the policy.
+func (p *Proofs) Round(units []Unit, s Settings, now time.Time) []News {
+	now, s = instant(now), s.inBounds()
+	p.confidence = s.Confidence
+	p.see(units, now)
+	news := p.settle(now)
+	news = append(news, p.believe(s, now)...)
+	p.enter(now)
+	news = append(news, p.watch(now)...)
+	news = append(news, p.start(s, now)...)
+	// What was set apart, or is on trial, is not held back.
+	p.enter(now)
+	p.holdBack(s, now)
+	return news
+}
 
-// Of tells how each lever stands on a unit as of the last round, in the order of levers'
-// names, whether it has something to do there now or not. None: no round had the unit, and
-// nothing new should be done there.
-func (p *Proofs) Of(string) []model.Proof { return nil }
-
-// Bookings returns blocks for the ledger whose effect is known by now, each once: those of
-// a trial when it has ended, whatever its verdict, for what exploring costs is booked too;
-// those of a hold-back as they come. Store the proofs and the ledger together.
-func (p *Proofs) Bookings() []ledger.Block { return nil }
-
-// Standings tell how each lever stands on each class, in the order of levers and classes.
-func (p *Proofs) Standings() []Standing { return nil }
-
-// Effect of a lever on a unit as it is known now: its own, drawn to that of its class, with
-// what was imported. A unit that nothing was measured on has that of its class.
-func (p *Proofs) Effect(string, model.Lever) verify.Shrunk { return verify.Shrunk{} }
-
-// Evidence is what was measured here, without what was imported, marked with the version
-// of the product.
-func (p *Proofs) Evidence(string) evidence.Evidence { return evidence.Evidence{} }
-
-// Import sets the evidence of other clusters, in place of what was imported before. Entries
-// that were dropped here stay dropped while they are the same.
-func (p *Proofs) Import(evidence.Evidence) {}
+// inBounds are settings that trials can be judged by.
+func (s Settings) inBounds() Settings {
+	if !(s.Confidence >= 0.5 && s.Confidence <= 0.999) {
+		s.Confidence = usual
+	}
+	if !(s.HoldBack > 0) {
+		s.HoldBack = 0
+	}
+	s.HoldBack = min(s.HoldBack, 0.5)
+	return s
+}

@@ -1,0 +1,148 @@
+package proof
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify"
+)
+
+// Of tells how each lever stands on a unit as of the last round, in the order of levers'
+// names, whether it has something to do there now or not. None: no round had the unit, and
+// nothing new should be done there.
+func (p *Proofs) Of(name string) []model.Proof {
+	u := p.units[name]
+	if u == nil {
+		return nil
+	}
+	levers := leversOf(name)
+	proofs := make([]model.Proof, 0, len(levers))
+	for _, lever := range levers {
+		proofs = append(proofs, p.proofOf(name, u, lever))
+	}
+	return proofs
+}
+
+func (p *Proofs) proofOf(name string, u *unit, lever model.Lever) model.Proof {
+	at := p.at(name, lever)
+	f := p.stands(at)
+	proof := model.Proof{Lever: lever, Message: f.message}
+	if m := p.memberOf(name, lever); m != nil {
+		t := f.trial
+		proof.Stance, proof.Use, proof.Schedule = model.StanceOnTrial, true, t.scheduleOf(m)
+		proof.Message = fmt.Sprintf("trial %d, together with %d other units of its class, from %s to %s at the latest",
+			t.number, len(t.members)-1, clock(t.start), clock(t.end().Add(late)))
+		return proof
+	}
+	l := u.lots[lever]
+	if l == nil {
+		l = &lot{}
+	}
+	switch {
+	case u.approved && !p.isWithdrawn(at, f):
+		p.approvedProof(&proof, name, l)
+	case f.decision == verify.Rejected:
+		proof.Stance, proof.Until = model.StanceRejected, f.until
+	case !u.metered:
+		proof.Stance, proof.Use = model.StanceUnproven, true
+		proof.Message = "no meter tells what it saves here"
+	case f.decision == verify.Adopted && l.entry == entered:
+		proof.Stance, proof.Use, proof.Schedule = model.StanceAdopted, true, l.hold.scheduleOf(name, lever)
+	case f.decision == verify.Undecided:
+		proof.Stance, proof.Until = model.StanceUndecided, f.until
+	case f.decision == verify.Adopted && l.entry == untried:
+		proof.Stance = model.StanceAwaiting
+		proof.Message = "it saves on its class, whose units differ so much that it is tried here first"
+	default:
+		proof.Stance, proof.Message = model.StanceAwaiting, p.waiting(u, lever, f)
+	}
+	return proof
+}
+
+// approvedProof is how a lever stands that a person decided for.
+func (p *Proofs) approvedProof(proof *model.Proof, name string, l *lot) {
+	proof.Stance, proof.Use, proof.Schedule = model.StanceUnproven, true, l.hold.scheduleOf(name, proof.Lever)
+	proof.Message = "it acts without a trial; what is held back shows what it saves"
+	if _, high := p.own(name, proof.Lever).Interval(plain); high < 0 {
+		proof.Stance = model.StanceAdopted
+		proof.Message = "what was held back shows that it saves"
+	}
+}
+
+// waiting says what a lever waits for.
+func (p *Proofs) waiting(u *unit, lever model.Lever, f *field) string {
+	if u.here != nil {
+		if _, _, err := blocksOf(lever, u.here.Meter); err != nil {
+			return "cannot be tried: " + err.Error()
+		}
+	}
+	if f.again && f.message != "" {
+		return f.message
+	}
+	return "waits for its trial"
+}
+
+// Standings tell how each lever stands on each class, in the order of levers and classes.
+func (p *Proofs) Standings() []Standing {
+	var all []Standing
+	for _, at := range p.places() {
+		f := p.fields[at]
+		s := Standing{
+			Lever: at.lever, Class: at.class, Unit: at.alone, Stance: stanceOf(f.decision),
+			Units: f.units, Pairs: f.pairs, Planned: f.planned, Log: f.log, Low: f.low, High: f.high, Known: f.found.IsKnown(),
+			Decided: f.decided, Until: f.until, Message: f.message,
+		}
+		if mean := p.meanOf(at); f.decision == verify.Adopted && mean.IsKnown() {
+			// Hold-backs go on measuring.
+			s.Log, s.Known = mean.Log, true
+			s.Low, s.High = mean.Interval(p.confidence)
+		}
+		if t := f.trial; t != nil {
+			v := t.judge()
+			s.Stance, s.Units, s.Pairs, s.Planned = model.StanceOnTrial, len(t.members), t.over, t.pairs
+			s.Log, s.Low, s.High, s.Known = v.Log, v.Low, v.High, v.Effect.IsKnown()
+			s.Until, s.Message = t.end().Add(late), v.Message
+		}
+		if s.Message == "" {
+			s.Message = "waits for its trial"
+		}
+		s.Message = cut(s.Message)
+		all = append(all, s)
+	}
+	return all
+}
+
+// meanOf is what is known of a place by trials and hold-backs.
+func (p *Proofs) meanOf(at place) verify.Effect {
+	if at.alone != "" {
+		return p.own(at.alone, at.lever)
+	}
+	return p.pool(poolKey{at.lever, at.class}).Join(p.prior(at.lever, at.class)).Mean
+}
+
+func stanceOf(decision verify.Decision) model.Stance {
+	switch decision {
+	case verify.Adopted:
+		return model.StanceAdopted
+	case verify.Rejected:
+		return model.StanceRejected
+	case verify.Undecided:
+		return model.StanceUndecided
+	}
+	return model.StanceAwaiting
+}
+
+// mostMessage is how many bytes a message has at most.
+const mostMessage = 512
+
+// cut a message that is too long to be told.
+func cut(message string) string {
+	if len(message) <= mostMessage {
+		return message
+	}
+	return message[:mostMessage-3] + "..."
+}
+
+// instant is a time as it is stored: in whole seconds.
+func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
