@@ -37,10 +37,13 @@ type EnergyPolicyReconciler struct {
 	Clock  clock.PassiveClock
 	// Recorder tells of pauses.
 	Recorder events.EventRecorder
-	// Wake asks energy sources that were not asked yet.
+	// Wake asks energy sources that were not asked yet, and reads what else the policy
+	// names.
 	Wake func()
 	// sights are those of groups.
 	sights *trafficSights
+	// savings may be nil: then none are told.
+	savings *savingsSources
 }
 
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies,verbs=get;list;watch
@@ -88,7 +91,7 @@ func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request
 
 // view reads the cache's own objects, which a status does not change.
 func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
-	view := policyView{now: r.Clock.Now(), powers: r.Powers}
+	view := policyView{now: r.Clock.Now(), powers: r.Powers, savings: r.savings}
 	var policies v1alpha1.EnergyPolicyList
 	if err := r.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list EnergyPolicies: %w", err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // maxCoverageReasons is the API's bound. Reasons are agents' words: one that is broken
@@ -34,7 +35,9 @@ type policyView struct {
 	groupsAwaited bool
 	// groupRevisions are those that groups recommend, or follow.
 	groupRevisions map[string]bool
-	now            time.Time
+	// savings may be nil: then none are told.
+	savings *savingsSources
+	now     time.Time
 }
 
 // policyTally is what was counted over a policy's nodes.
@@ -45,6 +48,8 @@ type policyTally struct {
 	// levers of the policy.
 	levers map[v1alpha1.Lever]*leverTally
 	groups groupsTally
+	// metered are the watts of governed nodes that a meter told.
+	metered map[string]units.Watts
 	// contested counts the nodes that another policy wins.
 	contested       int
 	winner, example string
@@ -58,7 +63,7 @@ type leverTally struct {
 }
 
 // policyStatus returns the status of one policy. Conditions that say the same
-// as before keep their times. No saving is proven yet: that field stays absent.
+// as before keep their times.
 func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.EnergyPolicyStatus {
 	status := v1alpha1.EnergyPolicyStatus{
 		ObservedGeneration: policy.Generation,
@@ -85,6 +90,7 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	}
 	setConditions(&status.Conditions, conditions, policy.Generation, view.now)
 	setApprovals(&status, policy, view)
+	view.savings.write(&status, policy, tally, view.now)
 	return status
 }
 
@@ -98,7 +104,7 @@ func (v policyView) find(policy *v1alpha1.EnergyPolicy) observe.PolicyEntry {
 
 func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 	settings := observe.EnergySettings(entry.EnergyPolicy)
-	out := policyTally{levers: map[v1alpha1.Lever]*leverTally{}, energy: newEnergyTally(settings)}
+	out := policyTally{levers: map[v1alpha1.Lever]*leverTally{}, energy: newEnergyTally(settings), metered: map[string]units.Watts{}}
 	for _, lever := range entry.Spec.Levers {
 		out.levers[lever] = &leverTally{reasons: map[string]int32{}}
 	}
@@ -125,6 +131,9 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		choice := v.powers.Of(node.Name, settings, report)
 		if choice.Metered {
 			out.nodes.Metered++
+			if choice.Power != nil {
+				out.metered[node.Name] = choice.Power.Watts
+			}
 		}
 		out.energy.add(energyOfNode{
 			name: node.Name, choice: choice, report: report, rates: v.powers.Rates.Fresh(node.Name),
@@ -219,8 +228,10 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid, times error, tally poli
 	default:
 		ready.Status = metav1.ConditionTrue
 		ready.Reason = v1alpha1.ReasonGoverningNodes
-		ready.Message = fmt.Sprintf("governs %d of %d selected nodes. This version does not act on: %s",
-			tally.nodes.Governed, tally.nodes.Selected, strings.Join(withoutEffect(policy), ", "))
+		ready.Message = fmt.Sprintf("governs %d of %d selected nodes", tally.nodes.Governed, tally.nodes.Selected)
+		if vain := withoutEffect(policy); len(vain) > 0 {
+			ready.Message += ". This version does not act on: " + strings.Join(vain, ", ")
+		}
 	}
 	return ready
 }
@@ -228,7 +239,7 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid, times error, tally poli
 // withoutEffect lists what the policy says in vain, so that nobody relies on
 // what is not kept.
 func withoutEffect(policy *v1alpha1.EnergyPolicy) []string {
-	out := []string{"spec.verification"}
+	var out []string
 	for _, lever := range policy.Spec.Levers {
 		if leverStateOf(lever) == nil && lever != v1alpha1.LeverTrafficShare {
 			out = append(out, "lever "+string(lever))

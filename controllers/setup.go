@@ -40,6 +40,7 @@ type Options struct {
 	Pull    PullOptions
 	Energy  EnergyOptions
 	Traffic TrafficOptions
+	Memory  MemoryOptions
 	// StatusDelay is how long statuses of profiles and policies wait for further
 	// changes before they are written.
 	StatusDelay time.Duration
@@ -136,6 +137,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := addTraffic(mgr, o, parts); err != nil {
 		return err
 	}
+	if err := addMemory(mgr, o, parts); err != nil {
+		return err
+	}
 	return addReconcilers(mgr, o, parts)
 }
 
@@ -165,6 +169,10 @@ type reconcilerParts struct {
 	groupUnits func(policy string) []proof.Unit
 	regroup    func(ctx context.Context, group string)
 	decided    func(policy string)
+	// savings are what statuses tell of the memory.
+	savings *savingsSources
+	// wakePolicy asks at once for what a policy names that is new.
+	wakePolicy func()
 }
 
 // news are causes for reconcilers that no object tells.
@@ -267,8 +275,8 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)
 	}
 	policies := &EnergyPolicyReconciler{
-		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.meter.Wake, sights: parts.sights,
-		Recorder: mgr.GetEventRecorder("joulevirt-manager"),
+		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.wakePolicy, sights: parts.sights,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), savings: parts.savings,
 	}
 	if err := policies.setup(mgr, delay, statusDelay(o.FiguresDelay), parts.news); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)

@@ -120,7 +120,8 @@ func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper) error {
 		Setup: func(ctx context.Context) error {
 			return controllers.Setup(ctx, mgr, controllers.Options{
 				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: o.energy, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: controllers.DefaultFiguresDelay,
-				Clock: clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
+				Memory: controllers.DefaultMemoryOptions(o.namespace, version.String()),
+				Clock:  clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
 			})
 		},
 		Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("gate"),

@@ -34,6 +34,8 @@ type Timing struct {
 	StatusDelay time.Duration
 	// FiguresDelay is that of changed figures. 0: as shipped.
 	FiguresDelay time.Duration
+	// Memory of experiments and savings. Its zero value: as shipped.
+	Memory controllers.MemoryOptions
 	// Clock that the controllers go by. Nil: the wall's.
 	Clock clock.WithTicker
 }
@@ -48,6 +50,9 @@ func Fast() Timing {
 		Energy:      controllers.EnergyOptions{Interval: 200 * time.Millisecond},
 		Traffic:     controllers.TrafficOptions{Replan: 400 * time.Millisecond, Figures: 400 * time.Millisecond},
 		StatusDelay: 100 * time.Millisecond,
+		Memory: controllers.MemoryOptions{
+			Namespace: "joulevirt-system", Version: "test", Store: time.Second, Settle: 100 * time.Millisecond, Read: 500 * time.Millisecond,
+		},
 	}
 }
 
@@ -91,7 +96,8 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 			err := controllers.Setup(ctx, mgr, controllers.Options{
 				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic,
 				StatusDelay: timing.StatusDelay, FiguresDelay: cmp.Or(timing.FiguresDelay, controllers.DefaultFiguresDelay),
-				Clock: timing.clock(), Registry: prometheus.NewRegistry(),
+				Memory: cmp.Or(timing.Memory, controllers.DefaultMemoryOptions("joulevirt-system", "test")),
+				Clock:  timing.clock(), Registry: prometheus.NewRegistry(),
 			})
 			close(started)
 			return err

@@ -1,0 +1,157 @@
+package controllers
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// provenSum adds up what one lever saves now.
+type provenSum struct {
+	watts  float64
+	errors verify.ErrorSum
+	// common is the part of the error that units share, freedom its least degrees.
+	common, freedom float64
+}
+
+// provenNow tells what levers that were adopted save of what metered nodes draw now. The
+// part of an effect's error that units of a class share is added up as if all units were
+// of one class: intervals of several classes are a little too wide.
+func provenNow(p *proof.Proofs, metered map[string]units.Watts, confidence float64) []v1alpha1.Saving {
+	sums := map[model.Lever]*provenSum{}
+	for _, node := range slices.Sorted(maps.Keys(metered)) {
+		for _, stands := range p.Of(node) {
+			effect := p.Effect(node, stands.Lever)
+			if stands.Stance != model.StanceAdopted || !stands.Use || !effect.IsKnown() {
+				continue
+			}
+			sum := sums[stands.Lever]
+			if sum == nil {
+				sum = &provenSum{}
+				sums[stands.Lever] = sum
+			}
+			sum.add(float64(metered[node]), effect)
+		}
+	}
+	var out []v1alpha1.Saving
+	for _, lever := range slices.Sorted(maps.Keys(sums)) {
+		if saving, ok := sums[lever].saving(lever, confidence); ok {
+			out = append(out, saving)
+		}
+	}
+	return out
+}
+
+// add a node that draws watts with the lever on.
+func (s *provenSum) add(watts float64, effect verify.Shrunk) {
+	without := watts * math.Exp(-effect.Log)
+	s.watts += without - watts
+	s.errors.Add(without*effect.Own, effect.Freedom)
+	if effect.Common > 0 {
+		s.common += without * effect.Common
+		if s.freedom == 0 || effect.CommonFreedom < s.freedom {
+			s.freedom = effect.CommonFreedom
+		}
+	}
+}
+
+// saving is rounded as all figures are. False: no number tells it.
+func (s *provenSum) saving(lever model.Lever, confidence float64) (v1alpha1.Saving, bool) {
+	errors := s.errors
+	errors.Add(s.common, s.freedom)
+	half := errors.Half(confidence)
+	const most = 1e12 // in mW
+	for _, end := range []float64{s.watts, half} {
+		if !(math.Abs(end)*milliwatts < most) {
+			return v1alpha1.Saving{}, false
+		}
+	}
+	return v1alpha1.Saving{
+		Lever: v1alpha1.Lever(lever), Milliwatts: roundMilliwatts(s.watts),
+		LowMilliwatts: roundMilliwatts(s.watts - half), HighMilliwatts: roundMilliwatts(s.watts + half),
+	}, true
+}
+
+// roundMilliwatts gives milliwatts, rounded to three digits.
+func roundMilliwatts(watts float64) int64 {
+	milli := watts * milliwatts
+	if math.Abs(milli) < 1 {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(milli)))-2)
+	return int64(math.Round(math.Round(milli/unit) * unit))
+}
+
+// mostProvenNamed is how many levers and classes a message names.
+const mostProvenNamed = 4
+
+// savingsProven tells whether a lever acts that was measured to save, and else why none
+// does.
+func savingsProven(policy *v1alpha1.EnergyPolicy, standings []proof.Standing, tally policyTally) metav1.Condition {
+	by := map[model.Stance][]string{}
+	var saving []string
+	for i := range standings {
+		s := &standings[i]
+		by[s.Stance] = append(by[s.Stance], standingWords(s))
+		if s.Stance == model.StanceAdopted && s.Known && s.High < 0 {
+			saving = append(saving, standingWords(s))
+		}
+	}
+	say := func(reason, format string, args ...any) metav1.Condition {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionSavingsProven, Status: metav1.ConditionFalse, Reason: reason,
+			Message: cut(fmt.Sprintf(format, args...), maxConditionMessage),
+		}
+	}
+	switch {
+	case policy.Spec.Mode == v1alpha1.ModeObserve:
+		return say(v1alpha1.ReasonNotEnforcing, "mode Observe lets no lever act: status.potential tells what they would save by the models")
+	case len(saving) > 0:
+		condition := say(v1alpha1.ReasonLeverAdopted, "measured: %s", namedWords(saving))
+		condition.Status = metav1.ConditionTrue
+		return condition
+	case len(by[model.StanceOnTrial]) > 0:
+		return say(v1alpha1.ReasonOnTrial, "on trial: %s", namedWords(by[model.StanceOnTrial]))
+	case tally.nodes.Metered == 0:
+		return say(v1alpha1.ReasonNoMeter, "no governed node has a meter, and what models tell proves nothing: see condition MeterAvailable")
+	case len(by[model.StanceAwaiting]) > 0:
+		return say(v1alpha1.ReasonAwaitingTrial, "waiting for their trials: %s", namedWords(by[model.StanceAwaiting]))
+	case len(by[model.StanceRejected])+len(by[model.StanceUndecided]) > 0:
+		tried := slices.Concat(by[model.StanceRejected], by[model.StanceUndecided])
+		return say(v1alpha1.ReasonNoneAdopted, "tried, and not in use: %s", namedWords(tried))
+	}
+	return say(v1alpha1.ReasonNothingToTry, "no lever of the policy has something to do that a trial could measure: see status.coverage")
+}
+
+// standingWords tell of one lever on one class, with figures.
+func standingWords(s *proof.Standing) string {
+	words := fmt.Sprintf("%s on %s", s.Lever, cut(classWords(s), mostTrialClass/2))
+	if s.Known {
+		if e := estimated(savedPercent(s)); e != nil {
+			words += fmt.Sprintf(" saves %s %% (%s to %s)", e.Value, e.Low, e.High)
+		}
+	}
+	if s.Stance == model.StanceOnTrial {
+		words += fmt.Sprintf(", %d of at most %d pairs of blocks", s.Pairs, s.Planned)
+	}
+	return words
+}
+
+// namedWords joins the first of several.
+func namedWords(words []string) string {
+	text := strings.Join(words[:min(len(words), mostProvenNamed)], "; ")
+	if more := len(words) - mostProvenNamed; more > 0 {
+		text += fmt.Sprintf("; and %d more, see status.trials", more)
+	}
+	return text
+}
