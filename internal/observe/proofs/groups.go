@@ -36,12 +36,10 @@ func (s *Store) ForgetGroup(group string) {
 
 // hearGroups takes in what is known of a node for the groups that it runs VMs of.
 func (s *Store) hearGroups(node string, sight blocks.Sight, now time.Time) {
-	closed := s.groups.blocks.Look(node, sight, now)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range closed {
-		if r := s.policies[s.groups.policies[closed[i].Unit]]; r != nil {
-			r.proofs.Take(closedOf(&closed[i]))
-		}
+	for _, b := range s.groups.blocks.Look(node, sight, now) {
+		s.mu.Lock()
+		policy := s.groups.policies[b.Unit]
+		s.mu.Unlock()
+		s.Take(policy, closedOf(&b))
 	}
 }

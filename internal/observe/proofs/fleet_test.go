@@ -1,0 +1,265 @@
+package proofs
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+const (
+	testPolicy = "p"
+	// pullEvery is the time between two pulls, step what nodes are simulated in.
+	pullEvery, step = 15 * time.Second, 5 * time.Second
+)
+
+func noon() time.Time { return time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC) }
+
+func testClass() verify.Class {
+	return verify.Class{CPUModel: "made up", Kernel: "6.12", Workload: "Interactive"}
+}
+
+// node is a simulated one of which it is known what it would draw without the lever.
+type node struct {
+	name   string
+	random *rand.Rand
+	effect float64
+	// ahead is how far its clock is before the manager's.
+	ahead time.Duration
+	// plan is what its agent follows: the lever's schedule, or whether it acts.
+	plan  []model.Schedule
+	acts  bool
+	share float64
+	// work and other wander, as logarithms of the work and of the power.
+	work, other float64
+	totals      model.Totals
+	// saved joules of what is judged in on blocks, and missing is true while the node is
+	// away.
+	saved   float64
+	missing bool
+	watts   float64
+	source  model.PowerSource
+	since   map[int]time.Time
+}
+
+func (n *node) live(now time.Time) {
+	theirs := now.Add(n.ahead)
+	n.work = 0.95*n.work + 0.02*n.random.NormFloat64()
+	n.other += 0.0005 * n.random.NormFloat64()
+	on, judged := n.acts, false
+	if len(n.plan) > 0 {
+		at := n.plan[0].At(theirs)
+		on, judged = at.On, at.Block >= 0 && at.On && !at.Washing
+	}
+	target := 0.0
+	if on {
+		target = n.effect
+	}
+	n.share += (target - n.share) / 3
+	without := 200 * (0.8 + 0.2*math.Exp(n.work)) * math.Exp(n.other+0.01*n.random.NormFloat64())
+	n.watts = without * math.Exp(n.share)
+	seconds := step.Seconds()
+	n.totals.Seconds += seconds
+	n.totals.MeteredSeconds += seconds
+	n.totals.Joules += units.Joules(n.watts * seconds)
+	n.totals.Bytes += 1e6 * math.Exp(n.work) * seconds
+	n.totals.AgentSeconds += 0.01 * seconds
+	if judged {
+		n.saved += (without - n.watts) * seconds
+	}
+}
+
+// rates that the node's agent tells.
+func (n *node) rates(now time.Time) *model.NodeRates {
+	theirs := now.Add(n.ahead)
+	totals := n.totals
+	r := &model.NodeRates{
+		Node: n.name, Time: theirs, IntervalSeconds: 1, Totals: &totals,
+		Power: &model.Power{Source: n.source, Scope: model.ScopePackage, Watts: units.Watts(n.watts), Time: theirs, IntervalSeconds: 1},
+	}
+	for i := range n.plan {
+		s := &n.plan[i]
+		at := s.At(theirs)
+		since := s.Start.Add(time.Duration(at.Block) * s.Block)
+		if at.Block < 0 {
+			since = theirs.Add(-time.Hour)
+		}
+		r.Switches = append(r.Switches, model.Switch{Lever: s.Lever, Seed: s.Seed, Start: s.Start, Block: at.Block, On: at.On, Since: since})
+	}
+	return r
+}
+
+// fleet is what managers hear of, round by round.
+type fleet struct {
+	*testing.T
+	now   time.Time
+	nodes []*node
+	// stores of the managers that run: the first leads.
+	stores []*Store
+	news   []proof.News
+	metered,
+	approved bool
+}
+
+func newFleet(t *testing.T, seed uint64, nodes int, effect float64) *fleet {
+	t.Helper()
+	f := &fleet{T: t, now: noon(), stores: []*Store{NewStore()}, metered: true}
+	if err := f.stores[0].Load(testPolicy, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		f.nodes = append(f.nodes, &node{
+			name: fmt.Sprintf("node-%02d", i), random: rand.New(rand.NewPCG(seed, uint64(i))), effect: effect,
+			ahead: time.Duration(i%3) * time.Minute, totals: model.Totals{Since: noon().Add(-time.Hour)}, source: model.SourceRAPL,
+		})
+	}
+	return f
+}
+
+func (f *fleet) heard(n *node, now time.Time) Heard {
+	r := n.rates(now)
+	power := *r.Power
+	power.Time = now
+	h := Heard{
+		Policy: testPolicy, Class: testClass(), BusyCore: costOfCore(),
+		Sight: blocks.Sight{Rates: r, Received: now, Power: &power, Schedules: n.plan},
+	}
+	if n.acts && len(n.plan) == 0 {
+		h.Acting = []model.Lever{model.LeverAffinity}
+	}
+	return h
+}
+
+func costOfCore() power.Estimate { return power.Estimate{Watts: 5, StdErr: 0.5} }
+
+func (f *fleet) units() []proof.Unit {
+	var all []proof.Unit
+	for _, n := range f.nodes {
+		if n.missing {
+			continue
+		}
+		u := proof.Unit{
+			Name: n.name, Nodes: []string{n.name}, Class: testClass(), Ready: true, Approved: f.approved, Has: n.plan,
+			Candidates: []proof.Candidate{{Lever: model.LeverAffinity, Watts: 10}},
+		}
+		if f.metered {
+			u.Meter = verify.Meter{Interval: pullEvery, Freshness: pullEvery}
+		}
+		all = append(all, u)
+	}
+	return all
+}
+
+// run lets time pass. Managers pull, and decide each minute; agents follow the first.
+func (f *fleet) run(length time.Duration) {
+	f.Helper()
+	for until := f.now.Add(length); f.now.Before(until); {
+		for _, n := range f.nodes {
+			for at := f.now; at.Before(f.now.Add(pullEvery)); at = at.Add(step) {
+				n.live(at)
+			}
+		}
+		f.now = f.now.Add(pullEvery)
+		f.round(f.now.Sub(noon())%time.Minute == 0)
+	}
+}
+
+func (f *fleet) round(decide bool) {
+	f.Helper()
+	for i, s := range f.stores {
+		for _, n := range f.nodes {
+			if !n.missing {
+				s.Hear(n.name, f.heard(n, f.now), f.now)
+			}
+		}
+		if !decide {
+			continue
+		}
+		news, changed := s.Round(testPolicy, f.units(), proof.Settings{HoldBack: 0.1, Confidence: 0.95}, f.now)
+		if i == 0 {
+			f.news = append(f.news, news...)
+			f.plan(changed)
+		}
+	}
+}
+
+// plan anew what changed.
+func (f *fleet) plan(changed []string) {
+	f.Helper()
+	for _, n := range f.nodes {
+		if !slices.Contains(changed, n.name) {
+			continue
+		}
+		proofs, known := f.stores[0].Of(testPolicy, n.name)
+		at := slices.IndexFunc(proofs, func(p model.Proof) bool { return p.Lever == model.LeverAffinity })
+		if !known || at < 0 {
+			f.Fatalf("%s changed, and stands as %+v", n.name, proofs)
+		}
+		n.plan, n.acts = nil, proofs[at].Use
+		if s := proofs[at].Schedule; s != nil {
+			if !proofs[at].Use || !s.IsValid() {
+				f.Fatalf("%s stands as %+v", n.name, proofs[at])
+			}
+			n.plan = []model.Schedule{*s}
+		}
+	}
+}
+
+func (f *fleet) lead() *Store { return f.stores[0] }
+
+func (f *fleet) stances() map[model.Stance]int {
+	count := map[model.Stance]int{}
+	for _, n := range f.nodes {
+		proofs, _ := f.lead().Of(testPolicy, n.name)
+		for _, p := range proofs {
+			if p.Lever == model.LeverAffinity {
+				count[p.Stance]++
+			}
+		}
+	}
+	return count
+}
+
+func (f *fleet) until(what string, longest time.Duration, done func() bool) {
+	f.Helper()
+	for end := f.now.Add(longest); !done(); {
+		if !f.now.Before(end) {
+			f.Fatalf("%s: not within %v: %v, news %+v", what, longest, f.stances(), f.news)
+		}
+		f.run(5 * time.Minute)
+	}
+}
+
+func (f *fleet) all(stance model.Stance) func() bool {
+	return func() bool { return f.stances()[stance] == len(f.nodes) }
+}
+
+// booked is what the store's ledger says of all time.
+func booked(t *testing.T, s *Store, modelled bool) (all ledger.Statement, causes map[ledger.Cause]int64) {
+	t.Helper()
+	known := s.View(testPolicy, func(_ *proof.Proofs, l *ledger.Ledger) {
+		all, causes = l.Statement(ledger.AllTime, modelled, 0.95), l.Causes()
+	})
+	if !known {
+		t.Fatal("the policy is not known")
+	}
+	return all, causes
+}
+
+func (f *fleet) truth() float64 {
+	saved := 0.0
+	for _, n := range f.nodes {
+		saved += n.saved
+	}
+	return saved
+}
