@@ -118,18 +118,9 @@ func (w *work) place() {
 			continue
 		}
 		placed = append(placed, i)
-		vms = append(vms, affinity.VM{
-			Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
-			Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
-			Wary: w.isWary(i), Stays: w.isLeft(i),
-			Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
-		})
+		vms = append(vms, w.placed(i, rates))
 	}
-	placement := affinity.Place(affinity.Node{
-		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
-		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Sharing: w.node.Policy.Sharing, Costs: w.node.Costs,
-		Settled: !w.node.Review,
-	}, vms)
+	placement := affinity.Place(w.cores(), vms)
 	for at, i := range placed {
 		decision := placement.Decisions[at]
 		if w.isLeft(i) {
@@ -144,5 +135,24 @@ func (w *work) place() {
 		}
 		w.VMs[i].Pins, w.VMs[i].Threads = decision.Pins, decision.Threads
 		w.VMs[i].Explain(because(model.LeverAffinity, decision.Reason))
+	}
+}
+
+// placed is a VM as affinity sees it.
+func (w *work) placed(i int, rates *model.VMRates) affinity.VM {
+	return affinity.VM{
+		Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
+		Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
+		Wary: w.isWary(i), Stays: w.isLeft(i),
+		Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
+	}
+}
+
+// cores are the node as affinity sees it.
+func (w *work) cores() affinity.Node {
+	return affinity.Node{
+		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
+		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Sharing: w.node.Policy.Sharing, Costs: w.node.Costs,
+		Settled: !w.node.Review,
 	}
 }

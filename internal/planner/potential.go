@@ -1,0 +1,113 @@
+package planner
+
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner/affinity"
+	"github.com/joulevirt/joulevirt/internal/planner/buffering"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// modelError is the relative standard error of what is predicted: that of the form of the
+// models of power, see power.NodeModel.Change, which is what is left when all else is known.
+const modelError = 0.3
+
+// Potential tells what each lever of nodes that saves, in the order of their names, would save
+// on a node by the models if the policy were to enforce all of them: now, on all VMs whose
+// owners allow it, and with no regard to trials. What is in force does not matter. It is
+// nil when nothing is known of the node's cores or its VMs, or its owner keeps all levers
+// away.
+//
+// Affinity is judged by what its placement predicts, Buffering by what a packet costs with
+// the window that plans come to. Shaping has VMs and no watts: no model says what taking
+// turns saves. Slice is left out: it only protects.
+func Potential(node model.Node, now time.Time) []model.Potential {
+	current := node.Current
+	node = free(node)
+	plan := blank(&node)
+	w := newWork(&plan, node, now)
+	if forbidden(node) != "" || holding(node) != "" {
+		return nil
+	}
+	w.permit()
+	w.sort()
+	w.divide()
+	w.shape()
+	return []model.Potential{
+		w.potentialOfAffinity(current), w.potentialOfBuffering(now), w.potentialOfShaping(),
+	}
+}
+
+// free is a node on which nothing is in force and everything may be done.
+func free(node model.Node) model.Node {
+	policy := &node.Policy
+	policy.Mode, policy.Paused, policy.Levers, policy.AllowModelled = model.ModeEnforce, false, model.NodeLevers(), true
+	policy.MaxNodesChanging, policy.MaxChangesPerHour = 0, 0
+	node.Review, node.Frozen, node.Hold, node.NodesBusy = true, false, model.Hold{}, false
+	node.Proofs, node.ProofsAwaited, node.Current = nil, false, nil
+	return node
+}
+
+// potentialOfAffinity is what binding saves against no binding at all. current is the plan
+// in force, or nil: it tells where threads run that are no vCPUs.
+func (w *work) potentialOfAffinity(current *model.Plan) model.Potential {
+	var vms []affinity.VM
+	for _, i := range w.affinity {
+		if rates := findRates(w.node.Rates, w.VMs[i].PodUID); rates != nil && len(rates.VCPUs) > 0 {
+			vm := w.placed(i, rates)
+			if current != nil {
+				was, _ := current.VM(w.VMs[i].PodUID)
+				vm.CurrentThreads = was.Threads
+			}
+			vms = append(vms, vm)
+		}
+	}
+	placement := affinity.Potential(w.cores(), vms)
+	out := model.Potential{Lever: model.LeverAffinity, VMs: len(vms)}
+	for _, decision := range placement.Decisions {
+		if len(decision.Pins) == 0 {
+			out.VMs--
+		}
+	}
+	if out.VMs > 0 {
+		out.Watts = placement.Before - placement.After
+		out.StdErr = modelError * max(out.Watts, -out.Watts)
+	}
+	return out
+}
+
+// potentialOfBuffering adds up what holding each VM's packets saves. Where that was not
+// seen, it may as well be nothing, or twice as much: its error is half of it.
+func (w *work) potentialOfBuffering(now time.Time) model.Potential {
+	const unseenError = 0.5
+	out := model.Potential{Lever: model.LeverBuffering}
+	for _, i := range w.buffering {
+		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
+		if rates == nil {
+			continue
+		}
+		window, saved, measured := buffering.Potential(w.vms[i], rates, w.node.Costs, now)
+		if window == 0 {
+			continue
+		}
+		out.VMs++
+		out.Watts += saved
+		share := units.Watts(unseenError)
+		if measured {
+			share = modelError
+		}
+		out.StdErr += share * max(saved, -saved)
+	}
+	return out
+}
+
+func (w *work) potentialOfShaping() model.Potential {
+	out := model.Potential{Lever: model.LeverShaping}
+	for i := range w.VMs {
+		if w.VMs[i].Shaping.Turn != nil {
+			out.VMs++
+		}
+	}
+	return out
+}
