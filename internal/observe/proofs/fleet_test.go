@@ -49,7 +49,6 @@ type node struct {
 	missing bool
 	watts   float64
 	source  model.PowerSource
-	since   map[int]time.Time
 }
 
 func (n *node) live(now time.Time) {
