@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -74,11 +75,17 @@ func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err erro
 			err = stopErr
 		}
 	}()
+	defer func() {
+		if d.fleet != nil {
+			err = errors.Join(err, d.fleet.stop())
+		}
+	}()
 	if err := d.story(ctx); err != nil {
 		return err
 	}
 	if keep {
-		d.say("Everything runs until Ctrl-C. Look around with:\n  export KUBECONFIG=%s\n  %s get joulevirt -A", d.stack.Kubeconfig(), d.stack.Kubectl())
+		d.say("All programs run until Ctrl-C; the fleet's clock stands. Look around, with the second one at the fleet:")
+		d.say("  export KUBECONFIG=%s\n  export KUBECONFIG=%s\n  %s get joulevirt -A", d.stack.Kubeconfig(), d.fleet.Kubeconfig(), d.stack.Kubectl())
 		<-ctx.Done()
 	}
 	return nil

@@ -29,6 +29,8 @@ type demo struct {
 	started time.Time
 	stack   *stack.Stack
 	vms     []vm
+	// fleet is the last chapter's. Nil: it was not started.
+	fleet *fleet
 }
 
 // vm is a VM of the demo that runs on this machine.
@@ -55,6 +57,7 @@ func (d *demo) story(ctx context.Context) error {
 		{"What the node draws, and how that is known", d.measure},
 		{"kill -9 of the agent, and a new one: it adopts its own pins", d.crash},
 		{"The profile deleted: masks as if we had never been there", d.unpin},
+		{"A fleet at accelerated time: its lever proves itself, or is withdrawn", d.live},
 	} {
 		d.title("%s", chapter.title)
 		if err := chapter.tell(ctx); err != nil {
@@ -222,8 +225,13 @@ func (d *demo) kubectl(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(out) {
+	d.print(out)
+	return nil
+}
+
+// print shows what a program printed.
+func (d *demo) print(text string) {
+	for line := range strings.Lines(text) {
 		d.say("   %s", strings.TrimRight(line, "\n"))
 	}
-	return nil
 }

@@ -15,12 +15,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/sim"
+	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/fleet"
 )
 
-// Options of a fleet. All are required but VMs' load and Log.
+// Options of a fleet.
 type Options struct {
 	// Cluster has KubeVirt's API and the product's manifests, and runs no manager.
 	Cluster *cluster.Cluster
@@ -29,7 +30,9 @@ type Options struct {
 	Labels    map[string]string
 	// Nodes, and VMs on each.
 	Nodes, VMs int
-	Seed       uint64
+	// Harm is what levers cost on the node of a number that nobody foresees. May be nil.
+	Harm func(node int) sim.Harm
+	Seed uint64
 	// Dir is for the agents' journals.
 	Dir string
 	Log logr.Logger
@@ -40,6 +43,7 @@ type Fleet struct {
 	clock   *clocktesting.FakeClock
 	nodes   []*node
 	manager *fleet.Manager
+	// seconds that passed.
 	seconds int
 }
 
@@ -71,7 +75,7 @@ func (f *Fleet) start(ctx context.Context, o Options) error {
 	}
 	for i, name := range names {
 		n, err := newNode(nodeOptions{
-			name: name, seed: o.Seed + uint64(i), clock: f.clock, config: o.Cluster.RESTConfig(),
+			name: name, seed: o.Seed + uint64(i), harm: o.harm(i), clock: f.clock, config: o.Cluster.RESTConfig(),
 			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name),
 		})
 		if err != nil {
@@ -89,6 +93,17 @@ func (f *Fleet) start(ctx context.Context, o Options) error {
 	timing.FiguresDelay = figuresDelay
 	f.manager, err = fleet.StartManager(ctx, o.Cluster.RESTConfig(), clientsOf(f.nodes), timing, o.Log)
 	return err
+}
+
+// pull is the time between two pulls of the agents' rates, as the manager does without
+// flags.
+const pull = 15 * time.Second
+
+func (o *Options) harm(node int) sim.Harm {
+	if o.Harm == nil {
+		return sim.Harm{}
+	}
+	return o.Harm(node)
 }
 
 // figuresDelay is how long statuses wait for further figures, by the wall's clock: what
@@ -111,10 +126,9 @@ func (f *Fleet) Now() time.Time { return f.clock.Now() }
 // least a pause, in which the controllers, which the API server keeps waiting, follow.
 // after is called with the fleet's time after each.
 func (f *Fleet) Run(ctx context.Context, d, pause time.Duration, after func(time.Time) error) error {
-	interval := controllers.DefaultPullOptions().Interval
-	for range int(d / interval) {
+	for range int(d / pull) {
 		rest := time.After(pause)
-		for range int(interval / time.Second) {
+		for range int(pull / time.Second) {
 			f.second()
 		}
 		for _, n := range f.nodes {
@@ -134,16 +148,33 @@ func (f *Fleet) Run(ctx context.Context, d, pause time.Duration, after func(time
 	return nil
 }
 
-// second lets one pass. Agents make a round in each, as they extend the lease of what
-// holds packets.
+// second lets one pass. Agents make three rounds a pull, which is a fraction of the cost:
+// one that follows a new plan, and the two between which are the rates that are pulled.
+// So packets, whose holding is extended in each second, are not held here.
 func (f *Fleet) second() {
 	for _, n := range f.nodes {
 		n.host.Advance(time.Second)
+		n.twin.Advance(time.Second)
 	}
-	f.clock.Step(time.Second)
+	f.seconds++
+	const last = int(pull / time.Second)
+	if of := f.seconds % last; of > 1 && of < last-1 {
+		return
+	}
+	f.clock.SetTime(f.nodes[0].host.Now())
 	for _, n := range f.nodes {
 		<-n.idle
 	}
+}
+
+// Truth is what the simulated machines drew since the start, and what twins of them drew
+// on which the product was never installed.
+func (f *Fleet) Truth() (with, without units.Joules) {
+	for _, n := range f.nodes {
+		with += n.host.PlatformJoules() - n.drawn
+		without += n.twin.PlatformJoules() - n.drawn
+	}
+	return with, without
 }
 
 // Stop ends the controllers and the agents, which put everything back.

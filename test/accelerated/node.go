@@ -43,6 +43,7 @@ const (
 type nodeOptions struct {
 	name   string
 	seed   uint64
+	harm   sim.Harm
 	clock  *clocktesting.FakeClock
 	config *rest.Config
 	dir    string
@@ -51,9 +52,11 @@ type nodeOptions struct {
 
 // node is a simulated node with its agent.
 type node struct {
-	name  string
-	host  *sim.Host
-	board *publish.Board
+	name string
+	// twin is the same host without an agent. Both had drawn as much at the start.
+	host, twin *sim.Host
+	drawn      units.Joules
+	board      *publish.Board
 	// idle has an element when the agent has made a round and waits for the next.
 	idle   chan struct{}
 	synced func() bool
@@ -65,9 +68,21 @@ type node struct {
 func newNode(o nodeOptions) (*node, error) {
 	n := &node{name: o.name, board: &publish.Board{}, idle: make(chan struct{}, 1)}
 	var err error
-	n.host, err = sim.NewHost(sim.Config{
+	if n.host, err = newHost(&o); err != nil {
+		return nil, err
+	}
+	if n.twin, err = newHost(&o); err != nil {
+		return nil, err
+	}
+	n.drawn = n.host.PlatformJoules()
+	return n, n.start(o)
+}
+
+// newHost makes a host with its VMs. Equal options make equal hosts.
+func newHost(o *nodeOptions) (*sim.Host, error) {
+	h, err := sim.NewHost(sim.Config{
 		Name: o.name, Seed: o.seed, Start: o.clock.Now(), Shape: sim.Shape{CoresPerPackage: cores}, Physics: sim.KVM(),
-		CPUModel: "of the study",
+		CPUModel: "of the study", Harm: o.harm,
 	})
 	if err != nil {
 		return nil, err
@@ -75,7 +90,7 @@ func newNode(o nodeOptions) (*node, error) {
 	random := rand.New(rand.NewPCG(o.seed, 0))
 	for i := range o.pods {
 		pod := &o.pods[i]
-		_, err := n.host.AddVM(sim.VM{
+		_, err := h.AddVM(sim.VM{
 			PodUID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Labels[kubevirtv1.VirtualMachineInstanceIDLabel], VCPUs: vCPUs,
 			Traffic: sim.Traffic{
 				Programme: sim.Programme{
@@ -88,7 +103,7 @@ func newNode(o nodeOptions) (*node, error) {
 			return nil, err
 		}
 	}
-	return n, n.start(o)
+	return h, nil
 }
 
 // start runs the agent as cmd/agent does, but for what it asks of a real host.
