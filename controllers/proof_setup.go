@@ -13,20 +13,13 @@ import (
 func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *proofWatch {
 	return newProofWatch(proofWatchOptions{
 		reader: mgr.GetClient(), store: parts.memory, rates: parts.store, models: parts.models, potentials: parts.potentials,
-		groups: func(policy string) []proof.Unit {
-			if parts.groupUnits == nil {
-				return nil
-			}
-			return parts.groupUnits(policy)
+		groups: func(ctx context.Context, policy string) ([]proof.Unit, bool) {
+			return parts.sights.units(policy), parts.sights.complete(ctx, mgr.GetClient())
 		},
 		recorder: mgr.GetEventRecorder("joulevirt-manager"), clock: o.Clock,
 		pull: o.Pull.Interval, interval: o.Energy.Interval, cpuTime: o.CPUTime,
 		replan: parts.news.plan,
-		regroup: func(ctx context.Context, group string) {
-			if parts.regroup != nil {
-				parts.regroup(ctx, group)
-			}
-		},
+		regroup: func(ctx context.Context, group string) { parts.sights.replan(ctx, group) },
 		decided: func(policy string) {
 			if parts.decided != nil {
 				parts.decided(policy)

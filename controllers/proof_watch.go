@@ -51,8 +51,9 @@ type proofWatchOptions struct {
 	rates      observe.Rates
 	models     *learned.Models
 	potentials Potentials
-	// groups are a policy's groups of VMs as units.
-	groups   func(policy string) []proof.Unit
+	// groups are a policy's groups of VMs as units. False: not all were looked at yet, and
+	// one that is missing would leave its trial.
+	groups   func(ctx context.Context, policy string) ([]proof.Unit, bool)
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
 	log      logr.Logger
@@ -225,9 +226,11 @@ func (w *proofWatch) round(ctx context.Context, policy *v1alpha1.EnergyPolicy, s
 		}
 		all = append(all, sights[i].unit(policy, now))
 	}
-	if w.groups != nil {
-		all = append(all, w.groups(policy.Name)...)
+	groups, known := w.groups(ctx, policy.Name)
+	if !known && now.Sub(w.since) < factsAwaited {
+		return
 	}
+	all = append(all, groups...)
 	news, changed := w.store.Round(policy.Name, all, proofSettings(policy), now)
 	if len(news) > 0 {
 		w.decided(policy.Name)

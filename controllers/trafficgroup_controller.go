@@ -58,6 +58,10 @@ type TrafficGroupReconciler struct {
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	Options  TrafficOptions
+	// Proofs may be nil: groups then act as their policies have it.
+	Proofs GroupProofs
+	// Pull is the time between two questions to an agent.
+	Pull time.Duration
 
 	sights   *trafficSights
 	memories groupMemories
@@ -102,6 +106,7 @@ func (r *TrafficGroupReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("steer group of VMNetworkProfile %s: %w", req, err)
 	}
+	r.note(round, memory)
 	r.show(ctx, round)
 	if err := r.tell(ctx, round, memory); err != nil {
 		return ctrl.Result{}, err
@@ -117,7 +122,15 @@ func (r *TrafficGroupReconciler) again(round *groupRound, memory *groupMemory) t
 	case round.seen.Awaited:
 		return min(awaiting, r.Options.Replan)
 	}
-	return max(memory.plannedAt.Add(r.Options.Replan).Sub(r.Clock.Now()), r.Options.Replan/2)
+	now := r.Clock.Now()
+	soon := max(memory.plannedAt.Add(r.Options.Replan).Sub(now), r.Options.Replan/2)
+	if s := round.plan.Schedule; s != nil && s.IsValid() {
+		// By when the plan was made: a block may have begun since.
+		if next, ends := s.Next(round.at); ends {
+			soon = min(soon, max(next.Sub(now), time.Millisecond))
+		}
+	}
+	return soon
 }
 
 // forget gives back the traffic of a group that is no more.
@@ -128,6 +141,9 @@ func (r *TrafficGroupReconciler) forget(ctx context.Context, profile types.Names
 		}
 	}
 	r.memories.forget(profile)
+	if r.Proofs != nil {
+		r.Proofs.ForgetGroup(profile.String())
+	}
 	r.sights.forget(ctx, profile)
 	return nil
 }
@@ -161,7 +177,9 @@ func (r *TrafficGroupReconciler) release(ctx context.Context, group routing.Grou
 
 // show tells metrics and the statuses of policies what became of the group.
 func (r *TrafficGroupReconciler) show(ctx context.Context, round *groupRound) {
-	r.sights.put(ctx, round.sight())
+	sight := round.sight()
+	sight.policy, sight.unit = provingPolicy(round.seen.Plan.Nodes), round.unit(r.Pull)
+	r.sights.put(ctx, sight)
 }
 
 // tell writes the status when it says something else, or, less often, when its

@@ -43,6 +43,9 @@ type groupMemory struct {
 	// written is the status that was last written, toldAt when.
 	written *v1alpha1.TrafficStatus
 	toldAt  time.Time
+	// done is what is in force of the group's schedule. Nil: the shares are not known to
+	// be as one has them.
+	done *model.Switch
 }
 
 // groupMemories are those of all groups. A group's own is used by one worker at a
@@ -79,6 +82,10 @@ func (m *groupMemories) forget(profile types.NamespacedName) {
 // groupRound is one look at a group, and what came of it.
 type groupRound struct {
 	seen *observe.Group
+	// at is when it was planned.
+	at time.Time
+	// stands is how the lever stands by trials. Nil: they do not say.
+	stands *model.Proof
 	// state is what is in force: empty when it could not be read.
 	state routing.State
 	plan  planner.GroupPlan
@@ -144,6 +151,8 @@ func (r *TrafficGroupReconciler) plan(round *groupRound, memory *groupMemory) er
 	}
 	group.Total = memory.demand.Total
 	group.Due = r.due(seen, &group, memory)
+	r.stand(&group, seen.Routing.Profile)
+	round.at, round.stands = now, group.Proof
 	var err error
 	if round.plan, err = planner.PlanGroup(group, now); err != nil {
 		return err
@@ -221,10 +230,13 @@ func serving(shares map[string]float64) bool {
 // write does what the plan says.
 func (r *TrafficGroupReconciler) write(ctx context.Context, round *groupRound, memory *groupMemory, writer routing.Writer) error {
 	shares := round.plan.Shares
-	switch round.plan.Action {
-	case planner.GroupLeave:
+	switch {
+	case round.plan.Action == planner.GroupLeave:
 		return nil
-	case planner.GroupBalance:
+	case round.plan.Off:
+		// In its off blocks a schedule keeps the writer at work, for the next is on.
+		shares = evenly(round.seen)
+	case round.plan.Action == planner.GroupBalance:
 		if round.seen.Plan.Granularity == traffic.Equal {
 			// A Service spreads evenly by itself.
 			return r.giveBack(ctx, round, memory)

@@ -9,10 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
 // trafficSights are the last looks at all groups, for metrics and the statuses of
@@ -21,6 +23,8 @@ type trafficSights struct {
 	// changed is told that groups are steered otherwise, figures that they are
 	// foretold to save something else. They may block until the context ends.
 	changed, figures func(context.Context)
+	// again are groups to be planned anew.
+	again chan event.GenericEvent
 
 	mu sync.Mutex
 	of map[types.NamespacedName]*groupSight
@@ -40,10 +44,13 @@ type groupSight struct {
 	saving map[string]power.Estimate
 	// lingering is a percentage. Nil: not known.
 	lingering *int32
+	// unit is the group as trials see it, policy the one in whose proofs it is. Empty: none.
+	unit   proof.Unit
+	policy string
 }
 
 func newTrafficSights(changed, figures func(context.Context)) *trafficSights {
-	return &trafficSights{changed: changed, figures: figures, of: map[types.NamespacedName]*groupSight{}}
+	return &trafficSights{changed: changed, figures: figures, again: make(chan event.GenericEvent), of: map[types.NamespacedName]*groupSight{}}
 }
 
 // sight returns what others are shown of the round.

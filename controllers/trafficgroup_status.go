@@ -59,7 +59,7 @@ func (r *groupRound) status(was *v1alpha1.TrafficStatus, now time.Time) *v1alpha
 		m := &r.seen.Plan.Members[i]
 		if m.Ready {
 			status.ReadyMembers++
-			if r.inForce(m.Name) > 0 {
+			if r.toldActive(m.Name) {
 				status.ActiveMembers++
 			}
 		}
@@ -86,7 +86,11 @@ func (r *groupRound) verdict() leverState {
 		return leverState{v1alpha1.LeverBlocked, reason, message}
 	case plan.Action == planner.GroupLeave:
 		return leverState{v1alpha1.LeverBlocked, reason, message}
-	case steering && r.moving():
+	case plan.Withheld && plan.Reason == model.ReasonRejectedByTrial:
+		return leverState{v1alpha1.LeverIdle, reason, message}
+	case plan.Withheld:
+		return leverState{v1alpha1.LeverPending, reason, message}
+	case steering && r.moving() && !plan.Washing:
 		return leverState{v1alpha1.LeverPending, v1alpha1.ReasonSteering, r.state.Message}
 	case steering && !r.arrived():
 		return leverState{v1alpha1.LeverPending, v1alpha1.ReasonSteering, "traffic moves by a quarter in each round: it is on its way to the planned shares"}
@@ -131,13 +135,22 @@ func (r *groupRound) standsIn() bool {
 	return false
 }
 
+// toldActive tells whether a member gets new traffic, when the lever is on: the status would
+// be written at each switch of a schedule otherwise.
+func (r *groupRound) toldActive(name string) bool {
+	if r.plan.Schedule != nil && r.plan.Action == planner.GroupSteer {
+		return r.plan.Shares[name] > 0
+	}
+	return r.inForce(name) > 0
+}
+
 // inForce is a member's share of new traffic.
 func (r *groupRound) inForce(name string) float64 { return r.state.Shares[name] }
 
 // planned is the share that a member is to have: by the plan, or as it is.
 func (r *groupRound) planned(name string) float64 {
 	switch {
-	case r.plan.Goals.Whole > 0:
+	case r.plan.Goals.Whole > 0 && !r.plan.Withheld:
 		return r.plan.Goals.Share(name)
 	case r.plan.Action == planner.GroupBalance && r.refusal == nil:
 		if r.ready(name) {
@@ -191,7 +204,7 @@ func (r *groupRound) shares(verdict leverState) []v1alpha1.MemberShare {
 // lingering is the part of the bytes that VMs carry beyond their shares, in
 // percent. Nil: it is not known, or nothing is steered.
 func (r *groupRound) lingering() *int32 {
-	if r.plan.Now == nil || r.plan.Action != planner.GroupSteer || r.refusal != nil || r.contested {
+	if r.plan.Now == nil || r.plan.Action != planner.GroupSteer || r.plan.Off || r.refusal != nil || r.contested {
 		return nil
 	}
 	var total, beyond float64
@@ -217,6 +230,9 @@ func (r *groupRound) steered(verdict leverState) metav1.Condition {
 	if verdict.State == v1alpha1.LeverInForce {
 		steered.Status, steered.Reason = metav1.ConditionTrue, v1alpha1.ReasonSteered
 		steered.Message = "new traffic follows the planned shares"
+		if r.plan.Schedule != nil {
+			steered.Message += " while the schedule of its trial or its hold-back has the lever on"
+		}
 	}
 	return steered
 }

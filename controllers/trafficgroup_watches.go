@@ -47,6 +47,7 @@ func (r *TrafficGroupReconciler) setup(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.EnergyPolicy{}, handler.EnqueueRequestsFromMapFunc(groups.all), builder.WithPredicates(specOrGone())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(groups.all), builder.WithPredicates(nodeChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(groups.inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesRawSource(source.Channel(r.sights.again, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: trafficGroupWorkers}).
 		Build(r)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
@@ -53,6 +54,8 @@ type Group struct {
 	TakenBy string
 	// Plan is the group as the planner sees it, without what is in force.
 	Plan planner.Group
+	// Sources tell of the nodes of Plan, in their order.
+	Sources []GroupSource
 	// Remember is true while limits in the profile's status count: those that were
 	// learned before the manager restarted.
 	Remember bool
@@ -62,6 +65,14 @@ type Group struct {
 	bases []basis
 	// models answer what changes save.
 	models *learned.Models
+}
+
+// GroupSource is what is known of a group's node by which trials are judged.
+type GroupSource struct {
+	// Report of the node's agent. Nil: none.
+	Report *v1alpha1.NodeReport
+	// Choice of where the node's power is known from.
+	Choice energy.Choice
 }
 
 // memberVM is a member as it was read.

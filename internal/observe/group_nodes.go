@@ -22,6 +22,7 @@ type groupNode struct {
 	// processor is empty when the node did not report it.
 	processor string
 	byVM      map[string]*model.VMRates
+	source    GroupSource
 }
 
 // nodes reads the members' nodes, and adds them and the members to the plan.
@@ -56,6 +57,7 @@ func (o *GroupObserver) nodes(ctx context.Context, seen *Group, vms []memberVM) 
 				return nil, err
 			}
 			seen.Plan.Nodes, nodes, domains = append(seen.Plan.Nodes, plan), append(nodes, node), append(domains, domainOf(name, object))
+			seen.Sources = append(seen.Sources, node.source)
 		}
 		member := planner.GroupMember{Node: number, Ready: vms[i].ready, OptOut: OptOut(vms[i].vmi)}
 		member.Name, member.Domain = vms[i].vmi.Name, domains[number]
@@ -78,6 +80,7 @@ func (o *GroupObserver) node(ctx context.Context, name string, object *corev1.No
 	if err != nil {
 		return plan, node, err
 	}
+	node.source.Report = report
 	node.rates = o.Powers.Rates.Fresh(name)
 	if report != nil {
 		node.processor = report.Status.Topology.CPUModel
@@ -106,6 +109,7 @@ func (o *GroupObserver) node(ctx context.Context, name string, object *corev1.No
 	plan.Hold = Changes(entry.EnergyPolicy, o.Clock.Now()).Hold
 	choice := o.Powers.Of(name, EnergySettings(entry.EnergyPolicy), report)
 	plan.Metered, plan.MeterUnknown = choice.Metered, choice.Unknown
+	node.source.Choice = choice
 	return plan, node, nil
 }
 

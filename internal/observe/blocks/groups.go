@@ -37,6 +37,8 @@ type Groups struct {
 // group is one that has a schedule, or had one of which blocks are still to be told.
 type group struct {
 	GroupSight
+	// done is what was told of the schedule and when, the newest last.
+	done []doneAt
 	// since when nodes are the group's, by the manager's clock.
 	since map[string]time.Time
 	// former nodes are those of schedules before, whose last blocks are not closed yet.
@@ -46,6 +48,16 @@ type group struct {
 	// last that was told of.
 	last Block
 }
+
+// doneAt is what the manager had done of a schedule from some time on. Nil: nothing.
+type doneAt struct {
+	from time.Time
+	done *model.Switch
+}
+
+// mostDone that are remembered: rates are a minute old at most, in which a schedule may
+// switch and something go wrong.
+const mostDone = 4
 
 // NewGroups returns an empty store.
 func NewGroups() *Groups {
@@ -72,6 +84,7 @@ func (g *Groups) Tell(name string, sight GroupSight, now time.Time) {
 		is.since = map[string]time.Time{}
 	}
 	is.GroupSight = sight
+	is.note(now)
 	if sight.Schedule == nil {
 		return
 	}
@@ -80,6 +93,32 @@ func (g *Groups) Tell(name string, sight GroupSight, now time.Time) {
 			is.since[node] = now
 		}
 	}
+}
+
+// note remembers what was done, and since when.
+func (is *group) note(now time.Time) {
+	if last := len(is.done) - 1; last >= 0 && sameSwitch(is.done[last].done, is.Done) {
+		return
+	}
+	is.done = append(is.done, doneAt{now, is.Done})
+	is.done = is.done[max(0, len(is.done)-mostDone):]
+}
+
+func sameSwitch(x, y *model.Switch) bool {
+	if x == nil || y == nil {
+		return x == y
+	}
+	return x.Lever == y.Lever && x.Seed == y.Seed && x.Start.Equal(y.Start) && x.Block == y.Block && x.On == y.On && x.Since.Equal(y.Since)
+}
+
+// doneBy is what was done at a time: rates are looked at when the next block may have begun.
+func (is *group) doneBy(at time.Time) *model.Switch {
+	for _, d := range slices.Backward(is.done) {
+		if !d.from.After(at) {
+			return d.done
+		}
+	}
+	return nil
 }
 
 // Forget drops a group that is no more, with what is known of its blocks.
@@ -164,8 +203,8 @@ func (is *group) of(node string, sight Sight) Sight {
 	if sight.Rates != nil {
 		rates := *sight.Rates
 		rates.Switches, rates.Trips = nil, nil // Agents switch and undo other levers.
-		if is.Done != nil {
-			rates.Switches = []model.Switch{*is.Done}
+		if done := is.doneBy(rates.Time); done != nil {
+			rates.Switches = []model.Switch{*done}
 		}
 		sight.Rates = &rates
 	}
