@@ -18,7 +18,7 @@ func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *proofWatch 
 		},
 		recorder: mgr.GetEventRecorder("joulevirt-manager"), clock: o.Clock,
 		pull: o.Pull.Interval, interval: o.Energy.Interval, cpuTime: o.CPUTime,
-		replan: parts.news.plan,
+		replan:  parts.news.plan,
 		regroup: func(ctx context.Context, group string) { parts.sights.replan(ctx, group) },
 		decided: func(policy string) {
 			if parts.decided != nil {
