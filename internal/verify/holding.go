@@ -5,11 +5,15 @@ import "math"
 // Holding is what a hold-back on one unit has shown so far, in sums: blocks are added in
 // their order when they end, and need not be kept. It says what JudgeHoldBack says of the
 // same blocks, but that the work that is added to all is that of the blocks before, and
-// that the elasticity's error does without a lag. The zero value: nothing yet.
+// that the elasticity's error does without a lag. What is old counts less and less: at 64
+// strata all that was seen is made to count half, so that an effect which changes shows in
+// some days. The zero value: nothing yet.
 type Holding struct {
 	// strata that were compared, their precision, and sums over them, weighted by it, of
 	// differences of power and work, their squares and products.
 	strata, precision, power, work, powers, both, works float32
+	// all strata that ever were compared.
+	all float32
 	// changes from one on block to the next: how many, and sums of products of the changes
 	// of power p and work w: pw, ww, ppww, pwww, wwww.
 	changes, pw, ww, ppww, pwww, wwww float32
@@ -21,20 +25,34 @@ type Holding struct {
 }
 
 // HeldFigures is how many figures a Holding has.
-const HeldFigures = 24
+const HeldFigures = 25
 
 // Figures of the holding, to be stored and set.
 func (h *Holding) Figures() [HeldFigures]*float32 {
 	return [HeldFigures]*float32{
-		&h.strata, &h.precision, &h.power, &h.work, &h.powers, &h.both, &h.works,
+		&h.strata, &h.precision, &h.power, &h.work, &h.powers, &h.both, &h.works, &h.all,
 		&h.changes, &h.pw, &h.ww, &h.ppww, &h.pwww, &h.wwww,
 		&h.cell, &h.ons, &h.onPower, &h.onWork, &h.offs, &h.offPower, &h.offWork,
 		&h.lastPower, &h.lastWork, &h.blocks, &h.rate,
 	}
 }
 
-// Strata that were compared.
-func (h *Holding) Strata() int { return int(h.strata) }
+// Strata that were compared, since the beginning.
+func (h *Holding) Strata() int { return int(h.all) }
+
+// mostStrata is how many strata count in full.
+const mostStrata = 64
+
+// fade makes what was seen count half. The changes that the elasticity is from do too: it
+// drifts as much.
+func (h *Holding) fade() {
+	for _, sum := range []*float32{
+		&h.strata, &h.precision, &h.power, &h.work, &h.powers, &h.both, &h.works,
+		&h.changes, &h.pw, &h.ww, &h.ppww, &h.pwww, &h.wwww,
+	} {
+		*sum /= 2
+	}
+}
 
 // Add takes in a block of the schedule with the draw, whose strata have as many blocks. One
 // earlier than the one before is not for it.
@@ -95,7 +113,11 @@ func (h *Holding) Close() {
 		ons := float64(h.ons)
 		p, w := float64(h.onPower)/ons-float64(h.offPower), float64(h.onWork)/ons-float64(h.offWork)
 		precision := 2 / (1 + 1/ons)
+		if h.strata >= mostStrata {
+			h.fade()
+		}
 		h.strata++
+		h.all++
 		for _, sum := range []struct {
 			of  *float32
 			add float64

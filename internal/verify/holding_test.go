@@ -35,6 +35,8 @@ func TestHoldingIsJudgeHoldBack(t *testing.T) {
 				most = 0.2
 			}
 			stratum := verify.StratumBlocks(share)
+			// From there on the old counts less.
+			outcomes = outcomes[:min(len(outcomes), 60*stratum)]
 			var h verify.Holding
 			for b := range outcomes {
 				h.Add(&outcomes[b], schedule.On, stratum)
@@ -51,7 +53,8 @@ func TestHoldingIsJudgeHoldBack(t *testing.T) {
 				if off := math.Abs(c.got.Log - c.want.Log); off > most*c.want.StdErr {
 					t.Errorf("%s, %v, %s: %v, want %v", world.Name, share, c.name, c.got, c.want)
 				}
-				if ratio := c.got.StdErr / c.want.StdErr; math.Abs(ratio-1) > most {
+				// The elasticity's error is without a lag, which is a small part of it.
+				if ratio := c.got.StdErr / c.want.StdErr; math.Abs(ratio-1) > max(0.05, most) {
 					t.Errorf("%s, %v, %s: error %v, want %v", world.Name, share, c.name, c.got.StdErr, c.want.StdErr)
 				}
 			}
@@ -84,6 +87,30 @@ func TestHoldingGoesOnOverSchedules(t *testing.T) {
 	}
 	if energy, _ := h.Effects(); !energy.IsKnown() || math.Abs(energy.Log+0.05) > 5*energy.StdErr {
 		t.Errorf("effect %v, want about -0.05", energy)
+	}
+}
+
+// TestHoldingForgets is of a lever that saved 10 % and then nothing.
+func TestHoldingForgets(t *testing.T) {
+	var h verify.Holding
+	world := trials.Worlds()[0]
+	for number, effect := range []float64{-0.1, 0, 0, 0} {
+		schedule, err := verify.DrawHoldBack(verify.Timing{
+			Lever: model.LeverAffinity, Seed: int64(number), Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute,
+		}, 0.1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range world.Node("n", &schedule, trials.Truth{Effect: effect}, uint64(number)) {
+			h.Add(&o, schedule.On, 10)
+		}
+		h.Close()
+		if energy, _ := h.Effects(); energy.Pairs > 64 {
+			t.Errorf("%d strata count", energy.Pairs)
+		}
+	}
+	if energy, _ := h.Effects(); math.Abs(energy.Log) > 5*energy.StdErr || energy.Log < -0.015 || h.Strata() != 408 {
+		t.Errorf("effect %v after %d strata, want about 0", energy, h.Strata())
 	}
 }
 

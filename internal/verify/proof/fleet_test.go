@@ -230,4 +230,3 @@ func (f *fleet) stances(lever model.Lever) map[model.Stance]int {
 func (f *fleet) statement() ledger.Range {
 	return f.ledger.Statement(ledger.AllTime, false, 0.95).Gross
 }
-

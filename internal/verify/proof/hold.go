@@ -12,9 +12,10 @@ import (
 const (
 	// leastTogether is from how many strata of all units a class's hold-back is looked at.
 	leastTogether = 8
-	// moreOfUnit and moreOfClass are by how much more must have been seen before it is
-	// looked at again. Whoever looks after each stratum sees what is not there.
-	moreOfUnit, moreOfClass = 1.25, 1.5
+	// moreOfUnit and moreOfClass are by which share more must have been seen before it is
+	// looked at again, and enough how many strata of a unit suffice. Whoever looks after
+	// each stratum sees what is not there.
+	moreOfUnit, moreOfClass, enough = 0.25, 0.5, 16
 	// workLost is the confidence with which work is inferior.
 	workLost = 0.99
 )
@@ -142,7 +143,7 @@ func (p *Proofs) watch(now time.Time) []News {
 			if l == nil || l.entry != entered || p.memberOf(name, lever) != nil {
 				continue
 			}
-			if n := l.held.Strata(); n >= leastStrata && float64(n) >= moreOfUnit*float64(l.checked) && n > l.checked {
+			if n := l.held.Strata(); n >= leastStrata && n > l.checked && float64(n-l.checked) >= min(moreOfUnit*float64(l.checked), enough) {
 				l.checked = n
 				if costs(p.Effect(name, lever)) {
 					news = append(news, p.setApart(p.at(name, lever), []string{name}, now)...)
@@ -169,15 +170,17 @@ func (p *Proofs) watchClass(at place, f *field, now time.Time) []News {
 		return nil
 	}
 	energy, work, strata := p.heldBack(at)
-	if strata < leastTogether || float64(strata) < moreOfClass*float64(f.checked) {
+	more := float64(strata - f.checked)
+	if strata < leastTogether || more <= 0 || more < min(moreOfClass*float64(f.checked), enough*float64(energy.Units)) {
 		return nil
 	}
 	f.checked = strata
 	news := p.checkEvidence(at, energy, now)
 	low, high := energy.Interval(plain)
 	_, mostWork := work.Interval(workLost)
+	plan := verify.DefaultPlan(time.Hour, 1)
 	switch {
-	case low > 0 || mostWork < math.Log1p(-verify.DefaultPlan(time.Hour, 1).Margin):
+	case low > 0 || mostWork < math.Log1p(-plan.Margin):
 		message := "the hold-back shows that it " + saved(energy.Log, low, high)
 		if low <= 0 {
 			message = "the hold-back shows that less work is done with it"
@@ -191,7 +194,7 @@ func (p *Proofs) watchClass(at place, f *field, now time.Time) []News {
 			Message: fmt.Sprintf("%s: %s; it is tried again after %s", at.lever, message, clock(f.until)),
 		})
 	case !p.contradicts(f, energy):
-	case high < 0:
+	case high < 0 && energy.Log < math.Log1p(-plan.Least):
 		// It saves, but not as much, or more: what it saves is reckoned by both.
 		f.found = energy
 	default:

@@ -98,6 +98,12 @@ func (p *Proofs) Standings() []Standing {
 			s.Log, s.Known = mean.Log, true
 			s.Low, s.High = mean.Interval(p.confidence)
 		}
+		if entered := p.entered(at); f.decision == "" && entered > 0 {
+			// A person decided, and what is held back measures.
+			s.Stance, s.Units, s.Message = model.StanceUnproven, entered, "acts without a trial where it was approved"
+			s.Log, s.Known = p.meanOf(at).Log, p.meanOf(at).IsKnown()
+			s.Low, s.High = p.meanOf(at).Interval(p.confidence)
+		}
 		if t := f.trial; t != nil {
 			v := t.judge()
 			s.Stance, s.Units, s.Pairs, s.Planned = model.StanceOnTrial, len(t.members), t.over, t.pairs
@@ -111,6 +117,17 @@ func (p *Proofs) Standings() []Standing {
 		all = append(all, s)
 	}
 	return all
+}
+
+// entered counts the units of a place on which the lever acts.
+func (p *Proofs) entered(at place) int {
+	n := 0
+	for name, u := range p.units {
+		if l := u.lots[at.lever]; u.class == at.class && l != nil && l.entry == entered && p.at(name, at.lever) == at {
+			n++
+		}
+	}
+	return n
 }
 
 // meanOf is what is known of a place by trials and hold-backs.

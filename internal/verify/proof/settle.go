@@ -181,12 +181,14 @@ func (p *Proofs) setApart(at place, names []string, now time.Time) []News {
 		if u == nil || u.class != at.class {
 			continue
 		}
-		effect := p.Effect(name, at.lever).Effect()
+		effect, own := p.Effect(name, at.lever).Effect(), p.stands(at).effectOf(name)
 		l := u.lot(at.lever)
 		l.closeHold()
 		l.apart, l.entry = true, notEntered
 		alone := p.at(name, at.lever)
 		f := p.field(alone)
+		// Its class goes on reckoning with it when it has other trials.
+		f.setEffects([]verify.UnitEffect{{Unit: name, Effect: own}})
 		rejections := f.rejections
 		low, high := effect.Interval(plain)
 		f.verdict = verdict{

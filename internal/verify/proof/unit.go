@@ -117,7 +117,7 @@ func (p *Proofs) see(units []Unit, now time.Time) {
 			p.leave(given.Name)
 		}
 		for _, c := range given.Candidates {
-			if slices.Contains(leversOf(given.Name), c.Lever) {
+			if u.metered && slices.Contains(leversOf(given.Name), c.Lever) {
 				p.field(p.at(given.Name, c.Lever))
 			}
 		}
