@@ -44,6 +44,8 @@ type EnergyPolicyReconciler struct {
 	sights *trafficSights
 	// savings may be nil: then none are told.
 	savings *savingsSources
+	// alerts returns the last answer to an alert of a policy. Nil: none is asked for.
+	alerts func(policy string, alert *v1alpha1.Alert) (alertAnswer, bool)
 }
 
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies,verbs=get;list;watch
@@ -91,7 +93,7 @@ func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request
 
 // view reads the cache's own objects, which a status does not change.
 func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
-	view := policyView{now: r.Clock.Now(), powers: r.Powers, savings: r.savings}
+	view := policyView{now: r.Clock.Now(), powers: r.Powers, savings: r.savings, alerts: r.alerts}
 	var policies v1alpha1.EnergyPolicyList
 	if err := r.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list EnergyPolicies: %w", err)

@@ -37,7 +37,9 @@ type policyView struct {
 	groupRevisions map[string]bool
 	// savings may be nil: then none are told.
 	savings *savingsSources
-	now     time.Time
+	// alerts is the reconciler's.
+	alerts func(policy string, alert *v1alpha1.Alert) (alertAnswer, bool)
+	now    time.Time
 }
 
 // policyTally is what was counted over a policy's nodes.
@@ -90,6 +92,7 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	}
 	setConditions(&status.Conditions, conditions, policy.Generation, view.now)
 	setApprovals(&status, policy, view)
+	setAlerts(&status, policy, view)
 	view.savings.write(&status, policy, tally, view.now)
 	return status
 }

@@ -15,9 +15,11 @@ import (
 // number must not grow with the cluster. Figures of nodes are powerCollector's.
 type Metrics struct {
 	PlansWritten prometheus.Counter
-	pulls        *prometheus.CounterVec
-	pullSeconds  prometheus.Histogram
-	readSeconds  prometheus.Histogram
+	// GuardBreaches counts levers that were withdrawn because they hurt, by sign and lever.
+	GuardBreaches *prometheus.CounterVec
+	pulls         *prometheus.CounterVec
+	pullSeconds   prometheus.Histogram
+	readSeconds   prometheus.Histogram
 }
 
 // NewMetrics registers the manager's figures.
@@ -26,6 +28,9 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		PlansWritten: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "joulevirt_nodeplans_written_total", Help: "NodePlans that were written because they changed.",
 		}),
+		GuardBreaches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "joulevirt_global_guard_breaches_total", Help: "Levers that were withdrawn from a VM, or from a node's VMs, because they hurt, by sign and lever.",
+		}, []string{"sign", "lever"}),
 		pulls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "joulevirt_rates_pulls_total", Help: "Pulls of agents' rates, by result: success or failure.",
 		}, []string{"result"}),
@@ -38,7 +43,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.PlansWritten, m.pulls, m.pullSeconds, m.readSeconds} {
+	for _, c := range []prometheus.Collector{m.PlansWritten, m.GuardBreaches, m.pulls, m.pullSeconds, m.readSeconds} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -142,6 +142,9 @@ func again(plan model.Plan, seen observe.Observation, now time.Time) time.Durati
 	if room, waits := planner.RoomAt(plan, now); waits && plan.Reason == model.ReasonChangeBudgetHour {
 		soonest(room)
 	}
+	if back := untilReturn(&plan, now); !back.IsZero() {
+		soonest(back)
+	}
 	if seen.Node.NodesBusy {
 		wait = min(wait, changingRetry)
 	}
@@ -196,6 +199,7 @@ func (r *NodePlanReconciler) write(ctx context.Context, node *corev1.Node, was *
 		r.Recorder.Eventf(desired, nil, corev1.EventTypeNormal, spec.Reason, "Plan",
 			"revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)
 	}
+	r.tellWithdrawn(ctx, was, desired, &plan)
 	return nil
 }
 

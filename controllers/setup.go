@@ -123,6 +123,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := addDisturbances(mgr, o, parts); err != nil {
 		return err
 	}
+	if err := addGlobalGuard(mgr, o, parts); err != nil {
+		return err
+	}
 	parts.puller = newPuller(mgr, o, parts)
 	if err := mgr.Add(parts.puller); err != nil {
 		return fmt.Errorf("add the puller of rates: %w", err)
@@ -152,13 +155,15 @@ type reconcilerParts struct {
 	// disturbances are the verdicts on VMs, disturbed looks at them.
 	disturbances *disturbance.Store
 	disturbed    *disturbanceWatch
-	floods       *flood.Store
-	tuning       *tuning.Store
-	powers       *observe.Powers
-	meter        *energy.Meter
-	watch        *powerWatch
-	models       *learned.Models
-	sights       *trafficSights
+	// guard withdraws levers that hurt.
+	guard  *globalGuard
+	floods *flood.Store
+	tuning *tuning.Store
+	powers *observe.Powers
+	meter  *energy.Meter
+	watch  *powerWatch
+	models *learned.Models
+	sights *trafficSights
 	// memory of experiments and savings, and proved what feeds it.
 	memory     *proofs.Store
 	proved     *proofWatch
@@ -255,6 +260,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	plans := &NodePlanReconciler{
 		Client: mgr.GetClient(), Observer: &observe.Observer{
 			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances, Tunings: parts.tuning,
+			Withdrawals: parts.guard.store,
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
 		Planned: parts.planned, Reviews: NewReviews(o.Pull.Review),
@@ -276,7 +282,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	}
 	policies := &EnergyPolicyReconciler{
 		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.wakePolicy, sights: parts.sights,
-		Recorder: mgr.GetEventRecorder("joulevirt-manager"), savings: parts.savings,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), savings: parts.savings, alerts: parts.guard.answer,
 	}
 	if err := policies.setup(mgr, delay, statusDelay(o.FiguresDelay), parts.news); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)
@@ -293,6 +299,7 @@ func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Pulle
 		News: func(ctx context.Context, rates *model.NodeRates) {
 			parts.disturbed.Hear(ctx, rates)
 			guards.Hear(ctx, rates)
+			parts.guard.Hear(ctx, rates)
 		},
 		Interval: o.Pull.Interval, Timeout: o.Pull.Timeout, Concurrency: o.Pull.Concurrency,
 		Clock: o.Clock, Log: mgr.GetLogger().WithName("rates"),

@@ -55,8 +55,9 @@ type WithdrawnLever struct {
 	// until when the lever does nothing. Absent: as long as the alert is there.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
-	// count of withdrawals that are remembered, with this one: each doubles the time. 0: the
-	// lever did nothing when the alert came, and nothing speaks against it.
+	// count of withdrawals that are remembered, with this one: each doubles the time. 0:
+	// nothing speaks against the lever: it did nothing when the alert came, or it is
+	// withdrawn to see how the VM is without.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	Count int32 `json:"count"`

@@ -1,6 +1,10 @@
 package model
 
-import "time"
+import (
+	"cmp"
+	"strings"
+	"time"
+)
 
 // ReasonGuardWithdrawn: the manager withdrew the lever because it hurt the VM, or the node's
 // VMs.
@@ -35,11 +39,20 @@ type Withdrawal struct {
 	Alert string
 	// Time of the withdrawal, and Until when it lasts. Until is zero while an alert lasts.
 	Time, Until time.Time
-	// Count of withdrawals of the lever that are remembered, with this one. 0: the lever did
-	// not act when the alert came, so nothing speaks against it.
+	// Count of withdrawals of the lever that are remembered, with this one. 0: nothing speaks
+	// against the lever: it did not act when the alert came, or it is withdrawn to see how
+	// the VM is without.
 	Count int
 	// Message is the evidence in words.
 	Message string
+}
+
+// MostWithdrawn is how many withdrawals a plan holds.
+const MostWithdrawn = 256
+
+// Compare orders withdrawals by PodUID and lever, by which there is one each.
+func (w Withdrawal) Compare(o Withdrawal) int {
+	return cmp.Or(strings.Compare(w.PodUID, o.PodUID), strings.Compare(string(w.Lever), string(o.Lever)))
 }
 
 // Lasts tells whether the lever is withdrawn at a time.

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -13,11 +12,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
-// The API's bounds of withdrawals and of what is said of each.
-const (
-	mostWithdrawn        = 256
-	mostWithdrawnMessage = 256
-)
+// mostWithdrawnMessage is the API's bound of what is said of a withdrawal.
+const mostWithdrawnMessage = 256
 
 // withdrawals leaves out what no manager writes.
 func withdrawals(levers []v1alpha1.WithdrawnLever) []model.Withdrawal {
@@ -31,24 +27,21 @@ func withdrawals(levers []v1alpha1.WithdrawnLever) []model.Withdrawal {
 		if w.Until != nil {
 			of.Until = w.Until.UTC()
 		}
-		lasts := !of.Until.IsZero() && !of.Until.Before(of.Time) && of.Until.Sub(of.Time) <= model.LongestCoolDown
-		if !lasts && (of.Alert == "" || !of.Until.IsZero()) || of.Time.IsZero() || of.Count < 0 {
+		bounded := of.Alert != "" || !of.Until.IsZero() && of.Until.Sub(of.Time) <= model.LongestCoolDown
+		ends := of.Until.IsZero() || !of.Until.Before(of.Time)
+		if !bounded || !ends || of.Time.IsZero() || of.Count < 0 {
 			continue
 		}
 		out = append(out, of)
 	}
-	slices.SortStableFunc(out, compareWithdrawals)
-	return slices.CompactFunc(out, func(x, y model.Withdrawal) bool { return compareWithdrawals(x, y) == 0 })
-}
-
-func compareWithdrawals(x, y model.Withdrawal) int {
-	return cmp.Or(strings.Compare(x.PodUID, y.PodUID), strings.Compare(string(x.Lever), string(y.Lever)))
+	slices.SortStableFunc(out, model.Withdrawal.Compare)
+	return slices.CompactFunc(out, func(x, y model.Withdrawal) bool { return x.Compare(y) == 0 })
 }
 
 // withdrawnLevers writes withdrawals as the API holds them: times are cut to seconds.
 func withdrawnLevers(withdrawals []model.Withdrawal) []v1alpha1.WithdrawnLever {
 	var out []v1alpha1.WithdrawnLever
-	for i := range withdrawals[:min(len(withdrawals), mostWithdrawn)] {
+	for i := range withdrawals[:min(len(withdrawals), model.MostWithdrawn)] {
 		w := &withdrawals[i]
 		of := v1alpha1.WithdrawnLever{
 			PodUID: types.UID(w.PodUID), Lever: v1alpha1.Lever(w.Lever), Sign: v1alpha1.GuardSign(w.Sign), Alert: w.Alert,

@@ -42,6 +42,8 @@ type Observer struct {
 	Tunings      Tunings
 	// Proofs of levers. Nil: there are no experiments, and levers act as policies have it.
 	Proofs Proofs
+	// Withdrawals of levers that hurt. Nil: what plans remember is all.
+	Withdrawals Withdrawals
 }
 
 // Costs tell what a node's dynamic power is made of. Package learned has them.
@@ -59,6 +61,12 @@ type Disturbances interface {
 // of the same profile. Package tuning has them.
 type Tunings interface {
 	Of(podUID string, profile types.NamespacedName) model.Tuning
+}
+
+// Withdrawals tell the levers that are taken from a node's VMs because they hurt, given what
+// the node's plan remembers. Package guards has them.
+type Withdrawals interface {
+	Of(node string, held []model.Withdrawal) []model.Withdrawal
 }
 
 // Observation is what was read about one node.
@@ -122,6 +130,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 		seen.ReportErr = o.report(&seen.Node, report)
 	}
 	seen.Node.VMs, err = o.vms(ctx, node.Name, policy)
+	seen.Node.Withdrawn = o.withdrawn(&seen.Node, seen.Plan)
 	for i := range seen.Node.VMs {
 		vm := &seen.Node.VMs[i]
 		vm.Power = o.Powers.OfVM(node.Name, settings, vm.PodUID, vm.Namespace, vm.Name)

@@ -61,6 +61,17 @@ func (v *VMs[T]) Of(podUID string) (T, bool) {
 	return one.kept, true
 }
 
+// Each gives see what is kept of each VM of a node.
+func (v *VMs[T]) Each(node string, see func(kept *T)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, one := range v.vms {
+		if one.node == node && !v.stale(one) {
+			see(&one.kept)
+		}
+	}
+}
+
 func (v *VMs[T]) stale(one *vm[T]) bool { return v.clock.Since(one.heard) > v.staleAfter }
 
 // Sweep forgets the VMs that were not heard of for too long: those that are gone.

@@ -189,3 +189,19 @@ func readTaps(taps []model.TapRates, out *reading) bool {
 	}
 	return true
 }
+
+// Figures are what one sample shows of a VM.
+type Figures struct {
+	// Steal in percent of one CPU, the mean over the vCPUs.
+	Steal float64
+	// Drops towards the VM, per million packets; 0 when few came.
+	Drops float64
+	// Bits per second, both directions.
+	Bits float64
+}
+
+// Read returns the figures of a sample, and false when they make no sense.
+func Read(s Sample) (Figures, bool) {
+	read, ok := read(s)
+	return Figures{Steal: read[steal], Drops: read[drops], Bits: read[bits]}, ok
+}
