@@ -43,8 +43,8 @@ func newGroupState(group Group, now time.Time) *groupState {
 			g.total += group.Members[i].Rate
 		}
 	}
-	for i := range group.Members {
-		m := &group.Members[i]
+	for i := range g.Members {
+		m := &g.Members[i]
 		if !m.Ready {
 			continue
 		}
