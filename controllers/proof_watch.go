@@ -148,6 +148,9 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	heard := proofs.Heard{Policy: g.policy, Class: s.class, Acting: known.acting}
 	heard.Rates, heard.Received = w.rates.Heard(name)
 	heard.Power, heard.Schedules = choice.Power, s.has
+	if s.plan != nil {
+		heard.Withdrawn = observe.Withdrawn(s.plan)
+	}
 	heard.BusyCore = busyCore(w.models, name)
 	w.store.Hear(name, heard, now)
 	return s
