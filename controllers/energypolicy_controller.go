@@ -42,6 +42,8 @@ type EnergyPolicyReconciler struct {
 	Wake func()
 	// sights are those of groups.
 	sights *trafficSights
+	// potentials tell what levers would save. Nil: nothing does.
+	potentials Potentials
 	// savings may be nil: then none are told.
 	savings *savingsSources
 	// alerts returns the last answer to an alert of a policy. Nil: none is asked for.
@@ -93,7 +95,7 @@ func (r *EnergyPolicyReconciler) Reconcile(ctx context.Context, req ctrl.Request
 
 // view reads the cache's own objects, which a status does not change.
 func (r *EnergyPolicyReconciler) view(ctx context.Context) (policyView, error) {
-	view := policyView{now: r.Clock.Now(), powers: r.Powers, savings: r.savings, alerts: r.alerts}
+	view := policyView{now: r.Clock.Now(), powers: r.Powers, potentials: r.potentials, savings: r.savings, alerts: r.alerts}
 	var policies v1alpha1.EnergyPolicyList
 	if err := r.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list EnergyPolicies: %w", err)

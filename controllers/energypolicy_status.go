@@ -29,6 +29,8 @@ type policyView struct {
 	reports map[string]*v1alpha1.NodeReport
 	plans   map[string]*indexedPlan
 	powers  *observe.Powers
+	// potentials tell what levers would save. Nil: nothing does.
+	potentials Potentials
 	// groups are the last looks at the groups, groupsAwaited is true while some were
 	// not looked at yet.
 	groups        groupsView
@@ -50,6 +52,8 @@ type policyTally struct {
 	// levers of the policy.
 	levers map[v1alpha1.Lever]*leverTally
 	groups groupsTally
+	// potential of levers of nodes.
+	potential potentialTally
 	// metered are the watts of governed nodes that a meter told.
 	metered map[string]units.Watts
 	// contested counts the nodes that another policy wins.
@@ -79,6 +83,7 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	if view.groupsAwaited && policy.Status.ObservedGeneration == policy.Generation {
 		keepGroups(&status, &policy.Status)
 	}
+	tally.potential.write(&status, policy)
 	times := observe.Changes(policy, view.now)
 	conditions := []metav1.Condition{
 		policyReady(policy, entry.Err, times.Err, tally), paused(policy), changesAllowed(policy, times), contested(tally),
@@ -143,9 +148,18 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			awaited: report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node.Name),
 		})
 		out.addPlan(v.plans[node.Name], report)
+		if v.potentials != nil {
+			out.potential.add(v.potentials.Of(node.Name), v.isHeard(node.Name, report))
+		}
 		out.addGroups(v.groups, node.Name, v.plans[node.Name], v.powers.Rates.Fresh(node.Name))
 	}
 	return out
+}
+
+// isHeard tells whether a node's rates are at hand, or will be.
+func (v policyView) isHeard(node string, report *v1alpha1.NodeReport) bool {
+	awaited := report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node)
+	return awaited || v.powers.Rates.Fresh(node) != nil
 }
 
 func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {

@@ -43,6 +43,8 @@ type NodePlanReconciler struct {
 	Planned func(model.Node)
 	Reviews *Reviews
 
+	potentials *potentialStore
+
 	changing nodesChanging
 }
 
@@ -68,7 +70,7 @@ func (r *NodePlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 func (r *NodePlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var node corev1.Node
 	if err := r.Client.Get(ctx, req.NamespacedName, &node); apierrors.IsNotFound(err) {
-		r.Reviews.forget(req.Name)
+		r.forget(req.Name)
 		return ctrl.Result{}, r.remove(ctx, req.Name, nil)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get node %s: %w", req.Name, err)
@@ -82,7 +84,7 @@ func (r *NodePlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (c
 		return ctrl.Result{}, fmt.Errorf("observe node %s: %w", node.Name, err)
 	}
 	if !seen.Governed {
-		r.Reviews.forget(node.Name)
+		r.forget(node.Name)
 		r.changing.leave(node.Name)
 		if seen.Plan == nil {
 			return ctrl.Result{}, nil
@@ -94,6 +96,7 @@ func (r *NodePlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (c
 	}
 	r.Planned(seen.Node)
 	now := r.Clock.Now()
+	r.potentials.planned(seen.Node, now)
 	review, wait := r.Reviews.due(node.Name, now)
 	seen.Node.Review = review
 	plan, err := r.plan(ctx, &seen.Node, now)
@@ -112,6 +115,12 @@ func (r *NodePlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (c
 		wait = r.Reviews.done(node.Name, now)
 	}
 	return ctrl.Result{RequeueAfter: min(wait, again(plan, seen, now))}, nil
+}
+
+// forget drops what is remembered of a node that has no plan any more.
+func (r *NodePlanReconciler) forget(node string) {
+	r.Reviews.forget(node)
+	r.potentials.forget(node)
 }
 
 // plan makes the plan of a node: without anything new when enough others are changing.

@@ -80,7 +80,7 @@ func (s *oneNode) reconciler(store *rates.Store) *NodePlanReconciler {
 			Costs: noCosts{}, Disturbances: disturbances{}, Tunings: noTunings{},
 		},
 		Recorder: events.NewFakeRecorder(8), Clock: s.clock, Metrics: s.metrics, Planned: func(model.Node) {},
-		Reviews: NewReviews(DefaultReview),
+		Reviews: NewReviews(DefaultReview), potentials: newPotentialStore(),
 	}
 }
 

@@ -118,7 +118,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	parts := &reconcilerParts{
 		store:   rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle),
-		metrics: metrics, news: newNews(), memory: proofs.NewStore(),
+		metrics: metrics, news: newNews(), potentials: newPotentialStore(), memory: proofs.NewStore(),
 	}
 	if err := addDisturbances(mgr, o, parts); err != nil {
 		return err
@@ -167,7 +167,7 @@ type reconcilerParts struct {
 	// memory of experiments and savings, and proved what feeds it.
 	memory     *proofs.Store
 	proved     *proofWatch
-	potentials Potentials
+	potentials *potentialStore
 	// groupUnits are a policy's groups as units, regroup is told of groups as
 	// "namespace/name" on which levers stand otherwise, and decided of policies of which
 	// something was decided. Nil: nobody is.
@@ -263,7 +263,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 			Withdrawals: parts.guard.store,
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
-		Planned: parts.planned, Reviews: NewReviews(o.Pull.Review),
+		Planned: parts.planned, Reviews: NewReviews(o.Pull.Review), potentials: parts.potentials,
 	}
 	if err := plans.setup(mgr, parts.news.plans); err != nil {
 		return fmt.Errorf("add the controller of NodePlans: %w", err)
@@ -282,7 +282,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	}
 	policies := &EnergyPolicyReconciler{
 		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.wakePolicy, sights: parts.sights,
-		Recorder: mgr.GetEventRecorder("joulevirt-manager"), savings: parts.savings, alerts: parts.guard.answer,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), savings: parts.savings, potentials: parts.potentials, alerts: parts.guard.answer,
 	}
 	if err := policies.setup(mgr, delay, statusDelay(o.FiguresDelay), parts.news); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)
