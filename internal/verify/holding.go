@@ -14,6 +14,8 @@ type Holding struct {
 	strata, precision, power, work, powers, both, works float32
 	// all strata that ever were compared.
 	all float32
+	// slope is the elasticity when the last stratum was compared, with its error.
+	slope, slopeErr, slopeFreedom float32
 	// changes from one on block to the next: how many, and sums of products of the changes
 	// of power p and work w: pw, ww, ppww, pwww, wwww.
 	changes, pw, ww, ppww, pwww, wwww float32
@@ -25,12 +27,13 @@ type Holding struct {
 }
 
 // HeldFigures is how many figures a Holding has.
-const HeldFigures = 25
+const HeldFigures = 28
 
 // Figures of the holding, to be stored and set.
 func (h *Holding) Figures() [HeldFigures]*float32 {
 	return [HeldFigures]*float32{
 		&h.strata, &h.precision, &h.power, &h.work, &h.powers, &h.both, &h.works, &h.all,
+		&h.slope, &h.slopeErr, &h.slopeFreedom,
 		&h.changes, &h.pw, &h.ww, &h.ppww, &h.pwww, &h.wwww,
 		&h.cell, &h.ons, &h.onPower, &h.onWork, &h.offs, &h.offPower, &h.offWork,
 		&h.lastPower, &h.lastWork, &h.blocks, &h.rate,
@@ -124,13 +127,15 @@ func (h *Holding) Close() {
 		}{{&h.precision, 1}, {&h.power, p}, {&h.work, w}, {&h.powers, p * p}, {&h.both, p * w}, {&h.works, w * w}} {
 			*sum.of = float32(float64(*sum.of) + precision*sum.add)
 		}
+		slope := h.elasticity()
+		h.slope, h.slopeErr, h.slopeFreedom = float32(slope.Log), float32(slope.StdErr), float32(slope.Freedom)
 	}
 	h.cell, h.ons, h.onPower, h.onWork, h.offs, h.offPower, h.offWork = 0, 0, 0, 0, 0, 0, 0
 }
 
-// Effects on the joules for the same work and on the work.
+// Effects on the joules for the same work and on the work. They change when Strata does.
 func (h *Holding) Effects() (energy, work Effect) {
-	slope := h.elasticity()
+	slope := Effect{Log: float64(h.slope), StdErr: float64(h.slopeErr), Freedom: float64(h.slopeFreedom)}
 	precision, b := float64(h.precision), slope.Log
 	mean := func(sum, squares float64) Effect {
 		e := Effect{Units: 1, Pairs: int(h.strata)}

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -72,18 +73,20 @@ func (p *Proofs) pool(key poolKey) verify.Pooled {
 	if pooled, has := p.pools[key]; has {
 		return pooled
 	}
-	var effects []verify.Effect
-	names := p.names()
-	for _, name := range names {
-		if p.units[name].class == key.class {
-			effects = append(effects, p.own(name, key.lever))
+	found := map[string]verify.Effect{}
+	// Units that are gone, or of another class by now, are those that are not found again.
+	for _, e := range p.stands(place{lever: key.lever, class: key.class}).effects {
+		found[e.Unit] = e.Effect
+	}
+	for name, u := range p.units {
+		if u.class == key.class {
+			found[name] = p.own(name, key.lever)
 		}
 	}
-	// Units that are gone, or of another class by now.
-	for _, e := range p.stands(place{lever: key.lever, class: key.class}).effects {
-		if u := p.units[e.Unit]; u == nil || u.class != key.class {
-			effects = append(effects, e.Effect)
-		}
+	// Sums are the same to the last digit only in the same order.
+	effects := make([]verify.Effect, 0, len(found))
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		effects = append(effects, found[name])
 	}
 	pooled := verify.Pool(effects)
 	p.pools[key] = pooled

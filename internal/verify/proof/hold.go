@@ -113,7 +113,7 @@ func (p *Proofs) enter(now time.Time) {
 			switch {
 			case f.decision != verify.Adopted || !u.metered:
 				if l != nil {
-					l.closeHold()
+					p.closeHold(u, lever, l)
 					l.entry = notEntered
 				}
 			case at.alone != "":
@@ -261,19 +261,20 @@ func (p *Proofs) holdBack(s Settings, now time.Time) {
 			switch {
 			case l == nil:
 			case suspended || l.entry != entered || !u.metered:
-				l.closeHold()
+				p.closeHold(u, lever, l)
 			case u.here != nil && u.here.Ready && u.isCandidate(lever) && l.needsHold(stratum, now):
-				l.drawHold(lever, u.here.Meter, stratum, now)
+				p.drawHold(u, lever, stratum, now)
 			}
 		}
 	}
 }
 
-// closeHold ends what is held back.
-func (l *lot) closeHold() {
+// closeHold ends what is held back of a lever on a unit.
+func (p *Proofs) closeHold(u *unit, lever model.Lever, l *lot) {
 	if l.hold != nil {
 		l.held.Close()
 		l.hold = nil
+		delete(p.pools, poolKey{lever, u.class})
 	}
 }
 
@@ -289,12 +290,13 @@ func (l *lot) needsHold(stratum int, now time.Time) bool {
 	return !now.Before(l.hold.start.Add(time.Duration(blocks)*l.hold.block + late))
 }
 
-func (l *lot) drawHold(lever model.Lever, meter verify.Meter, stratum int, now time.Time) {
-	block, washOut, err := blocksOf(lever, meter)
+func (p *Proofs) drawHold(u *unit, lever model.Lever, stratum int, now time.Time) {
+	block, washOut, err := blocksOf(lever, u.here.Meter)
 	if err != nil {
 		return
 	}
-	l.closeHold()
+	l := u.lot(lever)
+	p.closeHold(u, lever, l)
 	l.drawn++
 	l.hold = &hold{drawn: l.drawn, start: minuteAfter(now.Add(ahead)), block: block, washOut: washOut, stratum: stratum}
 }

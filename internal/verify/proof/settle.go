@@ -183,7 +183,7 @@ func (p *Proofs) setApart(at place, names []string, now time.Time) []News {
 		}
 		effect, own := p.Effect(name, at.lever).Effect(), p.stands(at).effectOf(name)
 		l := u.lot(at.lever)
-		l.closeHold()
+		p.closeHold(u, at.lever, l)
 		l.apart, l.entry = true, notEntered
 		alone := p.at(name, at.lever)
 		f := p.field(alone)
