@@ -81,8 +81,13 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 	if err != nil {
 		return nil, err
 	}
+	lock, newClient, err := leadership(config, o)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:     scheme,
+		NewClient:  newClient,
 		Cache:      controllers.CacheOptions(),
 		Controller: controllers.ControllerOptions(),
 		Logger:     log,
@@ -90,10 +95,11 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 			BindAddress: o.metricsAddress, SecureServing: true, CertDir: o.metricsCertDir,
 			FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
-		HealthProbeBindAddress:  o.healthAddress,
-		LeaderElection:          o.leaderElect,
-		LeaderElectionID:        leaseName,
-		LeaderElectionNamespace: o.namespace,
+		HealthProbeBindAddress:              o.healthAddress,
+		LeaderElection:                      o.leaderElect,
+		LeaderElectionID:                    leaseName,
+		LeaderElectionNamespace:             o.namespace,
+		LeaderElectionResourceLockInterface: lock,
 		// The process ends with the manager, so the next may lead at once: well
 		// within the pod's grace period of 30 s, or the Lease would be kept.
 		LeaderElectionReleaseOnCancel: true,
