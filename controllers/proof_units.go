@@ -123,7 +123,8 @@ func (s *nodeSight) unit(policy *v1alpha1.EnergyPolicy, now time.Time) proof.Uni
 		return u
 	}
 	for _, p := range s.potentials {
-		if p.VMs > 0 && f.policy.Allows(p.Lever) && p.Lever.ActsOnNodes() {
+		// Slices protect, and save nothing themselves.
+		if p.VMs > 0 && f.policy.Allows(p.Lever) && p.Lever.ActsOnNodes() && p.Lever != model.LeverSlice {
 			u.Candidates = append(u.Candidates, proof.Candidate{Lever: p.Lever, Watts: p.Watts})
 		}
 	}

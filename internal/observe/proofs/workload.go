@@ -53,6 +53,9 @@ func wordOf(vms map[model.TrafficClass]int, was string) string {
 		return was
 	}
 	for class, count := range vms {
+		if class == "" {
+			continue // of a profile that was stored before it had one
+		}
 		share := float64(count) / float64(all)
 		if share > prevails || share >= keeps && string(class) == was {
 			return string(class)

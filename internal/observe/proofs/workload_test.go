@@ -42,6 +42,10 @@ func TestWorkload(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step.name, got, step.want)
 		}
 	}
+	var unclassed Workload
+	if got := unclassed.Look(map[model.TrafficClass]int{"": 3}, now); got != "Mixed" {
+		t.Errorf("VMs without a class are %q", got)
+	}
 	var half Workload
 	if got := half.Look(map[model.TrafficClass]int{model.TrafficInteractive: 2, throughput: 1}, now); got != "Mixed" {
 		t.Errorf("two of three are %s", got)

@@ -1,0 +1,306 @@
+package controllers
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/learned"
+	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/observe/rates"
+	"github.com/joulevirt/joulevirt/internal/power/prior"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// couldSave says that lever Affinity would save on every node.
+type couldSave struct{}
+
+func (couldSave) Of(string) []model.Potential {
+	return []model.Potential{{Lever: model.LeverAffinity, Watts: 5, VMs: 1}}
+}
+
+// proofScene is node n, whose lever has to prove itself.
+type proofScene struct {
+	*oneNode
+	watch *proofWatch
+	store *proofs.Store
+	rates *rates.Store
+	// replanned and decided are what was told since the last look.
+	replanned, decided []string
+	recorder           *events.FakeRecorder
+	used               time.Duration
+	joules             float64
+}
+
+func newProofScene(t *testing.T) *proofScene {
+	t.Helper()
+	priors, err := prior.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &proofScene{oneNode: newOneNode(t), store: proofs.NewStore(), recorder: events.NewFakeRecorder(64)}
+	s.rates = rates.NewStore(s.clock, time.Minute, time.Minute)
+	s.watch = newProofWatch(proofWatchOptions{
+		reader: s.client, store: s.store, rates: s.rates, models: learned.New(priors), potentials: couldSave{},
+		recorder: s.recorder, clock: s.clock, pull: 15 * time.Second, interval: 15 * time.Second,
+		cpuTime: func() time.Duration { s.used += time.Second; return s.used },
+		groups:  func(context.Context, string) ([]proof.Unit, bool) { return nil, true },
+		replan:  func(_ context.Context, node string) { s.replanned = append(s.replanned, node) },
+		regroup: func(_ context.Context, group string) { s.replanned = append(s.replanned, group) },
+		decided: func(policy string) { s.decided = append(s.decided, policy) },
+	})
+	return s
+}
+
+// pull has the agent say what it counted: about 100 W, for no meter says the same always.
+func (s *proofScene) pull() {
+	now := s.clock.Now()
+	seconds := now.Sub(statusTime()).Seconds() + 100
+	s.joules = 100*seconds + math.Sin(seconds)
+	s.rates.Put(&model.NodeRates{
+		Node: "n", Time: now, IntervalSeconds: 1,
+		Power: &model.Power{Source: model.SourceRAPL, Scope: model.ScopePackage, Watts: 100, Time: now, IntervalSeconds: 1},
+		Totals: &model.Totals{
+			Since: statusTime().Add(-time.Hour), Seconds: seconds, MeteredSeconds: seconds, Joules: units.Joules(s.joules),
+			Bytes: 1e6 * seconds, AgentSeconds: 0.01 * seconds,
+		},
+		VMs: []model.VMRates{{
+			PodUID: "pod-a", AllowedCPUs: units.NewCPUSet(0, 1),
+			VCPUs: []model.VCPURates{{CPUs: units.NewCPUSet(0, 1), ThreadRates: model.ThreadRates{RunCores: 0.5}}},
+		}},
+	})
+	s.must(s.touch())
+}
+
+// touch has the node's report be of now.
+func (s *proofScene) touch() error {
+	report := &v1alpha1.NodeReport{}
+	if err := s.client.Get(s.Context(), client.ObjectKey{Name: "n"}, report); err != nil {
+		return err
+	}
+	report.Status.Topology.CPUModel, report.Status.ReportedAt.Time = "made up", s.clock.Now()
+	return s.client.Update(s.Context(), report)
+}
+
+func (s *proofScene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// look takes a look, and returns the plan of the node, anew where that was asked for.
+func (s *proofScene) look() v1alpha1.NodePlanSpec {
+	s.Helper()
+	s.pull()
+	s.replanned, s.decided = nil, nil
+	governed, err := governedNodes(s.Context(), s.client)
+	s.must(err)
+	r := s.reconciler(s.rates)
+	latest, received := s.rates.Heard("n")
+	s.watch.models.Look("n", learned.Sight{
+		Processor: learned.Processor{Name: "made up", Cores: 2}, Rates: latest, Received: received, Power: latest.Power,
+		Topology: func() (model.Topology, error) { return observe.Topology(governed[0].report.Status.Topology) },
+	})
+	var choices []energy.Choice
+	for _, g := range governed {
+		choices = append(choices, r.Observer.Powers.Of(g.node.Name, g.settings, g.report))
+	}
+	s.must(s.watch.Look(s.Context(), governed, choices))
+	var plan v1alpha1.NodePlan
+	err = s.client.Get(s.Context(), client.ObjectKey{Name: "n"}, &plan)
+	if err == nil && !slices.Contains(s.replanned, "n") {
+		return plan.Spec
+	}
+	return s.plan()
+}
+
+func (s *proofScene) plan() v1alpha1.NodePlanSpec {
+	s.Helper()
+	r := s.reconciler(s.rates)
+	r.Observer.Proofs, r.Planned = s.store, s.watch.Planned
+	key := client.ObjectKey{Name: "n"}
+	if _, err := r.Reconcile(s.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		s.Fatal(err)
+	}
+	var plan v1alpha1.NodePlan
+	s.must(s.client.Get(s.Context(), key, &plan))
+	return plan.Spec
+}
+
+// looks pass time, and stop when something is as wanted.
+func (s *proofScene) looks(what string, longest time.Duration, wanted func(v1alpha1.NodePlanSpec) bool) v1alpha1.NodePlanSpec {
+	s.Helper()
+	var plan v1alpha1.NodePlanSpec
+	for end := s.clock.Now().Add(longest); s.clock.Now().Before(end); s.clock.SetTime(s.clock.Now().Add(15 * time.Second)) {
+		if plan = s.look(); wanted(plan) {
+			return plan
+		}
+	}
+	s.Fatalf("%s: not within %v: the plan is %+v", what, longest, plan)
+	return plan
+}
+
+func (s *proofScene) events() string {
+	var all []string
+	for {
+		select {
+		case event := <-s.recorder.Events:
+			all = append(all, event)
+		default:
+			return strings.Join(all, "\n")
+		}
+	}
+}
+
+func affinityReason(plan v1alpha1.NodePlanSpec) string {
+	for _, vm := range plan.VMs {
+		for _, why := range vm.Reasons {
+			if why.Lever == v1alpha1.LeverAffinity {
+				return why.Reason
+			}
+		}
+	}
+	return ""
+}
+
+// TestALeverIsTried: it does nothing until its policy's memory was read, then waits for its
+// trial, and has the trial's schedule in the plan.
+func TestALeverIsTried(t *testing.T) {
+	s := newProofScene(t)
+	if plan := s.look(); len(s.replanned) > 0 || affinityReason(plan) != v1alpha1.ReasonAwaitingProof {
+		t.Errorf("before the memory was read %v are planned anew, plan %+v", s.replanned, plan)
+	}
+	s.must(s.store.Load("p", nil, nil))
+	plan := s.looks("it waits", time.Minute, func(p v1alpha1.NodePlanSpec) bool { return affinityReason(p) == v1alpha1.ReasonAwaitingTrial })
+	if len(plan.Trials) > 0 || plan.VMs[0].Affinity != nil {
+		t.Errorf("while it waits the plan is %+v", plan)
+	}
+	decided := false
+	plan = s.looks("it is tried", 20*time.Minute, func(p v1alpha1.NodePlanSpec) bool {
+		decided = decided || slices.Contains(s.decided, "p")
+		return len(p.Trials) > 0
+	})
+	trial := plan.Trials[0]
+	if trial.Lever != v1alpha1.LeverAffinity || trial.Otherwise || !trial.Start.After(s.clock.Now()) || plan.VMs[0].Affinity == nil || !decided {
+		t.Errorf("plan %+v with a trial, something was decided: %t", plan, decided)
+	}
+	if told := s.events(); !strings.Contains(told, "Normal TrialStarted lever Affinity on ") || strings.Count(told, "\n") > 0 {
+		t.Errorf("events %q", told)
+	}
+	if u := s.watch.known["n"]; len(u.has) != 1 && s.look().Trials == nil || u.class != (verify.Class{CPUModel: "made up", Workload: "Mixed"}) {
+		t.Errorf("known of the node is %+v", u)
+	}
+
+	// A pause ends it, and it is drawn anew.
+	policy := &v1alpha1.EnergyPolicy{}
+	s.must(s.client.Get(t.Context(), client.ObjectKey{Name: "p"}, policy))
+	policy.Spec.Paused = true
+	s.must(s.client.Update(t.Context(), policy))
+	if plan = s.plan(); plan.Apply || len(plan.Trials) > 0 {
+		t.Errorf("paused: plan %+v", plan)
+	}
+	s.looks("it ends", 30*time.Minute, func(v1alpha1.NodePlanSpec) bool { return slices.Contains(s.decided, "p") })
+	if told := s.events(); !strings.Contains(told, "Normal TrialEnded lever Affinity") {
+		t.Errorf("events %q", told)
+	}
+}
+
+// TestWhatIsHeardIsBooked: what the node drew, and what agents and manager used.
+func TestWhatIsHeardIsBooked(t *testing.T) {
+	s := newProofScene(t)
+	s.must(s.store.Load("p", nil, nil))
+	s.looks("an hour", time.Hour+time.Second, func(v1alpha1.NodePlanSpec) bool { return s.clock.Since(statusTime()) >= time.Hour })
+	var all ledger.Statement
+	s.store.View("p", func(_ *proof.Proofs, l *ledger.Ledger) { all = l.Statement(ledger.AllTime, false, 0.95) })
+	if drawn := float64(all.Drawn); drawn < 0.8*360e3 || drawn > 360e3 || all.Own.Value <= 0 || all.Bytes <= 0 {
+		t.Errorf("booked %+v", all)
+	}
+	s.must(s.client.DeleteAllOf(t.Context(), &corev1.Node{}))
+	s.must(s.watch.Look(t.Context(), nil, nil))
+	if len(s.watch.known)+len(s.watch.facts) > 0 {
+		t.Errorf("known of nodes that are gone: %v, %v", s.watch.known, s.watch.facts)
+	}
+}
+
+// TestNothingIsDecidedBeforeNodesWerePlanned: a new leader does not know of what class
+// they are. One that cannot be planned does not keep the others waiting for ever.
+func TestNothingIsDecidedBeforeNodesWerePlanned(t *testing.T) {
+	s := newProofScene(t)
+	s.must(s.store.Load("p", nil, nil))
+	governed, err := governedNodes(t.Context(), s.client)
+	s.must(err)
+	for _, since := range []time.Duration{0, time.Minute, 2*time.Minute - time.Second} {
+		s.clock.SetTime(statusTime().Add(since))
+		if s.must(s.watch.Look(t.Context(), governed, make([]energy.Choice, 1))); len(s.replanned) > 0 {
+			t.Errorf("decided after %v", since)
+		}
+	}
+	s.clock.SetTime(statusTime().Add(3 * time.Minute))
+	if s.must(s.watch.Look(t.Context(), governed, make([]energy.Choice, 1))); !slices.Equal(s.replanned, []string{"n"}) {
+		t.Errorf("%v are planned anew after three minutes", s.replanned)
+	}
+}
+
+// TestGroupsAreUnits: they are decided of with the nodes, and told of apart.
+func TestGroupsAreUnits(t *testing.T) {
+	s := newProofScene(t)
+	s.watch.groups = func(_ context.Context, policy string) ([]proof.Unit, bool) {
+		return []proof.Unit{{Name: policy + "/web", Nodes: []string{"n"}}}, true
+	}
+	s.must(s.store.Load("p", nil, nil))
+	s.looks("both", time.Minute, func(v1alpha1.NodePlanSpec) bool { return len(s.replanned) > 0 })
+	if !slices.Equal(s.replanned, []string{"n", "p/web"}) {
+		t.Errorf("%v are planned anew", s.replanned)
+	}
+}
+
+// TestProofNotes: each kind of news has a reason of the API, and not too many names.
+func TestProofNotes(t *testing.T) {
+	recorder := events.NewFakeRecorder(64)
+	policy := policyOf("p", 0, "")
+	units := strings.Fields("a b c d e f g")
+	var news []proof.News
+	for _, kind := range []proof.Kind{
+		proof.TrialStarted, proof.TrialEnded, proof.Adopted, proof.AdoptedOnUnit, proof.Rejected, proof.RejectedOnUnit,
+		proof.Undecided, proof.Retrial, proof.EvidenceDropped, "Unheard",
+	} {
+		news = append(news, proof.News{Kind: kind, Lever: model.LeverAffinity, Units: units, Message: "why"})
+	}
+	tellProof(recorder, &policy, news)
+	close(recorder.Events)
+	var got []string
+	for event := range recorder.Events {
+		kind, rest, _ := strings.Cut(event, " ")
+		reason, note, _ := strings.Cut(rest, " ")
+		if note != "lever Affinity (a, b, c, d, e and 2 more): why" {
+			t.Errorf("note %q", note)
+		}
+		got = append(got, kind+" "+reason)
+	}
+	want := []string{
+		"Normal TrialStarted", "Normal TrialEnded", "Normal LeverAdopted", "Normal LeverAdopted", "Warning LeverRejected", "Warning LeverRejected",
+		"Normal TrialUndecided", "Normal LeverRetried", "Normal EvidenceDropped",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	if note := proofNote(&proof.News{Message: strings.Repeat("long ", 999)}); len(note) > 1024 {
+		t.Errorf("%d bytes", len(note))
+	}
+}
