@@ -20,9 +20,10 @@ energy:
 budgets:
   windows: [{schedule: 0 22 * * 1-5, duration: 8h}]
   freezes: [{schedule: 0 0 24 12 *, duration: 72h}]
+guardrails: {alerts: [{name: slow, query: up, levers: [Affinity]}]}
 verification: {evidence: [{name: evidence-of-berlin}]}`,
 		rows: slices.Concat(policyModeRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes"),
-			policyProofRows(), policyTariffRows()),
+			policyProofRows(), policyTariffRows(), alertRows()),
 	}
 }
 

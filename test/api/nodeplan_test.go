@@ -37,8 +37,9 @@ trials:
   washOut: 30s
   blocks: 2
   offBlocks: [1]
-  otherwise: true`,
-		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planBufferingRows(), planShapingRows(), planTrialRows(), planChangeRows()),
+  otherwise: true
+withdrawn: [{podUID: a, lever: Affinity, sign: Steal, time: "2026-01-01T00:00:00Z", until: "2026-01-01T00:05:00Z", count: 1}]`,
+		rows: slices.Concat(planRows(), planPoolRows(), planThreadRows(), planVMRows(), planBufferingRows(), planShapingRows(), planTrialRows(), planChangeRows(), planWithdrawnRows()),
 	}
 }
 
