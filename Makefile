@@ -131,7 +131,9 @@ deploy: ## Install CRDs, manager and agents.
 	$(MANIFESTS) | $(KUBECTL) apply --server-side -f -
 
 .PHONY: undeploy
-undeploy: ## Remove everything. Agents put their nodes back when they end.
+undeploy: ## Remove everything, levers first (docs/removal.md).
+	-$(KUBECTL) delete --ignore-not-found energypolicies.joulevirt.io --all
+	-$(KUBECTL) wait --for=delete nodeplans.joulevirt.io --all --timeout=5m
 	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 # Tools.

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// A journal of an earlier boot names threads by numbers, and even start times, that are
+// others' now: what these have is theirs.
+func TestRestoreAfterAReboot(t *testing.T) {
+	one, other := hosttest.TwoCPUs(t)
+	pod := hosttest.NewPod(t, one.Union(other).String())
+	vm := hosttest.StartVM(t, "shop", "web")
+	pod.Add(vm)
+	vcpu := vm.BoundThread("CPU 0/TCG", one.String())
+	h, err := linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	facts, err := h.Facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		boot string
+		want units.CPUSet
+	}{
+		{"11111111-2222-3333-4444-555555555555", one},
+		{facts.BootID, one.Union(other)},
+	} {
+		dir := t.TempDir()
+		j, err := journal.Open(dir, step.boot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = j.Save([]journal.Entry{{PodUID: pod.UID, Process: vm.ID(), Thread: vcpu, Ours: one, Since: vcpu.Start}})
+		if err := errors.Join(err, j.Close()); err != nil {
+			t.Fatal(err)
+		}
+		restorer := startAgent(t, "restore", "--state-dir="+dir)
+		if err := restorer.cmd.Wait(); err != nil {
+			t.Errorf("agent restore: %v", err)
+		}
+		if got, err := h.Affinity(vcpu); err != nil || !got.Equal(step.want) {
+			t.Errorf("with a journal of boot %s the thread may run on %v, %v; want %v", step.boot, got, err, step.want)
+		}
+	}
+}
