@@ -22,10 +22,10 @@ type run struct {
 // compared there are two to each.
 const mostDue = 10
 
-// book a block. Where the effect is not known yet it waits, and blocks that are alike wait
-// as one, so that they take little.
-func (l *lot) book(next run, isKnown bool) {
-	if last := len(l.due) - 1; !isKnown && last >= 0 {
+// book a block. Where the effect is not known yet it waits. Blocks that are alike are booked
+// as one, so that they take little while they wait.
+func (l *lot) book(next run) {
+	if last := len(l.due) - 1; last >= 0 {
 		d := &l.due[last]
 		if d.to.Equal(next.from) && d.on == next.on && d.cause == 0 && next.cause == 0 {
 			d.to, d.seconds, d.joules, d.work = next.to, d.seconds+next.seconds, d.joules+next.joules, d.work+next.work

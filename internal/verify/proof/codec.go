@@ -177,7 +177,7 @@ func (l *lot) code(c *coder) {
 		c.instant(&r.from)
 		c.instant(&r.to)
 		c.flag(&r.on)
-		r.told.code(c)
+		r.code(c)
 	})
 }
 

@@ -77,7 +77,7 @@ func (p *Proofs) takeHeld(u *unit, l *lot, c *Closed) {
 	t := toldOf(c, s.On[c.Block])
 	l.hold.next = c.Block + 1
 	from := s.Start.Add(time.Duration(c.Block) * s.Block)
-	l.book(run{from: from, to: from.Add(s.Block), on: s.On[c.Block], told: t}, p.Effect(c.Unit, c.Lever).IsKnown())
+	l.book(run{from: from, to: from.Add(s.Block), on: s.On[c.Block], told: t})
 	strata := l.held.Strata()
 	if l.hold.stratum > 0 {
 		o := t.outcome(c.Unit, c.Block, s.On[c.Block])
@@ -169,11 +169,12 @@ func (p *Proofs) watchClass(at place, f *field, now time.Time) []News {
 	if at.alone != "" {
 		return nil
 	}
-	energy, work, strata := p.heldBack(at)
+	held, strata := p.holdings(at)
 	more := float64(strata - f.checked)
-	if strata < leastTogether || more <= 0 || more < min(moreOfClass*float64(f.checked), enough*float64(energy.Units)) {
+	if strata < leastTogether || more <= 0 || more < min(moreOfClass*float64(f.checked), enough*float64(len(held))) {
 		return nil
 	}
+	energy, work := heldBack(held)
 	f.checked = strata
 	news := p.checkEvidence(at, energy, now)
 	low, high := energy.Interval(plain)
@@ -226,23 +227,30 @@ func (f *field) retry(at place, why string) News {
 	}
 }
 
-// heldBack is what the hold-backs on all units of a class show together, without trials.
-func (p *Proofs) heldBack(at place) (energy, work verify.Effect, strata int) {
-	var energies, works []verify.Effect
+// holdings are those on units of a class that say something, in the order of their names,
+// and how many strata they have.
+func (p *Proofs) holdings(at place) (held []*verify.Holding, strata int) {
 	for _, name := range p.names() {
 		u := p.units[name]
-		l := u.lots[at.lever]
-		if u.class != at.class || l == nil || l.held.Strata() < leastStrata {
-			continue
+		if l := u.lots[at.lever]; u.class == at.class && l != nil && l.held.Strata() >= leastStrata {
+			held = append(held, &l.held)
+			strata += l.held.Strata()
 		}
-		e, w := l.held.Effects()
+	}
+	return held, strata
+}
+
+// heldBack is what hold-backs show together, without trials.
+func heldBack(held []*verify.Holding) (energy, work verify.Effect) {
+	var energies, works []verify.Effect
+	for _, h := range held {
+		e, w := h.Effects()
 		energies, works = append(energies, e), append(works, w)
-		strata += l.held.Strata()
 	}
-	if len(energies) == 1 {
-		return energies[0], works[0], strata
+	if len(held) == 1 {
+		return energies[0], works[0]
 	}
-	return verify.Pool(energies).Mean, verify.Pool(works).Mean, strata
+	return verify.Pool(energies).Mean, verify.Pool(works).Mean
 }
 
 // holdBack draws schedules for what is held back of levers that act, and takes them away

@@ -24,6 +24,9 @@ const (
 	ahead = 5 * time.Minute
 	// overdue is after how long what waits for its trial goes before what promises more.
 	overdue = 24 * time.Hour
+	// mostTold is how many blocks trials may have together: what is stored has to fit into
+	// an object.
+	mostTold = 20_000
 	// windowsTuned is how long blocks of buffering last at least: its windows are tuned
 	// within them.
 	windowsTuned = 15 * time.Minute
@@ -102,10 +105,10 @@ func (p *Proofs) start(s Settings, now time.Time) []News {
 			}
 			continue
 		}
-		t := p.draw(&c, s, now)
-		if t == nil {
+		if p.blocksTold()+c.blocksToTell() > mostTold {
 			continue
 		}
+		t := p.draw(&c, s, now)
 		for i := range t.members {
 			busy.add(p.units[t.members[i].unit].nodes(t.members[i].unit))
 		}
@@ -217,17 +220,44 @@ func (p *Proofs) reserve(at place, busy taken) {
 	}
 }
 
-// draw a trial for units that may take part. Which of them do is drawn too: the most
-// promising would not stand for their class. Nil: none could be drawn.
-func (p *Proofs) draw(c *call, s Settings, now time.Time) *trial {
-	rest := c.f.decision == verify.Adopted && !c.f.again
-	names, most := p.shuffled(c), mostTried
-	if rest {
-		most = mostRest
+// blocksTold is how many blocks there are of trials that run, or wait to be booked.
+func (p *Proofs) blocksTold() int {
+	n := 0
+	for _, f := range p.fields {
+		if f.trial != nil {
+			n += 2 * f.trial.pairs * len(f.trial.members)
+		}
 	}
-	names = names[:min(len(names), most)]
+	for _, t := range p.ended {
+		n += 2 * t.pairs * len(t.members)
+	}
+	return n
+}
+
+// blocksToTell is how many blocks a trial would have.
+func (c *call) blocksToTell() int {
+	units := min(len(c.names), c.most())
+	return 2 * verify.DefaultPlan(time.Hour, units).Pairs * units
+}
+
+// isRest tells whether the trial is on units of a class that adopted the lever before.
+func (c *call) isRest() bool { return c.f.decision == verify.Adopted && !c.f.again }
+
+// most units that take part.
+func (c *call) most() int {
+	if c.isRest() {
+		return mostRest
+	}
+	return mostTried
+}
+
+// draw a trial for units that may take part. Which of them do is drawn too: the most
+// promising would not stand for their class.
+func (p *Proofs) draw(c *call, s Settings, now time.Time) *trial {
+	names := p.shuffled(c)
+	names = names[:min(len(names), c.most())]
 	slices.Sort(names)
-	t := &trial{at: c.at, number: c.f.number + 1, rest: rest, confidence: s.Confidence, rejections: c.f.rejections, heard: now}
+	t := &trial{at: c.at, number: c.f.number + 1, rest: c.isRest(), confidence: s.Confidence, rejections: c.f.rejections, heard: now}
 	for _, name := range names {
 		block, washOut, err := blocksOf(c.at.lever, p.units[name].here.Meter)
 		if err != nil {

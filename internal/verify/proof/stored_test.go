@@ -66,7 +66,8 @@ func TestStoredSize(t *testing.T) {
 		f.truths[name] = map[model.Lever]float64{model.LeverAffinity: -0.02}
 		f.plans[name], f.acting[name] = map[model.Lever]*followed{}, map[model.Lever]int{}
 	}
-	f.step = 15 * time.Minute
+	// Sums that say something soon.
+	f.step, f.sets.HoldBack = 15*time.Minute, 0.5
 	f.run(150 * time.Minute)
 	onTrial := f.stances(model.LeverAffinity)[model.StanceOnTrial]
 	stored := f.proofs.Save()

@@ -197,7 +197,10 @@ func (t *trial) take(c *Closed) bool {
 	}
 	if next := m.blocks[c.Block].with(toldOf(c, s.On[c.Block])); next != m.blocks[c.Block] {
 		m.blocks[c.Block] = next
-		t.judged = nil
+		// Pairs that are not over yet are not looked at, but for guards.
+		if next.guarded || c.Block < 2*t.over {
+			t.judged = nil
+		}
 	}
 	if c.Block == 0 && m.before == (verify.Stretch{}) {
 		m.before = rounded(c.Before)
@@ -233,7 +236,7 @@ func (t *trial) pass(now time.Time) {
 func (t *trial) hasCome(pair int) bool {
 	for i := range t.members {
 		m := &t.members[i]
-		if !m.left && !(m.blocks[2*pair].came && m.blocks[2*pair+1].came) {
+		if !m.left && (!m.blocks[2*pair].came || !m.blocks[2*pair+1].came) {
 			return false
 		}
 	}
