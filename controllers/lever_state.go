@@ -163,7 +163,7 @@ func (l nodeLever) withoutAction(vm *v1alpha1.VMPlan) leverState {
 	}
 	switch out.Reason {
 	case v1alpha1.ReasonNothingToDo, v1alpha1.ReasonCoreWouldBeHot, v1alpha1.ReasonNoSaving, v1alpha1.ReasonNothingToSeparate,
-		v1alpha1.ReasonFewPackets, v1alpha1.ReasonHurts, v1alpha1.ReasonRejectedByTrial,
+		v1alpha1.ReasonFewPackets, v1alpha1.ReasonHurts, v1alpha1.ReasonRejectedByTrial, v1alpha1.ReasonWouldWait,
 		v1alpha1.ReasonSiblingsTaken, v1alpha1.ReasonNoOtherPool, v1alpha1.ReasonNothingToShape, v1alpha1.ReasonSendsLittle, v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom:
 		out.State = v1alpha1.LeverIdle
 	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonTrafficUnknown,

@@ -287,6 +287,9 @@ const (
 	ReasonDedicatedCPUs = "DedicatedCPUs"
 	// ReasonCoreWouldBeHot: a pin would overload a core.
 	ReasonCoreWouldBeHot = "CoreWouldBeHot"
+	// ReasonWouldWait: the VM's threads waited where they were bound, while other CPUs
+	// idled, and there are no CPUs for them alone.
+	ReasonWouldWait = "WouldWait"
 	// ReasonNoAllowedCore: the container's cpuset has no whole physical core.
 	ReasonNoAllowedCore = "NoAllowedCore"
 	// ReasonNotRunning: the VM's threads were not found on the node.

@@ -46,6 +46,8 @@ const (
 	ReasonNothingToSeparate Reason = "NothingToSeparate"
 	// ReasonNoSaving: no binding saves enough, nor does holding packets.
 	ReasonNoSaving Reason = "NoSaving"
+	// ReasonWouldWait: the VM waited where it was bound, and there is no room for it alone.
+	ReasonWouldWait Reason = "WouldWait"
 	// ReasonSiblingsTaken: the cores that are left are shared with VMs of others.
 	ReasonSiblingsTaken Reason = "SiblingsTaken"
 	// ReasonShortSlice and ReasonLongSlice: those of the two pools.

@@ -26,6 +26,8 @@ func vmMessage(lever model.Lever, reason model.Reason) string {
 		return "no binding is predicted to save enough"
 	case model.ReasonSiblingsTaken:
 		return "the physical cores that are left have vCPUs that the policy's siblingSharing keeps the VM's apart from"
+	case model.ReasonWouldWait:
+		return "the VM's threads waited where they were bound while other CPUs idled, and there are no CPUs for them alone"
 	case model.ReasonShortSlice:
 		return "the VM counts to pool Network: its threads take over soon after they wake up"
 	case model.ReasonLongSlice:

@@ -78,7 +78,7 @@ func (w *work) repeatJudged(held model.Reason) {
 // judged tells whether a reason says that a lever would not help.
 func judged(reason model.Reason) bool {
 	switch reason {
-	case model.ReasonNothingToDo, model.ReasonCoreWouldBeHot, model.ReasonNoSaving, model.ReasonNothingToSeparate, model.ReasonSiblingsTaken,
+	case model.ReasonNothingToDo, model.ReasonCoreWouldBeHot, model.ReasonWouldWait, model.ReasonNoSaving, model.ReasonNothingToSeparate, model.ReasonSiblingsTaken,
 		model.ReasonNoOtherPool, model.ReasonSendsLittle, model.ReasonNoOtherSender, model.ReasonNoRoom, model.ReasonFewPackets, model.ReasonHurts:
 		return true
 	}

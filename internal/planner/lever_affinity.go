@@ -143,9 +143,17 @@ func (w *work) placed(i int, rates *model.VMRates) affinity.VM {
 	return affinity.VM{
 		Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
 		Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
-		Wary: w.isWary(i), Stays: w.isLeft(i),
+		Wary: w.isWary(i), Stays: w.isLeft(i), Waited: hasWaited(w.node.Rates, rates.PodUID),
 		Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
 	}
+}
+
+// hasWaited tells whether the agent's guard let go of a VM because it waited where it was
+// bound, as long as the agent remembers that: it forgets a trip each hour.
+func hasWaited(rates *model.NodeRates, podUID string) bool {
+	return slices.ContainsFunc(rates.Trips, func(t model.Trip) bool {
+		return t.PodUID == podUID && t.Lever == model.LeverAffinity && t.Symptom == model.SymptomRunDelay
+	})
 }
 
 // cores are the node as affinity sees it.

@@ -49,6 +49,9 @@ type VM struct {
 	// Wary VMs were left unbound, or unpinned, before: they are bound only where that
 	// would be well with all of their vCPUs busy.
 	Wary bool
+	// Waited VMs have waited for CPUs that they shared while others idled: as long as that is
+	// remembered they are bound only where they need not, one vCPU to a CPU.
+	Waited bool
 	// Stays VMs are changed by nothing but heat: they keep their pins, or lose them where
 	// a limit is broken.
 	Stays bool

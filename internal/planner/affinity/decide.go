@@ -79,6 +79,8 @@ func (s *state) whyFloating(v *vm) model.Reason {
 		return model.ReasonNothingToSeparate
 	case v.preference == model.AffinityPinned && s.node.sharing != model.ShareAny && s.fitsBesideStrangers(v):
 		return model.ReasonSiblingsTaken
+	case v.waited:
+		return model.ReasonWouldWait
 	case v.preference == model.AffinityPinned || v.preference == model.AffinitySeparated || v.hot:
 		return model.ReasonCoreWouldBeHot
 	default:

@@ -118,8 +118,13 @@ func (s *state) target(i int) (int, bool) {
 	return best, best >= 0
 }
 
-// heaviestOn returns the VM that uses most of a core by its vCPUs.
+// heaviestOn returns the VM that uses most of a core by its vCPUs, or one that may not
+// share it.
 func (s *state) heaviestOn(core int) *vm {
+	if c := &s.cores[core]; c.waited > 0 && len(c.on) > int(s.node.cores[core].cpus) {
+		at := slices.IndexFunc(c.on, func(i int) bool { return s.vms[s.vcpus[i].vm].waited })
+		return s.vms[s.vcpus[c.on[at]].vm]
+	}
 	use := map[int]float64{}
 	for _, i := range s.cores[core].on {
 		use[s.vcpus[i].vm] += s.vcpus[i].demand

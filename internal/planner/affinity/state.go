@@ -45,6 +45,8 @@ type coreState struct {
 	on          []int
 	fresh       int
 	bears, most float64
+	// waited is how many of the vCPUs are of VMs that share no CPU.
+	waited int
 	// price and awake as they count now.
 	price, awake float64
 	hot          bool
@@ -136,7 +138,9 @@ func (s *state) isHot(core int) bool {
 	if len(c.on) == 1 {
 		lone = s.vcpus[c.on[0]].demand
 	}
-	return s.breaks(core, load{use: c.use, press: c.press, bears: c.bears, lone: lone, vcpus: len(c.on), fresh: c.fresh > 0})
+	return s.breaks(core, load{
+		use: c.use, press: c.press, bears: c.bears, lone: lone, vcpus: len(c.on), fresh: c.fresh > 0, alone: c.waited > 0,
+	})
 }
 
 // load is what limits are held against.
@@ -144,6 +148,8 @@ type load struct {
 	use, press, bears, lone float64
 	vcpus                   int
 	fresh                   bool
+	// alone loads have no more vCPUs than CPUs.
+	alone bool
 }
 
 // breaks tells whether a load of a core breaks a limit. A core that a single vCPU has
@@ -151,6 +157,9 @@ type load struct {
 // it weighs.
 func (s *state) breaks(core int, l load) bool {
 	n := &s.node.cores[core]
+	if l.alone && l.vcpus > int(n.cpus) {
+		return true
+	}
 	reserve := 0.0
 	if l.fresh {
 		reserve = n.reserve
@@ -170,6 +179,7 @@ func (s *state) probe(i, core int) (float64, bool) {
 		return 0, false
 	}
 	l := load{use: c.use + v.demand, press: c.press + v.press, lone: v.demand, vcpus: len(c.on) + 1, fresh: c.fresh > 0 || core != v.start}
+	l.alone = c.waited > 0 || owner.waited
 	l.bears = v.bears(owner.perDemand, n.cpus)
 	if len(c.on) > 0 {
 		l.bears = min(l.bears, c.bears)
@@ -233,6 +243,9 @@ func (s *state) put(i, core int) {
 	} else {
 		owner.atStart++
 	}
+	if owner.waited {
+		c.waited++
+	}
 	v.at = core
 	owner.enter(s.node.cores[core].llc)
 	s.add(core, v.demand, v.busy, v.press)
@@ -257,6 +270,9 @@ func (s *state) take(i int) {
 		c.fresh--
 	} else {
 		owner.atStart--
+	}
+	if owner.waited {
+		c.waited--
 	}
 	v.at = -1
 	owner.leave(s.node.cores[core].llc)

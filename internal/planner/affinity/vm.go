@@ -83,6 +83,8 @@ type vm struct {
 	// hot VMs were let go of because a limit was broken. wary ones are bound only where
 	// all of their vCPUs may be busy.
 	hot, wary bool
+	// waited VMs share no CPU.
+	waited bool
 	// stays VMs are not bound otherwise than they are.
 	stays bool
 	now   binding
@@ -103,7 +105,7 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	r := in.Rates
 	v := &vm{
 		number: number, preference: in.Preference, scope: scope, first: len(s.vcpus), count: len(r.VCPUs),
-		network: in.Network, free: true, wary: in.Wary, stays: in.Stays, perLLC: make([]int, s.node.llcs),
+		network: in.Network, free: true, wary: in.Wary || in.Waited, waited: in.Waited, stays: in.Stays, perLLC: make([]int, s.node.llcs),
 	}
 	demandOf := func(t model.ThreadRates, set units.CPUSet, most float64) float64 {
 		if set.IsEmpty() {
