@@ -30,7 +30,7 @@ func addMemory(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		tariffs.Wake()
 	}
 	parts.savings = &savingsSources{memory: parts.memory, conditions: keeper.Conditions, tariff: tariffs.Of}
-	if err := o.Registry.Register(newSavingsCollector(mgr.GetClient(), parts.savings, o.Clock)); err != nil {
+	if err := o.Registry.Register(newSavingsCollector(mgr.GetClient(), parts.savings)); err != nil {
 		return fmt.Errorf("register metrics of savings: %w", err)
 	}
 	if err := mgr.Add(keeper); err != nil {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/proofs"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
@@ -161,10 +162,18 @@ const (
 	mostTrialMessage = 512
 )
 
-// leverTrials tell how levers stand, those that were decided last first.
+// leverTrials tell how levers stand: those on trial first, then those decided last.
 func leverTrials(standings []proof.Standing) []v1alpha1.LeverTrial {
 	ordered := slices.Clone(standings)
-	slices.SortStableFunc(ordered, func(a, b proof.Standing) int { return b.Decided.Compare(a.Decided) })
+	place := func(s proof.Standing) int {
+		if s.Stance == model.StanceOnTrial {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(ordered, func(a, b proof.Standing) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), b.Decided.Compare(a.Decided))
+	})
 	var out []v1alpha1.LeverTrial
 	for i := range ordered[:min(len(ordered), mostTrials)] {
 		s := &ordered[i]

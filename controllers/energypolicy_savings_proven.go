@@ -103,7 +103,8 @@ func savingsProven(policy *v1alpha1.EnergyPolicy, standings []proof.Standing, ta
 	for i := range standings {
 		s := &standings[i]
 		by[s.Stance] = append(by[s.Stance], standingWords(s))
-		if s.Stance == model.StanceAdopted && s.Known && s.High < 0 {
+		// What acts without a trial is measured by what is held back.
+		if (s.Stance == model.StanceAdopted || s.Stance == model.StanceUnproven) && s.Known && s.High < 0 {
 			saving = append(saving, standingWords(s))
 		}
 	}
@@ -117,7 +118,7 @@ func savingsProven(policy *v1alpha1.EnergyPolicy, standings []proof.Standing, ta
 	case policy.Spec.Mode == v1alpha1.ModeObserve:
 		return say(v1alpha1.ReasonNotEnforcing, "mode Observe lets no lever act: status.potential tells what they would save by the models")
 	case len(saving) > 0:
-		condition := say(v1alpha1.ReasonLeverAdopted, "measured: %s", namedWords(saving))
+		condition := say(v1alpha1.ReasonLeverAdopted, "by trials, hold-backs or imported evidence: %s", namedWords(saving))
 		condition.Status = metav1.ConditionTrue
 		return condition
 	case len(by[model.StanceOnTrial]) > 0:

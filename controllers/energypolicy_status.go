@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -139,9 +140,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		choice := v.powers.Of(node.Name, settings, report)
 		if choice.Metered {
 			out.nodes.Metered++
-			if choice.Power != nil {
-				out.metered[node.Name] = choice.Power.Watts
-			}
+			out.addMetered(node.Name, choice, report)
 		}
 		out.energy.add(energyOfNode{
 			name: node.Name, choice: choice, report: report, rates: v.powers.Rates.Fresh(node.Name),
@@ -160,6 +159,16 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 func (v policyView) isHeard(node string, report *v1alpha1.NodeReport) bool {
 	awaited := report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node)
 	return awaited || v.powers.Rates.Fresh(node) != nil
+}
+
+// addMetered notes what a node draws by its meter, as far as that is known.
+func (t *policyTally) addMetered(node string, choice energy.Choice, report *v1alpha1.NodeReport) {
+	switch {
+	case choice.Power != nil:
+		t.metered[node] = choice.Power.Watts
+	case report != nil && report.Status.Power.Watts != nil: // the agent's rates are not at hand
+		t.metered[node] = units.Watts(*report.Status.Power.Watts)
+	}
 }
 
 func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {

@@ -95,7 +95,7 @@ func TestPolicyConditions(t *testing.T) {
 		words                   []string
 	}{
 		"governs": {policyOf("p", 0, "x"), nil, "True GoverningNodes", "False NotContested", "True MeterFound",
-			[]string{"does not act on", "spec.verification", "lever Sleep"}},
+			[]string{"does not act on: lever Sleep"}},
 		"unknown node": {policyOf("p", 0, "misspelt"), nil, "False NoNodesSelected", "False NotContested", "False NoMeter",
 			[]string{"spec.nodeSelector", "zone=misspelt", "kubevirt.io/schedulable"}},
 		"loses all": {policyOf("p", 0, "x"), []v1alpha1.EnergyPolicy{policyOf("q", 1, "")}, "False OtherPolicyWins", "True OtherPolicyWins", "False NoMeter",

@@ -107,7 +107,7 @@ func TestPoolsAndSlices(t *testing.T) {
 		}
 		return fmt.Errorf("coverage %+v", policy.Status.Coverage)
 	})
-	s.policyCondition(policy, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "does not act on: spec.verification")
+	s.policyCondition(policy, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "governs 1 of 1")
 
 	// Another kernel is news for the plan, and what it says for the owner.
 	s.kernel(node, false)

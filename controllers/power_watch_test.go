@@ -252,7 +252,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, c := range []prometheus.Collector{
 		newPowerCollector(s.watch, fixedAnswers{}), newReportCollector(s.client, s.store, s.watch.Seen),
 		vmPower(t, vmsByNode{"a": {{UID: "1"}: vmFigure(5, 0)}}, runningVMI("shop", "web", map[types.UID]string{"1": "a"})),
-		newTrafficCollector(someSights(t.Context())), newDisturbanceCollector(someDisturbances),
+		newTrafficCollector(someSights(t.Context())), newDisturbanceCollector(someDisturbances), someSavings(t),
 	} {
 		if err := registry.Register(c); err != nil {
 			t.Fatal(err)

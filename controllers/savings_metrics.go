@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +19,6 @@ import (
 type savingsCollector struct {
 	reader  client.Reader
 	sources *savingsSources
-	clock   clock.PassiveClock
 
 	lever, net                       boundedDesc
 	own, perGB, perGBWithout         *prometheus.Desc
@@ -49,20 +47,20 @@ func (d boundedDesc) collect(out chan<- prometheus.Metric, r ledger.Range, label
 	}
 }
 
-func newSavingsCollector(reader client.Reader, sources *savingsSources, clk clock.PassiveClock) *savingsCollector {
+func newSavingsCollector(reader client.Reader, sources *savingsSources) *savingsCollector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("joulevirt_"+name, help, labels, nil)
 	}
 	return &savingsCollector{
-		reader: reader, sources: sources, clock: clk,
+		reader: reader, sources: sources,
 		lever: describeBounded("saved", "Energy that a lever saved since the policy's ledger was begun, by basis: Measured or Modelled. An estimate, which may fall.",
 			"policy", "lever", "basis"),
 		net: describeBounded("net_saved", "Energy that all levers saved since the policy's ledger was begun, less what the product itself drew. An estimate, which may fall.",
 			"policy", "basis"),
 		own: describe("policy_own_joules", "Energy that the product itself drew since the policy's ledger was begun.", "policy", "basis"),
-		perGB: describe("policy_joules_per_gb", "Energy of the policy's nodes for 1e9 bytes of their VMs' traffic, since its ledger was begun.",
+		perGB: describe("policy_joules_per_gigabyte", "Energy of the policy's nodes for 1e9 bytes of their VMs' traffic, since its ledger was begun.",
 			"policy", "basis"),
-		perGBWithout: describe("policy_without_joules_per_gb", "What joulevirt_policy_joules_per_gb would have been without the product.", "policy", "basis"),
+		perGBWithout: describe("policy_without_joules_per_gigabyte", "What joulevirt_policy_joules_per_gigabyte would have been without the product.", "policy", "basis"),
 		cost: describe("policy_saved_cost", "Cost of the net saved energy by the tariff as it is now, in the policy's currency.",
 			"policy", "basis", "currency"),
 		grams: describe("policy_saved_co2_grams", "CO2 equivalents of the net saved energy by the intensity as it is now.", "policy", "basis"),

@@ -111,7 +111,7 @@ func TestPolicyStatus(t *testing.T) {
 	s.policyCondition(unknown, "Ready", metav1.ConditionFalse, v1alpha1.ReasonNoNodesSelected, "kubernetes.io/hostname=misspelt")
 
 	low := s.policy("a-low", v1alpha1.ModeEnforce, nil)
-	s.policyCondition(low, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "does not act on: spec.verification")
+	s.policyCondition(low, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "governs 2 of 2")
 	s.policyCondition(low, v1alpha1.ConditionMeterAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoMeter, "1 of 2")
 	s.eventually("counts", func(ctx context.Context) error {
 		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(low), low); err != nil {

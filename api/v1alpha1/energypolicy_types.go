@@ -305,8 +305,8 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Tariff *TariffStatus `json:"tariff,omitempty"`
 
-	// trials tell how each lever stands on each class of nodes, those that were decided
-	// last first.
+	// trials tell how each lever stands on each class of nodes: those on trial first, then
+	// those that were decided last.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional

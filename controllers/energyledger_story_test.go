@@ -1,0 +1,86 @@
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+)
+
+// What another manager stored is told in the status once the one that leads stores too, and
+// by every manager that comes. What nobody can read is left as it is until it is deleted.
+func TestLedgerOnARealAPIServer(t *testing.T) {
+	s := newScene(t, "ledger", 1)
+	policy := s.policy("p", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
+		spec.Tariff = &v1alpha1.Tariff{Currency: "EUR", PriceQuery: ptr.To("price")}
+		spec.Verification.Evidence = []v1alpha1.EvidenceReference{{Name: "missing"}}
+	})
+	s.policyCondition(policy, v1alpha1.ConditionLedgerStored, metav1.ConditionTrue, v1alpha1.ReasonLedgerStored, "")
+	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionTrue, v1alpha1.ReasonLedgerRead, "")
+	s.policyCondition(policy, v1alpha1.ConditionTariffKnown, metav1.ConditionFalse, v1alpha1.ReasonNoServer, "")
+	s.policyCondition(policy, v1alpha1.ConditionEvidenceImported, metav1.ConditionFalse, v1alpha1.ReasonEvidenceMissing, "")
+
+	// The manager ends, and what it kept has another's hand in it.
+	stopManager(t)
+	object := &v1alpha1.EnergyLedger{}
+	s.must(suite.client.Get(t.Context(), client.ObjectKeyFromObject(policy), object))
+	if len(object.OwnerReferences) != 1 || object.OwnerReferences[0].UID != policy.UID {
+		t.Errorf("owned by %+v", object.OwnerReferences)
+	}
+	object.Status.Ledger = bookedElsewhere(t)
+	s.must(suite.client.Status().Update(t.Context(), object))
+	for range 2 {
+		startManagerAgain(t)
+		s.status(policy, "savings that were booked elsewhere", func(status *v1alpha1.EnergyPolicyStatus) bool {
+			return len(status.Savings) > 0 && status.Savings[len(status.Savings)-1].KilowattHours.Value == "0.0513"
+		})
+		stopManager(t)
+	}
+
+	s.must(suite.client.Get(t.Context(), client.ObjectKeyFromObject(policy), object))
+	object.Status.Ledger = []byte("what nobody can read")
+	s.must(suite.client.Status().Update(t.Context(), object))
+	startManagerAgain(t)
+	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionFalse, v1alpha1.ReasonLedgerUnreadable, "")
+	s.must(suite.client.Get(t.Context(), client.ObjectKeyFromObject(policy), object))
+	if string(object.Status.Ledger) != "what nobody can read" {
+		t.Error("it was written over")
+	}
+	s.must(suite.client.Delete(t.Context(), object))
+	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionTrue, v1alpha1.ReasonLedgerRead, "")
+	s.eventually("the EnergyLedger is there again", func(ctx context.Context) error {
+		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(policy), object); err != nil {
+			return err
+		}
+		if string(object.Status.Ledger) == "what nobody can read" {
+			return errors.New("it is the old one")
+		}
+		return nil
+	})
+}
+
+// bookedElsewhere is the ledger of a manager that booked 5 % of a kilowatt-hour.
+func bookedElsewhere(t *testing.T) []byte {
+	t.Helper()
+	now := time.Now()
+	from := now.Add(-time.Hour)
+	book := ledger.New()
+	cause := book.Book(ledger.Block{
+		Node: "elsewhere", Lever: model.LeverBuffering, From: from, To: from.Add(10 * time.Minute), On: true,
+		Effect:   verify.Shrunk{Log: -0.05, Own: 0.005, Freedom: 20},
+		Measured: ledger.Measured{Seconds: 600, Joules: 3.6e6, Bytes: 1e12},
+	}, now)
+	if cause != "" {
+		t.Fatalf("the block was not booked: %s", cause)
+	}
+	return book.Save()
+}

@@ -1,0 +1,228 @@
+package controllers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/evidence"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// provenMemory knows of policy p that Buffering saves about 5 % on node a, that Affinity
+// is on trial on node c, and of some blocks.
+func provenMemory(t *testing.T, now time.Time) *proofs.Store {
+	t.Helper()
+	memory := proofs.NewStore()
+	if err := memory.Load("p", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	file, err := evidence.Import("file", []byte(evidenceOfBuffering))
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory.View("p", func(p *proof.Proofs, l *ledger.Ledger) {
+		p.Import(file)
+		effect := verify.Shrunk{Log: -0.05, Own: 0.005, Freedom: 20}
+		for _, b := range []struct {
+			node   string
+			from   time.Time
+			joules units.Joules
+			model  bool
+		}{{"a", now.AddDate(0, 0, -3), 3.6e6, false}, {"a", now.Add(-time.Hour), 7.2e6, false}, {"b", now.Add(-time.Hour), 3.6e6, true}} {
+			to := b.from.Add(10 * time.Minute)
+			measured := ledger.Measured{Seconds: 600, Joules: b.joules, Bytes: 1e12, Modelled: b.model}
+			l.Book(ledger.Block{Node: b.node, Lever: model.LeverBuffering, From: b.from, To: to, On: true, Effect: effect, Measured: measured}, now)
+			l.BookDraw(ledger.Draw{Node: b.node, From: b.from, To: to, CPUSeconds: 6, PerBusyCore: 5, StdErr: 1, Measured: measured}, now)
+		}
+		l.Book(ledger.Block{Node: "a", Lever: model.LeverBuffering, From: now, To: now, Measured: ledger.Measured{}}, now)
+	})
+	unit := func(name string, class verify.Class, lever model.Lever) proof.Unit {
+		return proof.Unit{
+			Name: name, Nodes: []string{name}, Class: class, Ready: true, Meter: verify.Meter{Interval: time.Second, Noise: 0.01},
+			Candidates: []proof.Candidate{{Lever: lever, Watts: 5}},
+		}
+	}
+	nodes := []proof.Unit{unit("a", file.Entries()[0].Class, model.LeverBuffering), unit("c", verify.Class{CPUModel: "EPYC", Kernel: "6.12"}, model.LeverAffinity)}
+	for minutes := range 20 {
+		for i := range nodes {
+			// Plans have what proofs ask for.
+			stands, _ := memory.Of("p", nodes[i].Name)
+			nodes[i].Has = nil
+			for _, stand := range stands {
+				if stand.Schedule != nil {
+					nodes[i].Has = append(nodes[i].Has, *stand.Schedule)
+				}
+			}
+		}
+		memory.Round("p", nodes, proof.Settings{HoldBack: 0.05, Confidence: 0.95}, now.Add(time.Duration(minutes)*time.Minute))
+	}
+	return memory
+}
+
+// told is the status that such a memory gives.
+func told(t *testing.T, change func(*v1alpha1.EnergyPolicy, *savingsSources)) v1alpha1.EnergyPolicyStatus {
+	t.Helper()
+	policy := policyOf("p", 0, "")
+	sources := &savingsSources{
+		memory:     provenMemory(t, statusTime()),
+		conditions: func(*v1alpha1.EnergyPolicy) []metav1.Condition { return nil },
+		tariff:     func(*v1alpha1.EnergyPolicy) knownTariff { return knownTariff{} },
+	}
+	if change != nil {
+		change(&policy, sources)
+	}
+	view := policyScene(policy)
+	view.savings = sources
+	return policyStatus(&policy, view)
+}
+
+func TestSavings(t *testing.T) {
+	status := told(t, func(policy *v1alpha1.EnergyPolicy, sources *savingsSources) {
+		policy.Spec.Tariff = &v1alpha1.Tariff{Currency: "EUR", PricePerKWh: ptr.To(resource.MustParse("0.28"))}
+		sources.tariff = func(*v1alpha1.EnergyPolicy) knownTariff {
+			return knownTariff{price: ptr.To(0.28), grams: ptr.To(380.0)}
+		}
+	})
+	e := func(value, low, high v1alpha1.Decimal) *v1alpha1.Estimate {
+		return &v1alpha1.Estimate{Value: value, Low: low, High: high}
+	}
+	// 3 kWh were drawn by the meter, with an effect of -0.05 and an error of a tenth of it,
+	// and 1 kWh more by the model.
+	entry := func(basis v1alpha1.Basis, period string, kWh, own *v1alpha1.Estimate, with v1alpha1.Decimal, without, cost, co2 *v1alpha1.Estimate) v1alpha1.Savings {
+		return v1alpha1.Savings{
+			Basis: basis, Period: period, KilowattHours: *kWh, OwnKilowattHours: own,
+			Levers:      []v1alpha1.LeverSavings{{Lever: v1alpha1.LeverBuffering, KilowattHours: *kWh}},
+			JoulesPerGB: with, JoulesPerGBWithout: without, Cost: cost, KilogramsCO2: co2,
+		}
+	}
+	hour := func(basis v1alpha1.Basis, period string) v1alpha1.Savings {
+		return entry(basis, period, e("0.0513", "0.0403", "0.0622"), e("0.00000833", "0.00000506", "0.0000116"), "3600", e("3780", "3750", "3820"),
+			e("0.0144", "0.0113", "0.0174"), e("0.0195", "0.0153", "0.0236"))
+	}
+	want := []v1alpha1.Savings{
+		entry(v1alpha1.BasisMeasured, "2026-03", e("0.103", "0.0806", "0.124"), e("0.00000833", "0.00000506", "0.0000116"), "7200", e("7570", "7490", "7650"),
+			e("0.0287", "0.0226", "0.0348"), e("0.039", "0.0306", "0.0473")),
+		hour(v1alpha1.BasisMeasured, "2026-02"),
+		entry(v1alpha1.BasisMeasured, "Total", e("0.154", "0.121", "0.187"), e("0.0000167", "0.0000101", "0.0000232"), "5400", e("5680", "5620", "5740"),
+			e("0.0431", "0.0339", "0.0523"), e("0.0584", "0.0459", "0.0709")),
+		hour(v1alpha1.BasisModelled, "2026-03"), hour(v1alpha1.BasisModelled, "Total"),
+	}
+	if diff := cmp.Diff(want, status.Savings); diff != "" {
+		t.Errorf("savings (-want +got):\n%s", diff)
+	}
+	if want := (v1alpha1.TariffStatus{Currency: "EUR", PricePerKWh: "0.28", GramsCO2PerKWh: "380"}); status.Tariff == nil || *status.Tariff != want {
+		t.Errorf("tariff %+v, want %+v", status.Tariff, want)
+	}
+	var trials []string
+	for _, trial := range status.Trials {
+		trials = append(trials, fmt.Sprintf("%s %s", trial.Lever, trial.Stance))
+	}
+	if got := strings.Join(trials, ", "); got != "Affinity OnTrial, Buffering Adopted" {
+		t.Errorf("trials: %s", got)
+	}
+	if saved := status.Trials[slices.Index(trials, "Buffering Adopted")].SavedPercent; saved == nil || saved.Value != "4.88" {
+		t.Errorf("Buffering saves %+v, want 4.88 %%", saved)
+	}
+	// 120 W with the lever are 126.2 W without.
+	if len(status.Proven) != 1 || status.Proven[0].Milliwatts != 6150 || status.Proven[0].LowMilliwatts >= 6150 || status.Proven[0].HighMilliwatts <= 6150 {
+		t.Errorf("proven: %+v, want 6150 mW", status.Proven)
+	}
+}
+
+// Whatever was not read yet stays as it was, and what nobody asks for is not told.
+func TestSavingsThatAreAwaited(t *testing.T) {
+	before := []v1alpha1.Savings{{Basis: v1alpha1.BasisMeasured, Period: "Total"}}
+	status := told(t, func(policy *v1alpha1.EnergyPolicy, sources *savingsSources) {
+		sources.memory = proofs.NewStore()
+		policy.Status.Savings = before
+		policy.Status.Conditions = []metav1.Condition{
+			{Type: v1alpha1.ConditionTariffKnown, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionEvidenceImported, Status: metav1.ConditionTrue},
+		}
+	})
+	if diff := cmp.Diff(before, status.Savings); diff != "" {
+		t.Errorf("savings (-want +got):\n%s", diff)
+	}
+	for _, kind := range []string{v1alpha1.ConditionSavingsProven, v1alpha1.ConditionTariffKnown, v1alpha1.ConditionEvidenceImported} {
+		if found := meta.FindStatusCondition(status.Conditions, kind); found != nil {
+			t.Errorf("condition %+v", found)
+		}
+	}
+}
+
+func TestSavingsProven(t *testing.T) {
+	standing := func(lever model.Lever, stance model.Stance, known bool) proof.Standing {
+		return proof.Standing{
+			Lever: lever, Stance: stance, Class: verify.Class{CPUModel: "Xeon"}, Pairs: 7, Planned: 20,
+			Known: known, Log: -0.05, Low: -0.07, High: -0.03,
+		}
+	}
+	harmful := standing(model.LeverShaping, model.StanceRejected, true)
+	harmful.Log, harmful.Low, harmful.High = 0.03, 0.01, 0.05
+	for name, tc := range map[string]struct {
+		mode      v1alpha1.PolicyMode
+		metered   int32
+		standings []proof.Standing
+		want      string
+		words     []string
+	}{
+		"only watches": {v1alpha1.ModeObserve, 2, nil, "False NotEnforcing", []string{"status.potential"}},
+		"adopted": {v1alpha1.ModeEnforce, 2, []proof.Standing{harmful, standing(model.LeverBuffering, model.StanceAdopted, true)},
+			"True LeverAdopted", []string{"Buffering on cpu=Xeon", "saves 4.88 % (2.96 to 6.76)"}},
+		"adopted, of nothing known": {v1alpha1.ModeEnforce, 2, []proof.Standing{standing(model.LeverBuffering, model.StanceAdopted, false)},
+			"False NothingToTry", nil},
+		"on trial":  {v1alpha1.ModeEnforce, 2, []proof.Standing{harmful, standing(model.LeverAffinity, model.StanceOnTrial, false)}, "False OnTrial", []string{"7 of at most 20 pairs"}},
+		"no meter":  {v1alpha1.ModeEnforce, 0, []proof.Standing{standing(model.LeverAffinity, model.StanceUnproven, false)}, "False NoMeter", []string{"MeterAvailable"}},
+		"waiting":   {v1alpha1.ModeEnforce, 1, []proof.Standing{standing(model.LeverAffinity, model.StanceAwaiting, false)}, "False AwaitingTrial", []string{"Affinity"}},
+		"rejected":  {v1alpha1.ModeEnforce, 1, []proof.Standing{harmful}, "False NoneAdopted", []string{"Shaping", "saves -3.05 % (-5.13 to -1.01)"}},
+		"nothing":   {v1alpha1.ModeEnforce, 1, nil, "False NothingToTry", []string{"status.coverage"}},
+		"many more": {v1alpha1.ModeEnforce, 1, slices.Repeat([]proof.Standing{harmful}, 7), "False NoneAdopted", []string{"and 3 more, see status.trials"}},
+	} {
+		policy := policyOf("p", 0, "")
+		policy.Spec.Mode = tc.mode
+		got := savingsProven(&policy, tc.standings, policyTally{nodes: v1alpha1.NodeCounts{Metered: tc.metered}})
+		if text := fmt.Sprintf("%s %s", got.Status, got.Reason); text != tc.want {
+			t.Errorf("%s: %s, want %s", name, text, tc.want)
+		}
+		for _, word := range tc.words {
+			if !strings.Contains(got.Message, word) {
+				t.Errorf("%s: no %q in %s", name, word, got.Message)
+			}
+		}
+	}
+}
+
+func TestDecimals(t *testing.T) {
+	for x, want := range map[float64]v1alpha1.Decimal{
+		0: "0", 12.345: "12.3", -12.345: "-12.3", 0.0004567: "0.000457", 999.6: "1000", 123456: "123000", 1e-12: "0", -1e-12: "0", 100: "100",
+	} {
+		if got, ok := decimal(x); !ok || got != want {
+			t.Errorf("%g is %s, want %s", x, got, want)
+		}
+	}
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e15} {
+		if got, ok := decimal(x); ok {
+			t.Errorf("%g is %s, want none", x, got)
+		}
+	}
+	for watts, want := range map[float64]int64{0: 0, 6.1524: 6150, -0.0456: -46, 12345.6: 12300000, 0.0001: 0} {
+		if got := roundMilliwatts(watts); got != want {
+			t.Errorf("%g W are %d mW, want %d", watts, got, want)
+		}
+	}
+}
