@@ -70,6 +70,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"trial_pairs_for_2pct"}, simulated: true, run: measureTrialPairs},
 		{figures: []string{"ledger_coverage_pct"}, simulated: true, run: measureLedgerCoverage},
 		{figures: []string{"guard_undo_p99_ms", "guard_false_trips_per_vm_day"}, simulated: true, run: measureGuard},
+		{figures: []string{"guard_global_false_per_vm_day"}, simulated: true, run: measureGlobalGuard},
 	}...)
 }
 

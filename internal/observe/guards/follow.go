@@ -49,7 +49,9 @@ func (f *follow) hear(now time.Time, rates *model.NodeRates, of *model.VMRates, 
 	figures, readable := interference.Read(sample)
 	// What a flood does is no lever's doing.
 	readable = readable && (of.Buffering == nil || of.Buffering.Flood == nil)
-	missed := now.Sub(f.heard) > gap
+	// A guest that is not ready, as while it boots, breaks levels for reasons of its own.
+	missed := now.Sub(f.heard) > gap || f.guest.failing
+	readable = readable && !f.guest.failing
 	var found []finding
 	for _, name := range model.NodeLevers() {
 		l := f.levers[name]

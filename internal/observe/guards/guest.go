@@ -20,7 +20,9 @@ const (
 
 // guest is what is known of whether a VM's guest is ready.
 type guest struct {
-	ready    bool
+	ready bool
+	// failing is true when the guest was ready, and is not.
+	failing  bool
 	failures []failure
 }
 
@@ -47,6 +49,7 @@ type Guest struct {
 func (f *follow) see(now time.Time, said *Guest) []finding {
 	was := f.guest.ready
 	f.guest.ready = said.Ready
+	f.guest.failing = !said.Ready && (was || f.guest.failing)
 	if !was || said.Ready || said.Excused {
 		return nil
 	}
