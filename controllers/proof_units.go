@@ -78,6 +78,18 @@ func meterOf(choice energy.Choice, pull time.Duration) verify.Meter {
 	return verify.Meter{Interval: interval, Freshness: interval}
 }
 
+// meterAwaited is what is to be expected of a node of which it is too early to say whether
+// it has a meter: that of the first source that is one. Without, levers would not have to
+// prove themselves while nothing was heard.
+func meterAwaited(settings []energy.Setting, pull time.Duration) verify.Meter {
+	for _, setting := range settings {
+		if setting.Type.Measures() {
+			return meterOf(energy.Choice{Source: setting.Type, Metered: true}, pull)
+		}
+	}
+	return verify.Meter{}
+}
+
 // nodeFacts is what is known of a node when it is planned.
 type nodeFacts struct {
 	policy model.Policy
@@ -110,6 +122,12 @@ type nodeSight struct {
 	plan       *v1alpha1.NodePlan
 	has        []model.Schedule
 	potentials []model.Potential
+}
+
+// isKnown tells whether it is known of what class the node is. One that is not, as before a
+// new leader planned it, is no unit yet: it would leave its class, and its trial.
+func (s *nodeSight) isKnown() bool {
+	return s.facts != nil && (s.report != nil || s.class != (verify.Class{}))
 }
 
 // unit is the node as something on which levers are tried.

@@ -25,9 +25,9 @@ import (
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
-// factsAwaited is how long after its start the manager waits until all nodes of a policy
-// were planned, before it decides without what is known of them then: a node of which the
-// class is not known would leave its trial.
+// factsAwaited is how long after its start the manager waits until all groups of a policy
+// are known, before it decides without the others: one that is missing would leave its
+// trial.
 const factsAwaited = 2 * time.Minute
 
 // proofWatch takes in what is heard of all governed nodes, with each look at their power,
@@ -72,6 +72,8 @@ type knownNode struct {
 	workload proofs.Workload
 	class    verify.Class
 	meter    verify.Meter
+	// heard is true once it was known whether the node has a meter.
+	heard bool
 	// version of the plan that has and acting are read from.
 	version string
 	has     []model.Schedule
@@ -163,8 +165,11 @@ func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
 			k.class = class
 		}
 	}
-	if !s.choice.Unknown {
-		k.meter = meterOf(s.choice, pull)
+	switch {
+	case !s.choice.Unknown:
+		k.meter, k.heard = meterOf(s.choice, pull), true
+	case !k.heard:
+		k.meter = meterAwaited(s.settings, pull)
 	}
 	switch {
 	case s.plan == nil:
@@ -224,10 +229,9 @@ func (w *proofWatch) own(nodes map[string][]nodeSight, now time.Time) {
 func (w *proofWatch) round(ctx context.Context, policy *v1alpha1.EnergyPolicy, sights []nodeSight, now time.Time) {
 	all := make([]proof.Unit, 0, len(sights))
 	for i := range sights {
-		if sights[i].facts == nil && now.Sub(w.since) < factsAwaited {
-			return
+		if sights[i].isKnown() {
+			all = append(all, sights[i].unit(policy, now))
 		}
-		all = append(all, sights[i].unit(policy, now))
 	}
 	groups, known := w.groups(ctx, policy.Name)
 	if !known && now.Sub(w.since) < factsAwaited {

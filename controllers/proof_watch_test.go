@@ -238,22 +238,51 @@ func TestWhatIsHeardIsBooked(t *testing.T) {
 	}
 }
 
-// TestNothingIsDecidedBeforeNodesWerePlanned: a new leader does not know of what class
-// they are. One that cannot be planned does not keep the others waiting for ever.
-func TestNothingIsDecidedBeforeNodesWerePlanned(t *testing.T) {
+// TestNodesThatWereNotPlanned are no units: a new leader does not know of what class they
+// are.
+func TestNodesThatWereNotPlanned(t *testing.T) {
 	s := newProofScene(t)
 	s.must(s.store.Load("p", nil, nil))
 	governed, err := governedNodes(t.Context(), s.client)
 	s.must(err)
-	for _, since := range []time.Duration{0, time.Minute, 2*time.Minute - time.Second} {
+	for _, since := range []time.Duration{0, time.Minute, time.Hour} {
 		s.clock.SetTime(statusTime().Add(since))
 		if s.must(s.watch.Look(t.Context(), governed, make([]energy.Choice, 1))); len(s.replanned) > 0 {
 			t.Errorf("decided after %v", since)
 		}
 	}
-	s.clock.SetTime(statusTime().Add(3 * time.Minute))
+	s.clock.SetTime(statusTime().Add(2 * time.Hour))
+	s.plan()
 	if s.must(s.watch.Look(t.Context(), governed, make([]energy.Choice, 1))); !slices.Equal(s.replanned, []string{"n"}) {
-		t.Errorf("%v are planned anew after three minutes", s.replanned)
+		t.Errorf("%v are planned anew after it was planned", s.replanned)
+	}
+}
+
+// TestAMeterThatIsAwaited: while nothing was heard of it a node counts as one with a meter,
+// or its levers would act unproven. What was known once stays while nothing is heard.
+func TestAMeterThatIsAwaited(t *testing.T) {
+	s := nodeSight{governedNode: governedNode{settings: []energy.Setting{{Type: model.SourceModel}, {Type: model.SourceRAPL}}}}
+	var k knownNode
+	for _, step := range []struct {
+		name   string
+		choice energy.Choice
+		want   time.Duration
+	}{
+		{"at first", energy.Choice{Unknown: true}, 20 * time.Second},
+		{"it has one", energy.Choice{Source: model.SourcePrometheus, Metered: true, Power: &model.Power{IntervalSeconds: 60}}, time.Minute},
+		{"not heard", energy.Choice{Unknown: true}, time.Minute},
+		{"it has none", energy.Choice{Source: model.SourceModel}, 0},
+		{"not heard again", energy.Choice{Unknown: true}, 0},
+	} {
+		s.choice = step.choice
+		if k.update(&s, 20*time.Second, statusTime()); k.meter.Interval != step.want {
+			t.Errorf("%s: %v, want %v", step.name, k.meter.Interval, step.want)
+		}
+	}
+	var none knownNode
+	s.settings, s.choice = s.settings[:1], energy.Choice{Unknown: true}
+	if none.update(&s, time.Second, statusTime()); none.meter != (verify.Meter{}) {
+		t.Errorf("%+v of a policy without meters", none.meter)
 	}
 }
 
@@ -264,6 +293,8 @@ func TestGroupsAreUnits(t *testing.T) {
 		return []proof.Unit{{Name: policy + "/web", Nodes: []string{"n"}}}, true
 	}
 	s.must(s.store.Load("p", nil, nil))
+	s.pull()
+	s.plan()
 	s.looks("both", time.Minute, func(v1alpha1.NodePlanSpec) bool { return len(s.replanned) > 0 })
 	if !slices.Equal(s.replanned, []string{"n", "p/web"}) {
 		t.Errorf("%v are planned anew", s.replanned)
