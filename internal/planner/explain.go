@@ -44,6 +44,22 @@ func vmMessage(lever model.Lever, reason model.Reason) string {
 		return "no whole physical core is inside the container's cpuset and outside reserved and isolated CPUs"
 	case model.ReasonNotRunning:
 		return "the node's agent found no vCPU threads of the VM"
+	case model.ReasonAwaitingTrial:
+		return "the lever waits for its trial on this kind of node"
+	case model.ReasonRejectedByTrial:
+		return "a trial showed that the lever does not save on this kind of node, or that it hurts"
+	case model.ReasonTrialUndecided:
+		return "the lever's trial ended without a verdict: it is tried again"
+	case model.ReasonAwaitingApproval:
+		return "the VM is not part of the recommendation that stands: it waits for the next"
+	default:
+		return trafficMessage(reason)
+	}
+}
+
+// trafficMessage explains what levers Shaping and Buffering do.
+func trafficMessage(reason model.Reason) string {
+	switch reason {
 	case model.ReasonTakesTurns:
 		return "the VM sends at full rate in its turn, and a trickle between"
 	case model.ReasonCeiling:
@@ -66,14 +82,6 @@ func vmMessage(lever model.Lever, reason model.Reason) string {
 		return "packets are held during floods only"
 	case model.ReasonNoLatencyBudget:
 		return "the profile's latencyBudget is less than twice the shortest window of 125us, and floodDefence is Forbid"
-	case model.ReasonAwaitingTrial:
-		return "the lever waits for its trial on this kind of node"
-	case model.ReasonRejectedByTrial:
-		return "a trial showed that the lever does not save on this kind of node, or that it hurts"
-	case model.ReasonTrialUndecided:
-		return "the lever's trial ended without a verdict: it is tried again"
-	case model.ReasonAwaitingApproval:
-		return "the VM is not part of the recommendation that stands: it waits for the next"
 	default:
 		return planMessage(reason)
 	}

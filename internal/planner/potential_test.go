@@ -30,16 +30,18 @@ func TestPotentialKnowsNoPolicy(t *testing.T) {
 		t.Fatalf("%+v", want)
 	}
 	for name, change := range map[string]func(*model.Node){
-		"observe":      func(n *model.Node) { n.Policy.Mode, n.Policy.Levers = model.ModeObserve, nil },
-		"recommend":    func(n *model.Node) { n.Policy.Mode = model.ModeRecommend },
-		"paused":       func(n *model.Node) { n.Policy.Paused = true },
-		"no meter":     func(n *model.Node) { n.Metered = false },
-		"meter late":   unknownMeter,
-		"frozen":       func(n *model.Node) { n.Frozen = true },
-		"in a freeze":  inFreeze,
-		"nodes busy":   func(n *model.Node) { n.NodesBusy, n.Policy.MaxChangesPerHour = true, 1 },
-		"no review":    func(n *model.Node) { n.Review = false },
-		"kept away":    func(n *model.Node) { n.Proofs = []model.Proof{{Lever: model.LeverAffinity}, {Lever: model.LeverBuffering}} },
+		"observe":     func(n *model.Node) { n.Policy.Mode, n.Policy.Levers = model.ModeObserve, nil },
+		"recommend":   func(n *model.Node) { n.Policy.Mode = model.ModeRecommend },
+		"paused":      func(n *model.Node) { n.Policy.Paused = true },
+		"no meter":    func(n *model.Node) { n.Metered = false },
+		"meter late":  unknownMeter,
+		"frozen":      func(n *model.Node) { n.Frozen = true },
+		"in a freeze": inFreeze,
+		"nodes busy":  func(n *model.Node) { n.NodesBusy, n.Policy.MaxChangesPerHour = true, 1 },
+		"no review":   func(n *model.Node) { n.Review = false },
+		"kept away": func(n *model.Node) {
+			n.Proofs = []model.Proof{{Lever: model.LeverAffinity}, {Lever: model.LeverBuffering}}
+		},
 		"not known":    func(n *model.Node) { n.ProofsAwaited = true },
 		"in the plan":  func(n *model.Node) { plan := Plan(*n, now()); n.Current = &plan },
 		"an hour late": func(n *model.Node) { n.Rates.Time = n.Rates.Time.Add(-time.Hour) },
