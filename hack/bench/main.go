@@ -63,6 +63,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"traffic_gap_to_optimum_pct"}, run: measureTrafficGap},
 		{figures: []string{"traffic_sim_saving_pct"}, simulated: true, run: measureTrafficSaving},
 		{figures: []string{"affinity_plan_128cpu_200vm_ms"}, run: measureAffinityPlan},
+		{figures: []string{"potential_plan_128cpu_200vm_ms"}, run: measurePotential},
 		{figures: []string{"affinity_gap_to_optimum_pct"}, run: measureAffinityGap},
 		{figures: []string{"affinity_sim_saving_pct"}, simulated: true, run: measureAffinitySaving},
 		{figures: []string{"buffering_sim_saving_pct"}, simulated: true, run: measureBufferingSaving},
