@@ -37,7 +37,7 @@ func (c *coder) count(n *int, most int) {
 		return
 	}
 	value, length := binary.Uvarint(c.data)
-	if length <= 0 || value > uint64(most) {
+	if length <= 0 || most < 0 || value > uint64(most) {
 		c.fail()
 		*n = 0
 		return
