@@ -260,6 +260,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	plans := &NodePlanReconciler{
 		Client: mgr.GetClient(), Observer: &observe.Observer{
 			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances, Tunings: parts.tuning,
+			Proofs:      parts.memory,
 			Withdrawals: parts.guard.store,
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,

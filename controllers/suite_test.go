@@ -225,6 +225,8 @@ func (s *scene) policy(name string, mode v1alpha1.PolicyMode, change func(*v1alp
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode: mode, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"scene": s.name}},
+			// What levers do is to be seen within seconds.
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
 		},
 	}
 	if change != nil {

@@ -50,6 +50,7 @@ func startVMStage(ctx context.Context, env environment, levers ...v1alpha1.Lever
 			Mode: v1alpha1.ModeObserve, Levers: levers,
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: stageNamespace}},
 			Energy:            v1alpha1.EnergySettings{AllowModelled: true},
+			Verification:      v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
 			Guardrails:        v1alpha1.Guardrails{MaxCoreUtilizationPercent: 100},
 		},
 	}}

@@ -176,6 +176,8 @@ func (f *fixture) policy(mode v1alpha1.PolicyMode, energy v1alpha1.EnergySetting
 				MatchLabels: map[string]string{corev1.LabelMetadataName: f.namespace},
 			},
 			Energy: energy,
+			// Whatever meter the machine has, levers are to act at once.
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
 			// The machine also runs the whole control plane: what it leaves must
 			// not keep a guest that idles from being pinned.
 			Guardrails: v1alpha1.Guardrails{MaxCoreUtilizationPercent: 100},

@@ -188,6 +188,8 @@ func (b *bench) declare(ctx context.Context) error {
 			Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
 			// No agent confirms anything here, and all nodes are to follow at once.
 			Budgets: v1alpha1.Budgets{MaxNodesChanging: math.MaxInt32, MaxChangesPerHour: math.MaxInt32},
+			// What is timed is not to wait for experiments.
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
 		},
 	}
 	if err := b.client.Create(ctx, policy); err != nil {

@@ -124,6 +124,8 @@ func (b *bench) allow(ctx context.Context) error {
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverTrafficShare},
 			Energy: v1alpha1.EnergySettings{AllowModelled: true},
+			// What is timed is not to wait for experiments.
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
 		},
 	}
 	if err := b.world.Client().Create(ctx, policy); err != nil {

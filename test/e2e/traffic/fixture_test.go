@@ -49,6 +49,8 @@ func newStory(t *testing.T, count int) *story {
 			Spec: v1alpha1.EnergyPolicySpec{
 				Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverTrafficShare},
 				Energy: v1alpha1.EnergySettings{AllowModelled: true},
+				// Whatever meter the machine has, traffic is to move at once.
+				Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
 			},
 		})
 		if err != nil {
