@@ -1,0 +1,255 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/prometheus/procfs"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+// dump tells all that the product may change of the VMs, their node and their traffic, by
+// what it is.
+func (s *removal) dump() map[string]string {
+	s.Helper()
+	dump := map[string]string{}
+	for _, m := range []*machine{s.web, s.spare} {
+		s.dumpThreads(dump, m)
+		s.dumpNetwork(dump, m)
+	}
+	s.dumpPins(dump)
+	s.dumpObjects(dump)
+	return dump
+}
+
+// installed names what there is of the product in the cluster, but its requests for
+// certificates, which Kubernetes removes an hour after they were signed.
+func (s *removal) installed() []string {
+	s.Helper()
+	const kinds = "namespaces,crd,clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies,validatingadmissionpolicybindings"
+	var ours []string
+	for name := range strings.Lines(s.kubectl("get", kinds, "-o", "name")) {
+		if strings.Contains(name, "joulevirt") {
+			ours = append(ours, strings.TrimSpace(name))
+		}
+	}
+	return ours
+}
+
+// dumpThreads tells how the kernel schedules a VM's threads, and where they go when their
+// cpuset shrinks and grows again: a mask that somebody wrote would not follow. Threads that
+// come and go count together.
+func (s *removal) dumpThreads(dump map[string]string, m *machine) {
+	s.Helper()
+	of := func(what string) {
+		threads, err := procfs.AllThreads(m.sandbox.QEMUPID())
+		if err != nil {
+			s.Fatal(err)
+		}
+		lines := map[string]bool{}
+		for _, t := range threads {
+			name, nameErr := t.Comm()
+			attr, attrErr := unix.SchedGetAttr(t.PID, 0)
+			mask, maskErr := affinityOf(t.PID)
+			if errors.Join(nameErr, attrErr, maskErr) != nil {
+				continue // it ended
+			}
+			if strings.HasPrefix(name, "worker") || strings.HasPrefix(name, "pool-") {
+				name = "worker"
+			}
+			lines[fmt.Sprintf("%s on %s: %+v", name, mask, *attr)] = true
+		}
+		dump["threads of "+m.vmi.Name+", "+what] = text(lines)
+	}
+	of("as they are")
+	for _, cpus := range []string{"1", allCPUs(s.T)} {
+		if err := m.sandbox.SetCPUSet(cpus); err != nil {
+			s.Fatal(err)
+		}
+		of("cpuset " + cpus)
+	}
+}
+
+func affinityOf(tid int) (units.CPUSet, error) {
+	mask := unix.NewCPUSet(units.MaxCPUs)
+	if err := unix.SchedGetaffinityDynamic(tid, mask); err != nil {
+		return units.CPUSet{}, err
+	}
+	var cpus []int
+	for cpu := range units.MaxCPUs {
+		if mask.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return units.NewCPUSet(cpus...), nil
+}
+
+// dumpNetwork tells the queues, filters, programs, rules and routes in the network
+// namespace of a VM's pod.
+func (s *removal) dumpNetwork(dump map[string]string, m *machine) {
+	s.Helper()
+	pid := m.sandbox.QEMUPID()
+	in := func(command ...string) {
+		out, err := exec.CommandContext(s.Context(), "nsenter", append([]string{"--target", strconv.Itoa(pid), "--net"}, command...)...).CombinedOutput()
+		if err != nil {
+			s.Fatalf("%v: %v: %s", command, err, out)
+		}
+		dump[strings.Join(command, " ")+" of "+m.vmi.Name] = string(out)
+	}
+	in("tc", "qdisc", "show")
+	in("nft", "--stateless", "list", "ruleset")
+	in("ip", "route", "show", "table", "all")
+	namespace, err := netns.GetFromPid(pid)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer namespace.Close()
+	handle, err := netlink.NewHandleAt(namespace)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer handle.Close()
+	links, err := handle.LinkList()
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, one := range links {
+		name := one.Attrs().Name
+		for _, at := range [][]string{nil, {"ingress"}, {"egress"}} {
+			in(append([]string{"tc", "filter", "show", "dev", name}, at...)...)
+		}
+		programs, err := attached(namespace, one.Attrs().Index)
+		if err != nil {
+			s.Fatal(err)
+		}
+		dump["programs at "+name+" of "+m.vmi.Name] = programs
+	}
+}
+
+// attached tells how many programs are attached to a device by tcx.
+func attached(namespace netns.NsHandle, index int) (string, error) {
+	runtime.LockOSThread()
+	own, err := netns.Get()
+	if err != nil {
+		return "", err
+	}
+	defer own.Close()
+	if err := netns.Set(namespace); err != nil {
+		return "", err
+	}
+	var counts []string
+	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+		programs, queryErr := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
+		switch {
+		case errors.Is(queryErr, ebpf.ErrNotSupported):
+			counts = append(counts, fmt.Sprintf("%v: none, by this kernel", at))
+		case queryErr != nil:
+			err = queryErr
+		default:
+			counts = append(counts, fmt.Sprintf("%v: %d", at, len(programs.Programs)))
+		}
+	}
+	if back := netns.Set(own); back != nil {
+		return "", back // the thread ends with this goroutine, for it stays locked
+	}
+	runtime.UnlockOSThread()
+	return strings.Join(counts, ", "), err
+}
+
+// dumpPins tells what is kept in the BPF file system.
+func (s *removal) dumpPins(dump map[string]string) {
+	s.Helper()
+	pins, err := filepath.Glob("/sys/fs/bpf/joulevirt/*")
+	if err != nil {
+		s.Fatal(err)
+	}
+	dump["pins"] = strings.Join(pins, " ")
+	if _, err := os.Stat("/sys/fs/bpf/joulevirt"); err == nil {
+		dump["pins"] += " folder"
+	}
+}
+
+// dumpObjects tells the labels and annotations of the node, the VMs, their pods and
+// Services, and who answers for the Service.
+func (s *removal) dumpObjects(dump map[string]string) {
+	s.Helper()
+	lists := []client.ObjectList{&kubevirtv1.VirtualMachineInstanceList{}, &corev1.PodList{}, &corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}}
+	objects := []client.Object{&corev1.Node{}}
+	if err := s.client.Get(s.Context(), client.ObjectKey{Name: nodeName}, objects[0]); err != nil {
+		s.Fatal(err)
+	}
+	for _, list := range lists {
+		if err := s.client.List(s.Context(), list, client.InNamespace(s.namespace)); err != nil {
+			s.Fatal(err)
+		}
+		switch l := list.(type) {
+		case *kubevirtv1.VirtualMachineInstanceList:
+			objects = appendAll(objects, l.Items)
+		case *corev1.PodList:
+			objects = appendAll(objects, l.Items)
+		case *corev1.ServiceList:
+			objects = appendAll(objects, l.Items)
+		case *discoveryv1.EndpointSliceList:
+			objects = appendAll(objects, l.Items)
+			for i := range l.Items {
+				answers := map[string]bool{}
+				for _, e := range l.Items[i].Endpoints {
+					answers[fmt.Sprintf("%v %+v", e.Addresses, *e.Conditions.Ready)] = true
+				}
+				dump["endpoints of "+l.Items[i].Labels[discoveryv1.LabelServiceName]] = text(answers)
+			}
+		}
+	}
+	for _, o := range objects {
+		lines := map[string]bool{}
+		for key, value := range o.GetLabels() {
+			lines["label "+key+"="+value] = true
+		}
+		for key, value := range o.GetAnnotations() {
+			if !slices.Contains([]string{kubevirtv1.VirtHandlerHeartbeat, corev1.EndpointsLastChangeTriggerTime}, key) {
+				lines["annotation "+key+"="+value] = true
+			}
+		}
+		dump[fmt.Sprintf("%T %s", o, o.GetName())] = text(lines)
+	}
+}
+
+// object is a pointer to a T that is an object of Kubernetes.
+type object[T any] interface {
+	*T
+	client.Object
+}
+
+func appendAll[T any, P object[T]](to []client.Object, items []T) []client.Object {
+	for i := range items {
+		to = append(to, P(&items[i]))
+	}
+	return to
+}
+
+// text is a set of lines, sorted.
+func text(lines map[string]bool) string {
+	var sorted []string
+	for line := range lines {
+		sorted = append(sorted, line)
+	}
+	slices.Sort(sorted)
+	return strings.Join(sorted, "\n")
+}
