@@ -178,7 +178,7 @@ func (r *TrafficGroupReconciler) release(ctx context.Context, group routing.Grou
 // show tells metrics and the statuses of policies what became of the group.
 func (r *TrafficGroupReconciler) show(ctx context.Context, round *groupRound) {
 	sight := round.sight()
-	sight.policy, sight.unit = provingPolicy(round.seen.Plan.Nodes), round.unit(r.Pull)
+	sight.policy, sight.unit = round.tried(r.sights.all()[round.seen.Routing.Profile], r.Pull)
 	r.sights.put(ctx, sight)
 }
 

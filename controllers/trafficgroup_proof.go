@@ -96,6 +96,24 @@ func (m *groupMemory) noteSwitch(round *groupRound) {
 	m.done = &done
 }
 
+// tried returns the policy in whose proofs the group is, and the group as a unit of them.
+// Where it is not known what a node is or whether it has a meter, as when its agent is late,
+// the group is what it was at the last look; without one it is no unit yet.
+func (r *groupRound) tried(was *groupSight, pull time.Duration) (policy string, unit proof.Unit) {
+	policy, unit = provingPolicy(r.seen.Plan.Nodes), r.unit(pull)
+	for i := range r.seen.Sources {
+		source := &r.seen.Sources[i]
+		if source.Report != nil && !source.Choice.Unknown {
+			continue
+		}
+		if was == nil || was.policy == "" {
+			return "", proof.Unit{}
+		}
+		unit.Class, unit.Meter, unit.Ready = was.unit.Class, was.unit.Meter, false
+	}
+	return policy, unit
+}
+
 // unit is the group as something on which the lever is tried. pull is the time between two
 // questions to an agent.
 func (r *groupRound) unit(pull time.Duration) proof.Unit {

@@ -32,7 +32,7 @@ func addTraffic(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		},
 		Writers:  newWriters(mgr, o.Clock),
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Traffic, sights: parts.sights,
-		Pull: o.Pull.Interval,
+		Proofs: parts.memory, Pull: o.Pull.Interval,
 	}
 	if err := groups.setup(mgr); err != nil {
 		return fmt.Errorf("add the controller of groups: %w", err)

@@ -313,6 +313,9 @@ func (o *GroupObserver) curve(b basis, upTo units.BitsPerSecond) traffic.Curve {
 // known. Errors of nodes are added up as they are: what is wrong of one is likely
 // wrong of all.
 func (g *Group) Saving(from, to map[string]units.BitsPerSecond) (total power.Estimate, byNode map[string]power.Estimate, known bool) {
+	if len(g.bases) != len(g.Plan.Members) {
+		return power.Estimate{}, nil, false // Nothing was read of what they cost.
+	}
 	changes := map[string][]curve.Change{}
 	for i := range g.Plan.Members {
 		m, b := &g.Plan.Members[i], g.bases[i]

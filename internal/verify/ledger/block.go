@@ -64,8 +64,9 @@ const (
 	// mostWatts is more than any node draws, and mostBytes per second more than any takes.
 	mostWatts = 20_000
 	mostBytes = 1e15 / 8
-	// mostName is the length of the longest name of a node.
-	mostName = 253
+	// mostName is the length of the longest name of a unit: a group has its namespace and its
+	// profile, with a stroke between.
+	mostName = 63 + 1 + 253
 	// mostLog bounds effects and their errors: more than halves or doubles the energy nothing
 	// does.
 	mostLog = 1
