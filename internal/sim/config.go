@@ -69,7 +69,7 @@ type Config struct {
 	Start time.Time
 	// Step is the longest step, in which all is taken as constant. 0: a second, which is
 	// what every figure is of that does not say otherwise.
-	Step time.Duration
+	Step  time.Duration
 	Shape Shape
 	// CPUModel is shown after the word "simulated".
 	CPUModel string

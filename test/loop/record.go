@@ -1,0 +1,68 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// member is a node of a loop.
+type member interface {
+	// pass lets a tick pass.
+	pass() error
+	class() verify.Class
+	// unit is the node as experiments see it.
+	unit() proof.Unit
+	// replan has the node do what experiments say of levers. awaited says that this is not
+	// known yet, due that it is otherwise than before.
+	replan(stand []model.Proof, awaited, due bool)
+	recorded() *record
+	close() error
+}
+
+// record is what is kept of a node.
+type record struct {
+	name string
+	now  time.Time
+	// blocks are measured here once more, for truth to be told of each: closed are those that
+	// ended.
+	blocks *blocks.Store
+	closed []blocks.Block
+	// sights that the manager's memory did not hear of yet.
+	sights []blocks.Sight
+	truth  truth
+}
+
+func newRecord(name string) record {
+	return record{name: name, now: start(), blocks: blocks.NewStore()}
+}
+
+func (r *record) recorded() *record { return r }
+
+// see takes in what the manager knows of the node now.
+func (r *record) see(sight blocks.Sight) {
+	r.closed = append(r.closed, r.blocks.Look(r.name, sight, r.now)...)
+	r.sights = append(r.sights, sight)
+}
+
+// boundary is when a schedule switches next, or what it washes out ends, at most the given
+// time.
+func (r *record) boundary(schedules []model.Schedule, end time.Time) time.Time {
+	for i := range schedules {
+		s := &schedules[i]
+		next, is := s.Next(r.now)
+		if !is {
+			continue
+		}
+		// Never earlier than the next whole second: rounds are a second apart at least.
+		for _, at := range []time.Time{next, next.Add(s.WashOut - s.Block)} {
+			if at = at.Add(time.Second - 1).Truncate(time.Second); at.After(r.now) && at.Before(end) {
+				end = at
+			}
+		}
+	}
+	return end
+}

@@ -1,0 +1,209 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// surrogate is a node that draws what a surface says, with noise: no host is simulated, no
+// agent runs and nothing is planned. What its levers do is what experiments say, at once.
+type surrogate struct {
+	record
+	surface *surface
+	random  *rand.Rand
+	load    load
+	level   float64
+	// wander is what the power is off the surface, as a logarithm.
+	wander float64
+	joules [allHosts]float64
+	totals model.Totals
+	// silent and lying are until when the meter is.
+	silent, lying time.Time
+	schedules     []model.Schedule
+	use           map[model.Lever]bool
+}
+
+func newSurrogate(s *surface, seed uint64) *surrogate {
+	n := &surrogate{record: newRecord(s.spec.name), surface: s, load: load{flat: s.spec.Flat}, use: map[model.Lever]bool{}}
+	n.random = rand.New(rand.NewPCG(seed, uint64(s.spec.index)))
+	n.totals.Since = n.now
+	n.truth.add(n.now, n.joules)
+	return n
+}
+
+// on tells whether a lever acts.
+func (n *surrogate) on(lever model.Lever) bool {
+	for i := range n.schedules {
+		if n.schedules[i].Lever == lever {
+			return n.schedules[i].At(n.now).On
+		}
+	}
+	return n.use[lever]
+}
+
+// pass implements member.
+func (n *surrogate) pass() error {
+	const keep, news = 0.95, 0.003
+	if since := n.now.Sub(start()); since%relevel == 0 {
+		n.level = n.load.next(since, n.random)
+	}
+	n.wander = keep*n.wander + news*n.random.NormFloat64()
+	switch chance := n.random.Float64() * failing.Minutes(); {
+	case n.now.Before(n.silent) || n.now.Before(n.lying) || chance > 1:
+	case chance > 1./2:
+		n.silent = n.now.Add(failure)
+	default:
+		n.lying = n.now.Add(failure)
+	}
+	for end := n.now.Add(n.surface.spec.Tick); n.now.Before(end); {
+		n.draw(n.boundary(n.schedules, end))
+	}
+	return nil
+}
+
+// draw power until a time, up to which no lever is switched, and let the manager hear of it.
+func (n *surrogate) draw(until time.Time) {
+	seconds := until.Sub(n.now).Seconds()
+	watts, more := n.surface.at(n.level), math.Exp(n.wander)
+	affinity, buffering := n.on(model.LeverAffinity), n.on(model.LeverBuffering)
+	draws := func(affinity, buffering bool) float64 {
+		switch {
+		case affinity && buffering:
+			return watts[actual]
+		case affinity:
+			return watts[withoutBuffering]
+		case buffering:
+			return watts[withoutAffinity]
+		}
+		return watts[withoutAny]
+	}
+	is := [allHosts]float64{
+		actual: draws(affinity, buffering), withoutAffinity: draws(false, buffering),
+		withoutBuffering: draws(affinity, false), withoutAny: draws(false, false),
+	}
+	for h := range is {
+		n.joules[h] += is[h] * more * seconds
+	}
+	const noise, lie = 0.003, 2. / 3
+	metered := is[actual] * more * seconds * (1 + noise/math.Sqrt(seconds)*n.random.NormFloat64())
+	if n.now.Before(n.lying) {
+		metered *= lie
+	}
+	n.now = until
+	n.count(seconds, metered)
+	n.truth.add(n.now, n.joules)
+}
+
+// count what the agent tells. One whose meter changes counts anew.
+func (n *surrogate) count(seconds, joules float64) {
+	t := &n.totals
+	source := model.SourceRAPL
+	if n.now.Before(n.silent) {
+		source = model.SourceModel
+	}
+	if silent := !n.silent.IsZero(); silent {
+		began, ended := n.silent.Add(-failure), n.silent
+		if before := n.now.Add(-time.Duration(seconds * float64(time.Second))); before.Before(ended) != n.now.Before(ended) || before.Equal(began) {
+			*t = model.Totals{Since: n.now}
+		}
+	}
+	t.Seconds += seconds
+	t.MeteredSeconds += seconds
+	t.Joules += units.Joules(joules)
+	t.Bytes += n.surface.bytes * n.level * seconds
+	power := &model.Power{Source: source, Scope: model.ScopePackage, Watts: units.Watts(joules / seconds), Time: n.now, IntervalSeconds: seconds}
+	counted := *t
+	rates := &model.NodeRates{Node: n.name, Time: n.now, IntervalSeconds: seconds, Totals: &counted, Power: power}
+	for i := range n.schedules {
+		rates.Switches = append(rates.Switches, told(&n.schedules[i], n.now))
+	}
+	n.see(blocks.Sight{Rates: rates, Received: n.now, Power: power, Schedules: n.schedules})
+}
+
+// told is what an agent says of a schedule that it follows at once.
+func told(s *model.Schedule, now time.Time) model.Switch {
+	moment := s.At(now)
+	since := start()
+	for block := moment.Block; block >= 0 && s.On[block] == moment.On; block-- {
+		since = s.Start.Add(time.Duration(block) * s.Block)
+	}
+	return model.Switch{Lever: s.Lever, Seed: s.Seed, Start: s.Start, Block: moment.Block, On: moment.On, Since: since}
+}
+
+// class implements member.
+func (n *surrogate) class() verify.Class { return classOf(&n.surface.spec) }
+
+// unit implements member.
+func (n *surrogate) unit() proof.Unit {
+	u := proof.Unit{Name: n.name, Nodes: []string{n.name}, Class: n.class(), Has: n.schedules, Ready: !n.now.Before(n.silent)}
+	if u.Ready {
+		u.Meter = verify.Meter{Interval: pull, Freshness: pull}
+	}
+	for i, lever := range levers() {
+		u.Candidates = append(u.Candidates, proof.Candidate{Lever: lever, Watts: units.Watts(i + 1)})
+	}
+	return u
+}
+
+// replan implements member.
+func (n *surrogate) replan(stand []model.Proof, awaited, due bool) {
+	if awaited || !due {
+		return
+	}
+	clear(n.use)
+	n.schedules = nil
+	for i := range stand {
+		p := &stand[i]
+		n.use[p.Lever] = p.Use
+		if p.Use && p.Schedule != nil {
+			n.schedules = append(n.schedules, *p.Schedule)
+		}
+	}
+}
+
+// close implements member.
+func (*surrogate) close() error { return nil }
+
+// Coverage is of how many fleets the ledger's interval covers the truth.
+type Coverage struct{ Fleets, Covered int }
+
+// Cover runs experiments and the ledger on as many fleets of surrogates, each with noise and
+// draws of its own, and counts how often the ledger's interval covers the truth.
+func Cover(ctx context.Context, c Config, fleets int, progress io.Writer) (Coverage, error) {
+	var of Coverage
+	surfaces, err := measureSurfaces(c)
+	if err != nil {
+		return of, err
+	}
+	covered := make([]bool, fleets)
+	err = all(fleets, func(seed int) error {
+		l := &loop{Config: c, progress: io.Discard}
+		for i := range surfaces {
+			l.nodes = append(l.nodes, newSurrogate(&surfaces[i], c.Seed<<32|uint64(seed)))
+		}
+		if err := l.run(ctx); err != nil {
+			return err
+		}
+		o, err := l.outcome()
+		covered[seed] = o.Covered()
+		fmt.Fprintf(progress, "simulated: fleet %d: %.0f J from %.0f to %.0f, in truth %.0f: covered %v\n",
+			seed, o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, covered[seed])
+		return err
+	})
+	for _, is := range covered {
+		if of.Fleets++; is {
+			of.Covered++
+		}
+	}
+	return of, err
+}

@@ -1,0 +1,77 @@
+package loop
+
+import (
+	"errors"
+	"sort"
+	"time"
+)
+
+// truth is what no product knows of a node.
+type truth struct {
+	// times and joules of all hosts at each round.
+	times  []time.Time
+	joules [][allHosts]float64
+	// minutes of VMs that were looked at, and those of them in which a lever cost service.
+	looked, broken int
+}
+
+func (t *truth) add(now time.Time, joules [allHosts]float64) {
+	t.times, t.joules = append(t.times, now), append(t.joules, joules)
+}
+
+// at is what was drawn up to a time.
+func (t *truth) at(when time.Time) [allHosts]float64 {
+	i := sort.Search(len(t.times), func(i int) bool { return !t.times[i].Before(when) })
+	switch {
+	case i == 0:
+		return t.joules[0]
+	case i == len(t.times):
+		return t.joules[i-1]
+	}
+	from, to := t.times[i-1], t.times[i]
+	part := when.Sub(from).Seconds() / to.Sub(from).Seconds()
+	var j [allHosts]float64
+	for h := range j {
+		j[h] = t.joules[i-1][h] + part*(t.joules[i][h]-t.joules[i-1][h])
+	}
+	return j
+}
+
+// drawn is what all hosts drew between two times.
+func (t *truth) drawn(from, to time.Time) [allHosts]float64 {
+	j, before := t.at(to), t.at(from)
+	for h := range j {
+		j[h] -= before[h]
+	}
+	return j
+}
+
+const (
+	// looking is how often VMs are looked at.
+	looking = 5 * time.Minute
+	// lossAllowed is the part of a VM's packets, and slowAllowed of its own work, that may be
+	// lost more than without levers.
+	lossAllowed, slowAllowed = 0.001, 0.05
+)
+
+// serve looks whether VMs do what they do without levers.
+func (t *truth) serve(now time.Time, slots []slot, of *twins) error {
+	if now.Sub(start())%looking != 0 {
+		return nil
+	}
+	for i := range slots {
+		if slots[i].absent {
+			continue
+		}
+		with, err := of.all[actual].VMTruth(slots[i].vm.PodUID)
+		without, second := of.all[withoutAny].VMTruth(slots[i].vm.PodUID)
+		if err := errors.Join(err, second); err != nil {
+			return err
+		}
+		t.looked++
+		if with.Served < without.Served-lossAllowed || with.Computed < (1-slowAllowed)*without.Computed {
+			t.broken++
+		}
+	}
+	return nil
+}
