@@ -64,6 +64,8 @@ const (
 	trialEnds     = 8 * time.Hour
 )
 
+func imaginedStart() time.Time { return time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC) }
+
 // GlobalGuard plays nodes with four VMs of each kind for so many days: a trial of lever
 // Affinity in blocks of ten minutes, then a hold-back of one block in twenty, and a manager
 // that is replaced once a day.
@@ -77,7 +79,7 @@ func GlobalGuard(seed uint64, nodes, days int) GlobalGuarded {
 
 func (g *GlobalGuarded) node(random *rand.Rand, days int) {
 	const each = 4
-	clk := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	clk := clocktesting.NewFakeClock(imaginedStart())
 	store := guards.NewStore(clk, 2*time.Minute)
 	var vms []*imagined
 	for _, kind := range kinds() {
@@ -109,7 +111,7 @@ func (g *GlobalGuarded) node(random *rand.Rand, days int) {
 		for i := range held {
 			lasts[held[i].PodUID] = lasts[held[i].PodUID] || held[i].Lasts(clk.Now())
 		}
-		g.pull(random, store, clk.Now(), at, on, vms, lasts)
+		g.pull(random, store, clk.Now(), on, vms, lasts)
 		held = store.Of("n", held)
 		g.count(held, counted, at, since, vms)
 	}
@@ -135,7 +137,8 @@ func (g *GlobalGuarded) count(held []model.Withdrawal, counted map[string]bool, 
 func podOf(i int, vm *imagined) string { return fmt.Sprintf("%s-%d-%d", vm.kind, i, vm.pod) }
 
 // pull lets the manager hear a round, and what the API server says of guests.
-func (g *GlobalGuarded) pull(random *rand.Rand, store *guards.Store, now time.Time, at time.Duration, on bool, vms []*imagined, lasts map[string]bool) {
+func (g *GlobalGuarded) pull(random *rand.Rand, store *guards.Store, now time.Time, on bool, vms []*imagined, lasts map[string]bool) {
+	at := now.Sub(imaginedStart()) - pull
 	all := units.NewCPUSet(0, 1, 2, 3)
 	rates := &model.NodeRates{Node: "n", Time: now, IntervalSeconds: 1, Switches: []model.Switch{{Lever: model.LeverAffinity, On: on}}}
 	acts := map[string]bool{}
