@@ -52,6 +52,27 @@ func (f *fixture) standby() *stack.Program {
 	return next
 }
 
+// loseLease has a manager stand still while another takes its Lease: as when that
+// expired, but at once, so that both lead for as long as the first one, when it goes on,
+// takes to give up renewing.
+func (f *fixture) loseLease(old *stack.Program) {
+	f.Helper()
+	first, err := f.leader(f.Context())
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := old.Signal(syscall.SIGSTOP); err != nil {
+		f.Fatal(err)
+	}
+	f.delete(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: watch.ManagerLease}})
+	f.eventually("the other manager leads", func(ctx context.Context) error {
+		if now, err := f.leader(ctx); err != nil || now == "" || now == first {
+			return fmt.Errorf("%q leads, %w", now, err)
+		}
+		return nil
+	})
+}
+
 // seen is what was seen of the node while nothing was to change.
 type seen struct {
 	generations map[int64]bool
@@ -116,23 +137,7 @@ func TestTwoManagersBelieveToLead(t *testing.T) {
 	f.eventually("the ceiling is there", shapedIs(true))
 	f.standby()
 	old := world.Manager()
-	first, err := f.leader(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if err := old.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	// As when it expired, but at once: so both lead for as long as the first one takes to
-	// give up renewing.
-	f.delete(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: watch.ManagerLease}})
-	f.eventually("the other manager leads", func(ctx context.Context) error {
-		if now, err := f.leader(ctx); err != nil || now == "" || now == first {
-			return fmt.Errorf("%q leads, %w", now, err)
-		}
-		return nil
-	})
+	f.loseLease(old)
 	if err := shapedIs(true)(t.Context()); err != nil {
 		t.Errorf("while the leader changed: %v", err)
 	}
