@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,7 +55,6 @@ type proofWatchOptions struct {
 	groups   func(ctx context.Context, policy string) ([]proof.Unit, bool)
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
-	log      logr.Logger
 	// pull is the time between two pulls, interval the least between two decisions.
 	pull, interval time.Duration
 	// cpuTime that the manager itself has used. Nil: it is not counted.

@@ -30,7 +30,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
 // Options of the controllers. All fields are required.
@@ -168,12 +167,8 @@ type reconcilerParts struct {
 	memory     *proofs.Store
 	proved     *proofWatch
 	potentials *potentialStore
-	// groupUnits are a policy's groups as units, regroup is told of groups as
-	// "namespace/name" on which levers stand otherwise, and decided of policies of which
-	// something was decided. Nil: nobody is.
-	groupUnits func(policy string) []proof.Unit
-	regroup    func(ctx context.Context, group string)
-	decided    func(policy string)
+	// decided is told of policies of which something was decided. Nil: nobody is.
+	decided func(policy string)
 	// savings are what statuses tell of the memory.
 	savings *savingsSources
 	// wakePolicy asks at once for what a policy names that is new.
