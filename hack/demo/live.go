@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,8 @@ func (d *demo) live(ctx context.Context) (err error) {
 		return err
 	}
 	d.say("   a second API server, with the product's controllers and %d simulated nodes of %d VMs each, whose clock goes faster;", fleetNodes, fleetVMs)
-	d.say("   on the last of them pins cost %.0f %% more energy than any model knows", 100*hidden)
+	d.say("   on the last of them pins cost %.0f %% more energy than any model knows. The simulation keeps this machine's", 100*hidden)
+	d.say("   cores busy, so its own VMs may lose their pins meanwhile (CoreWouldBeHot)")
 	f, err := d.startFleet(ctx)
 	if err != nil {
 		return err
@@ -109,7 +111,7 @@ func (f *fleet) stop() error {
 		problems = append(problems, f.nodes.Stop())
 	}
 	if f.Cluster != nil {
-		problems = append(problems, f.Cluster.Stop())
+		problems = append(problems, f.Stop())
 	}
 	return errors.Join(problems...)
 }
@@ -166,14 +168,15 @@ func (d *demo) look(ctx context.Context, f *fleet) (*frame, error) {
 	}
 	for _, of := range []struct {
 		client client.Client
+		only   string
 		plans  *[]v1alpha1.NodePlan
-	}{{d.stack.Client(), &shown.real}, {f.Client(), &shown.nodes}} {
+	}{{d.stack.Client(), nodeName, &shown.real}, {f.Client(), "", &shown.nodes}} {
 		var plans v1alpha1.NodePlanList
 		var reports v1alpha1.NodeReportList
 		if err := errors.Join(of.client.List(ctx, &plans), of.client.List(ctx, &reports)); err != nil {
 			return nil, err
 		}
-		*of.plans = plans.Items
+		*of.plans = slices.DeleteFunc(plans.Items, func(p v1alpha1.NodePlan) bool { return of.only != "" && p.Name != of.only })
 		for i := range reports.Items {
 			shown.reports[reports.Items[i].Name] = &reports.Items[i]
 		}
@@ -232,27 +235,40 @@ func kWh(joules units.Joules) float64 {
 
 // screen draws frames over one another on a terminal, and one below the other elsewhere.
 type screen struct {
-	out      io.Writer
-	terminal bool
+	out io.Writer
+	// terminal is nil when there is none.
+	terminal *os.File
 	// lines of the frame that was drawn last, and its time by the fleet's clock.
 	lines int
 	drawn time.Time
 }
 
 func newScreen(out io.Writer) *screen {
-	file, ok := out.(*os.File)
-	return &screen{out: out, terminal: ok && term.IsTerminal(file.Fd())}
+	s := &screen{out: out}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(file.Fd()) {
+		s.terminal = file
+	}
+	return s
 }
 
 func (s *screen) draw(f *frame, now time.Time) {
-	if !s.terminal && now.Sub(s.drawn) < reprint {
+	if s.terminal == nil {
+		if now.Sub(s.drawn) >= reprint {
+			s.drawn = now
+			fmt.Fprintln(s.out, f)
+		}
 		return
 	}
-	s.drawn = now
-	text := f.String()
-	if s.terminal && s.lines > 0 {
+	lines := strings.Split(f.String(), "\n")
+	if width, _, err := term.GetSize(s.terminal.Fd()); err == nil {
+		// A line that wraps would be two to go up.
+		for i := range lines {
+			lines[i] = ansi.Truncate(lines[i], width, "")
+		}
+	}
+	if s.lines > 0 {
 		fmt.Fprint(s.out, ansi.CursorUp(s.lines)+ansi.EraseScreenBelow)
 	}
-	fmt.Fprintln(s.out, text)
-	s.lines = strings.Count(text, "\n") + 1
+	fmt.Fprintln(s.out, strings.Join(lines, "\n"))
+	s.lines = len(lines)
 }

@@ -32,15 +32,15 @@ func (f *frame) String() string {
 	fmt.Fprintf(&out, "%s of the fleet in %s (its nodes and watts are simulated; this machine's VMs and all programs are real)\n",
 		f.passed.Round(time.Minute), f.took.Round(time.Second))
 	out.WriteString(f.power() + "\n")
-	levers := newTable("LEVER", "CLASS", "STATE", "NODES", "PAIRS", "SAVES %", "INTERVAL")
+	levers := newTable("LEVER", "STATE", "NODES", "PAIRS", "SAVES %", "INTERVAL", "CLASS")
 	for i := range f.fleet.Status.Trials {
 		trial := &f.fleet.Status.Trials[i]
 		value, interval := "-", "-"
 		if s := trial.SavedPercent; s != nil {
 			value, interval = string(s.Value), string(s.Low)+" to "+string(s.High)
 		}
-		levers.Row(string(trial.Lever), trial.Class, string(trial.Stance), fmt.Sprint(trial.Units),
-			fmt.Sprintf("%d of %d", trial.Pairs, trial.PlannedPairs), value, interval)
+		levers.Row(string(trial.Lever), string(trial.Stance), fmt.Sprint(trial.Units),
+			fmt.Sprintf("%d of %d", trial.Pairs, trial.PlannedPairs), value, interval, trial.Class)
 	}
 	if len(f.fleet.Status.Trials) > 0 {
 		out.WriteString(levers.String() + "\n")

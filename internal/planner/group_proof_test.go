@@ -13,7 +13,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// groupSchedule begins at noon with blocks of 30 minutes: on, off, off, on.
+// groupSchedule begins at noon with blocks of 30 minutes: off in the two in the middle.
 func groupSchedule() *model.Schedule {
 	return &model.Schedule{
 		Lever: model.LeverTrafficShare, Seed: 7, Start: noon(), Block: 30 * time.Minute, WashOut: 6 * time.Minute, On: []bool{true, false, false, true},

@@ -43,6 +43,8 @@ type Fleet struct {
 	clock   *clocktesting.FakeClock
 	nodes   []*node
 	manager *fleet.Manager
+	// lead starts the controllers.
+	lead func(context.Context) error
 	// seconds that passed.
 	seconds int
 }
@@ -58,7 +60,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 }
 
 func (f *Fleet) start(ctx context.Context, o Options) error {
-	names, err := o.Cluster.AddSimulatedNodes(ctx, o.Nodes, cluster.SimulatedNodes{Prefix: "simulated"})
+	names, err := o.Cluster.AddSimulatedNodes(ctx, o.Nodes, cluster.SimulatedNodes{Prefix: "fleet"})
 	if err != nil {
 		return err
 	}
@@ -91,8 +93,23 @@ func (f *Fleet) start(ctx context.Context, o Options) error {
 	timing := fleet.Shipped()
 	timing.Clock = f.clock
 	timing.FiguresDelay = figuresDelay
-	f.manager, err = fleet.StartManager(ctx, o.Cluster.RESTConfig(), clientsOf(f.nodes), timing, o.Log)
-	return err
+	f.lead = func(ctx context.Context) error {
+		var err error
+		f.manager, err = fleet.StartManager(ctx, o.Cluster.RESTConfig(), clientsOf(f.nodes), timing, o.Log)
+		return err
+	}
+	return f.lead(ctx)
+}
+
+// Restart ends the controllers and starts them anew: what they knew is what the API
+// server has.
+func (f *Fleet) Restart(ctx context.Context) error {
+	err := f.manager.Stop()
+	f.manager = nil
+	if err != nil {
+		return err
+	}
+	return f.lead(ctx)
 }
 
 // pull is the time between two pulls of the agents' rates, as the manager does without

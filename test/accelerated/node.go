@@ -82,7 +82,7 @@ func newNode(o nodeOptions) (*node, error) {
 func newHost(o *nodeOptions) (*sim.Host, error) {
 	h, err := sim.NewHost(sim.Config{
 		Name: o.name, Seed: o.seed, Start: o.clock.Now(), Shape: sim.Shape{CoresPerPackage: cores}, Physics: sim.KVM(),
-		CPUModel: "of the study", Harm: o.harm,
+		CPUModel: "of the study", Meter: sim.Meter{Platform: true}, Harm: o.harm,
 	})
 	if err != nil {
 		return nil, err
