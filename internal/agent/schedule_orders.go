@@ -51,10 +51,10 @@ func (o *orders) refuseTrial(spec *v1alpha1.NodePlanSpec, lever v1alpha1.Lever, 
 	}
 }
 
-// switchOff leaves nothing of a lever in the orders. That VMs stay in them has the
-// actuators remember who contests what the lever does. What buffering does during floods
-// defends the VM and is not on trial; with it the program stays on the tap, which to take
-// off and put on again would lose packets.
+// switchOff leaves nothing of what a lever saves by in the orders. That VMs stay in them has
+// the actuators remember who contests what the lever does. What protects is not on trial: the
+// ceiling that the owner asked for, and what buffering does during floods, with which the
+// program stays on the tap, which to take off and put on again would lose packets.
 func (o *orders) switchOff(lever v1alpha1.Lever) {
 	switch lever {
 	case v1alpha1.LeverAffinity:
@@ -66,8 +66,8 @@ func (o *orders) switchOff(lever v1alpha1.Lever) {
 			o.slices[uid] = 0
 		}
 	case v1alpha1.LeverShaping:
-		for uid := range o.shaping {
-			o.shaping[uid] = model.Shaping{}
+		for uid, shaping := range o.shaping {
+			o.shaping[uid] = model.Shaping{Ceiling: shaping.Ceiling}
 		}
 	case v1alpha1.LeverBuffering:
 		for uid, b := range o.buffering {

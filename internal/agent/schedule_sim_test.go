@@ -74,6 +74,31 @@ func slicesIndex(switches []model.Switch, lever model.Lever) int {
 	return 0
 }
 
+// The node keeps to a ceiling in on and off blocks of its lever, of which turns come and go.
+func TestSimulatedCeilingsStayInOffBlocks(t *testing.T) {
+	s := newScheduled(t, trialOf(v1alpha1.LeverShaping, func(s *v1alpha1.TrialSchedule) {
+		s.BlockLength.Duration, s.Blocks, s.OffBlocks = time.Minute, 4, []int32{1, 3}
+	}))
+	bits := int64(40e6)
+	s.change(func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Shaping.CeilingBitsPerSecond = &bits })
+	was := [2]bool{}
+	for at := range 4 {
+		s.at(time.Duration(at)*time.Minute + 30*time.Second)
+		uplinks, err := s.host.Uplinks(s.processes[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := s.board.Latest().Rates.Switches[0].On
+		was[at%2] = on
+		if uplinks[0].Ceiling != 40e6 || uplinks[0].Turns != on {
+			t.Errorf("block %d, on: %v: %+v", at, on, uplinks[0])
+		}
+	}
+	if was != [2]bool{true, false} {
+		t.Errorf("blocks 2 and 3 were on: %v", was)
+	}
+}
+
 // An agent that was killed is succeeded by one that is in the right block at once, and
 // says the same.
 func TestSimulatedAgentsKilledInATrial(t *testing.T) {

@@ -254,6 +254,30 @@ func TestALeverThatIsOffDoesNothing(t *testing.T) {
 	}
 }
 
+// What its owner asked for stays while a lever is off, also by a trial that makes no sense:
+// the ceiling, of which turns are no part. Of floods the test above tells.
+func TestCeilingsStayWhileTurnsAreOff(t *testing.T) {
+	const ceiling = 40e6
+	plan := func(change func(*v1alpha1.TrialSchedule)) *v1alpha1.NodePlan {
+		plan, bits := everything(trialOf(v1alpha1.LeverShaping, change)), int64(ceiling)
+		plan.Spec.VMs[1].Shaping.CeilingBitsPerSecond = &bits
+		return plan
+	}
+	want := map[string]model.Shaping{"pod": {Ceiling: ceiling}}
+	off := ordersOf(plan(nil), false)
+	if off.shaping["pod"].Turn == nil {
+		t.Fatalf("orders %+v", off.shaping)
+	}
+	off.switchOff(v1alpha1.LeverShaping)
+	if diff := cmp.Diff(want, off.shaping); diff != "" {
+		t.Errorf("off (-want +got):\n%s", diff)
+	}
+	bad := ordersOf(plan(func(s *v1alpha1.TrialSchedule) { s.Blocks = 0 }), false)
+	if diff := cmp.Diff(want, bad.shaping); diff != "" || bad.badTrial == "" {
+		t.Errorf("a trial that makes no sense, %q (-want +got):\n%s", bad.badTrial, diff)
+	}
+}
+
 // With a trial that makes no sense the lever stays off, and the status says which field
 // is wrong. Nothing else is the matter with the plan.
 func TestTrialsThatMakeNoSense(t *testing.T) {
