@@ -16,6 +16,10 @@ const largest = math.Ln2
 // more often than those with it off.
 const lopsided = 0.01
 
+// oftenGuarded is how likely it may be, each time that is looked, that guards end as many on
+// blocks as they did of a lever that they end in just as many as the plan allows.
+const oftenGuarded = 0.01
+
 // leastStep is how much of a trial's information a look adds at least: where most pairs are
 // lost there is little to look at.
 const leastStep = 1.0 / 32
@@ -166,11 +170,12 @@ func (l *lostBlocks) isLopsided() bool {
 	return l.on > 0 && 1-as.CDF(float64(l.on-1)) < lopsided
 }
 
-// isGuarded tells whether guards ended the lever in more of the on blocks than the plan
-// allows. Once may be anything.
+// isGuarded tells whether guards ended the lever in so many of the on blocks that it is too
+// unlikely that they do so in no more than the plan allows. Once or twice may be anything.
 func (c *course) isGuarded() bool {
 	on, ended := c.guarded()
-	return ended >= 2 && float64(ended) > c.trial.MostGuarded*float64(on)
+	allowed := distuv.Binomial{N: float64(on), P: c.trial.MostGuarded}
+	return ended >= 3 && 1-allowed.CDF(float64(ended-1)) < oftenGuarded
 }
 
 // guarded counts the on blocks and those that guards ended, whether their figures count or

@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 		{"guards end it", saves, func(t *verify.Trial) {
 			t.Over = 0
 			changed(t, func(o verify.Outcome) bool { return o.On && o.Block < 20 }, func(o *verify.Outcome) { o.Guarded = true })
-		}, verify.Rejected, verify.WhyGuarded, "guards ended the lever in 30 of 192 blocks, and may in 10 %"},
+		}, verify.Rejected, verify.WhyGuarded, "guards ended the lever in 30 of 192 blocks, which is more than chance makes of the 10 % that they may"},
 		{"guards end it, and the figures are lost", saves, func(t *verify.Trial) {
 			changed(t, func(o verify.Outcome) bool { return o.On && o.Block < 8 }, func(o *verify.Outcome) { o.Guarded, o.Excluded = true, "MeterFailed" })
 		}, verify.Rejected, verify.WhyGuarded, "guards ended the lever in 12 of 24 blocks"},

@@ -16,7 +16,7 @@ func (c *course) message(v *Verdict) string {
 	switch v.Why {
 	case WhyGuarded:
 		on, ended := c.guarded()
-		return fmt.Sprintf("guards ended the lever in %d of %d blocks, and may in %.0f %%; %s", ended, on, 100*plan.MostGuarded, seen)
+		return fmt.Sprintf("guards ended the lever in %d of %d blocks, which is more than chance makes of the %.0f %% that they may; %s", ended, on, 100*plan.MostGuarded, seen)
 	case WhyWorkLess:
 		return fmt.Sprintf("the work done is less by more than %.3g %%: it changes by %+.1f %%; %s", 100*plan.Margin, percentOf(v.Work.Log), seen)
 	case WhySaves:

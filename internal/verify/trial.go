@@ -23,7 +23,7 @@ type Plan struct {
 	Least float64
 	// Margin is how much less work, as a share, is not yet inferior.
 	Margin float64
-	// MostGuarded is the largest share of on blocks that guards may end.
+	// MostGuarded is the largest share of on blocks that guards may end in the long run.
 	MostGuarded float64
 }
 
