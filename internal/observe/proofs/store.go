@@ -147,6 +147,9 @@ func (s *Store) Round(policy string, units []proof.Unit, settings proof.Settings
 	if r == nil {
 		return nil, nil
 	}
+	if r.told == nil {
+		r.proofs.Resume(now)
+	}
 	news = r.proofs.Round(units, settings, now)
 	for _, b := range r.proofs.Bookings() {
 		r.ledger.Book(b, now)

@@ -134,6 +134,36 @@ func TestTwoManagers(t *testing.T) {
 	}
 }
 
+// TestManagersThatComeLate: one that takes over after some time, and does not know its
+// nodes at once, ends no trial and forgets nothing.
+func TestManagersThatComeLate(t *testing.T) {
+	f := newFleet(t, 9, 4, -0.08)
+	f.until("a trial", 30*time.Minute, f.all(model.StanceOnTrial))
+	f.run(time.Hour)
+	away := func(length time.Duration) {
+		t.Helper()
+		f.restart()
+		f.now = f.now.Add(length)
+		for _, n := range f.nodes {
+			n.missing = true
+		}
+		f.run(3 * time.Minute)
+		for _, n := range f.nodes {
+			n.missing = false
+		}
+		f.run(2 * time.Minute)
+	}
+	started := len(f.news)
+	if away(20 * time.Minute); f.stances()[model.StanceOnTrial] != 4 || len(f.news) != started {
+		t.Errorf("away for minutes: stances %v, news %+v", f.stances(), f.news[started:])
+	}
+	f.until("a verdict", 12*time.Hour, f.all(model.StanceAdopted))
+	started = len(f.news)
+	if away(25 * time.Hour); f.stances()[model.StanceAdopted] != 4 || len(f.news) != started {
+		t.Errorf("away for a day: stances %v, news %+v", f.stances(), f.news[started:])
+	}
+}
+
 // TestClockJumps: an hour forth and back, of a node's clock or the manager's, books nothing
 // that was not drawn.
 func TestClockJumps(t *testing.T) {

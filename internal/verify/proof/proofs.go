@@ -18,6 +18,8 @@ type Proofs struct {
 	dropped  []uint64
 	// confidence of the last round.
 	confidence float64
+	// resumed is when rounds began again after nobody called them. Zero: they went on.
+	resumed time.Time
 	// pools that were reckoned since something changed.
 	pools map[poolKey]verify.Pooled
 }
@@ -29,6 +31,18 @@ const usual = 0.95
 func New() *Proofs {
 	return &Proofs{
 		units: map[string]*unit{}, fields: map[place]*field{}, pools: map[poolKey]verify.Pooled{}, confidence: usual,
+	}
+}
+
+// Resume tells that rounds begin again after some time in which there were none, as when a
+// manager takes over: units that are not in the first rounds were not missing meanwhile,
+// and plans that were not seen may have their trials.
+func (p *Proofs) Resume(now time.Time) {
+	p.resumed = instant(now)
+	for _, f := range p.fields {
+		if f.trial != nil && f.trial.heard.Before(p.resumed) {
+			f.trial.heard = p.resumed
+		}
 	}
 }
 

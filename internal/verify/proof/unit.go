@@ -122,14 +122,16 @@ func (p *Proofs) see(units []Unit, now time.Time) {
 			}
 		}
 	}
+	p.resumed = earlier(p.resumed, now)
 	for _, name := range p.names() {
 		u := p.units[name]
 		// A clock that was set back does not make a unit stay for ever.
 		u.seen = earlier(u.seen, now)
-		if now.Sub(u.seen) > missed {
+		awaited := now.Sub(p.resumed) <= missed
+		if now.Sub(u.seen) > missed && !awaited {
 			p.leave(name)
 		}
-		if now.Sub(u.seen) > forgotten {
+		if now.Sub(u.seen) > forgotten && !awaited {
 			p.forgetEffects(u)
 			delete(p.units, name)
 		}
