@@ -41,6 +41,8 @@ type fleet struct {
 	deaf bool
 	// jump is what the clock is off by.
 	jump time.Duration
+	// guarded tells whether guards end the lever in on blocks. Nil: in none.
+	guarded func(unit string, lever model.Lever) bool
 	// restart the manager after each step.
 	restart bool
 	trace   []string
@@ -179,6 +181,7 @@ func (f *fleet) deliver(now time.Time) {
 			}
 			for r.next < len(r.outcomes) && !r.end(r.next).After(now) {
 				o := r.outcomes[r.next]
+				o.Guarded = o.On && f.guarded != nil && f.guarded(u.Name, lever)
 				f.proofs.Take(proof.Closed{
 					Lever: lever, Seed: r.schedule.Seed, Start: r.schedule.Start,
 					From: r.end(r.next - 1), To: r.end(r.next), Outcome: o,

@@ -124,6 +124,51 @@ func TestUnitsThatLoseAreSetApart(t *testing.T) {
 	}
 }
 
+// TestGuardsEndATrialOnTheRest is of a class that is so mixed that units which were not tried
+// are, and on these guards end the lever. What it saves there is then no reason for anything.
+func TestGuardsEndATrialOnTheRest(t *testing.T) {
+	f := newFleet(t, trials.Worlds()[1], 1, map[string]int{"a": 40}, func(_ string, n int, _ model.Lever) float64 {
+		if n%3 == 0 {
+			return 0.05
+		}
+		return -0.12
+	})
+	for i := range f.units {
+		f.units[i].Candidates = f.units[i].Candidates[:1]
+	}
+	kept := map[string]bool{}
+	for range 24 * 12 {
+		if f.run(f.step); f.count(proof.Adopted, model.LeverAffinity) > 0 && len(kept) == 0 {
+			for _, u := range f.units {
+				kept[u.Name] = f.of(u.Name, model.LeverAffinity).Stance == model.StanceAdopted
+			}
+			f.guarded = func(unit string, _ model.Lever) bool { return !kept[unit] }
+		}
+	}
+	rest := 0
+	for _, u := range f.units {
+		p := f.of(u.Name, model.LeverAffinity)
+		guarded := !p.Use && p.Stance == model.StanceRejected && strings.Contains(p.Message, "guards ended the lever in ") &&
+			!strings.Contains(p.Message, "on this unit it")
+		if kept[u.Name] {
+			rest++
+		}
+		// Of those that were tried the others lose, and are told so.
+		if strings.Contains(p.Message, "guards") != guarded || kept[u.Name] && guarded {
+			t.Errorf("%s, adopted before: %v: %+v", u.Name, kept[u.Name], p)
+		}
+	}
+	told := 0
+	for _, n := range f.news {
+		if n.Kind == proof.RejectedOnUnit && strings.Contains(n.Message, "guards ended the lever in ") {
+			told += len(n.Units)
+		}
+	}
+	if told != 24 || rest == 0 {
+		t.Errorf("guards are told of %d units, %d keep the lever: %v", told, rest, f.trace)
+	}
+}
+
 func TestUndecidedIsTriedAgainAfterADay(t *testing.T) {
 	// Work of which nothing is seen but noise: what it loses cannot be shown.
 	world := trials.World{Name: "noise", Elasticity: 0, Work: trials.Noise{SD: 3}, Other: trials.Noise{SD: 0.01}}

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -117,10 +118,13 @@ func (p *Proofs) decide(f *field, v *verify.Verdict, now time.Time) []News {
 }
 
 // decideRest is by a trial on units of a class that had adopted the lever before. What is
-// known of all units decides about the class, and what was seen of each about that.
+// known of all units decides about the class, and what was seen of each about that. Lost work
+// and guards are seen of all its units together, whatever each of them saves: none of them
+// keeps the lever, and those that adopted it before do.
 func (p *Proofs) decideRest(f *field, t *trial, v *verify.Verdict, bad []string, now time.Time) []News {
 	if v.Why == verify.WhyWorkLess || v.Why == verify.WhyGuarded {
-		return p.setApart(t.at, t.names(), now)
+		why := fmt.Sprintf("trial %d on %s that had not tried it: %s", t.number, count(len(t.members)), v.Message)
+		return p.withdraw(t.at, t.names(), why, now)
 	}
 	_, high := p.pool(poolKey{t.at.lever, t.at.class}).Mean.Interval(plain)
 	if v.Decision == verify.Rejected && high >= 0 && len(bad) == 0 {
@@ -172,9 +176,14 @@ func (f *field) news(t *trial, kind Kind) News {
 	return News{Kind: kind, Lever: t.at.lever, Class: t.at.class, Units: t.names(), Message: message}
 }
 
-// setApart withdraws a lever on units that are clearly unlike their class, each with a
-// cool-down of its own, after which it is tried there alone.
+// setApart withdraws a lever on units that are clearly unlike their class.
 func (p *Proofs) setApart(at place, names []string, now time.Time) []News {
+	return p.withdraw(at, names, "", now)
+}
+
+// withdraw a lever on units, each with a cool-down of its own, after which it is tried there
+// alone. Without a word why it is for what it does to the joules of each.
+func (p *Proofs) withdraw(at place, names []string, why string, now time.Time) []News {
 	var news []News
 	for _, name := range names {
 		u := p.units[name]
@@ -194,7 +203,7 @@ func (p *Proofs) setApart(at place, names []string, now time.Time) []News {
 		f.verdict = verdict{
 			decision: verify.Rejected, from: now, seen: now, decided: now, until: now.Add(verify.CoolDown(rejections)),
 			rejections: rejections + 1, found: effect, log: effect.Log, low: low, high: high, units: 1,
-			message: "on this unit it " + saved(effect.Log, low, high),
+			message: cmp.Or(why, "on this unit it "+saved(effect.Log, low, high)),
 		}
 		news = append(news, News{
 			Kind: RejectedOnUnit, Lever: at.lever, Class: at.class, Units: []string{name},
