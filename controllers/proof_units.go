@@ -113,7 +113,9 @@ func factsOf(node *model.Node) nodeFacts {
 type nodeSight struct {
 	governedNode
 	choice energy.Choice
-	class  verify.Class
+	// begun is false until it is known of what class earlier managers took the node to be.
+	begun bool
+	class verify.Class
 	// meter that judges the node, as it was last known.
 	meter verify.Meter
 	// facts are nil until the node was planned.
@@ -127,7 +129,7 @@ type nodeSight struct {
 // isKnown tells whether it is known of what class the node is. One that is not, as before a
 // new leader planned it, is no unit yet: it would leave its class, and its trial.
 func (s *nodeSight) isKnown() bool {
-	return s.facts != nil && (s.report != nil || s.class != (verify.Class{}))
+	return s.begun && s.facts != nil && (s.report != nil || s.class != (verify.Class{}))
 }
 
 // unit is the node as something on which levers are tried.

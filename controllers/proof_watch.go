@@ -68,8 +68,10 @@ type proofWatchOptions struct {
 // knownNode is what is remembered of a node between two looks.
 type knownNode struct {
 	workload proofs.Workload
-	class    verify.Class
-	meter    verify.Meter
+	// begun is true once the workload goes on from what an earlier manager knew.
+	begun bool
+	class verify.Class
+	meter verify.Meter
 	// heard is true once it was known whether the node has a meter.
 	heard bool
 	// version of the plan that has and acting are read from.
@@ -143,8 +145,12 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	if plan != nil {
 		s.plan = plan.NodePlan
 	}
+	if word, read := w.store.Workload(g.policy, name); read && !known.begun {
+		known.begun = true
+		known.workload.Begin(word)
+	}
 	known.update(&s, w.pull, now)
-	s.class, s.meter, s.has = known.class, known.meter, known.has
+	s.begun, s.class, s.meter, s.has = known.begun, known.class, known.meter, known.has
 	heard := proofs.Heard{Policy: g.policy, Class: s.class, Acting: known.acting}
 	heard.Rates, heard.Received = w.rates.Heard(name)
 	heard.Power, heard.Schedules = choice.Power, s.has

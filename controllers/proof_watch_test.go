@@ -258,6 +258,23 @@ func TestNodesThatWereNotPlanned(t *testing.T) {
 	}
 }
 
+// TestAClassOutlivesManagers: a new leader goes on with the class that the last one took the
+// node to be of, or the node would leave its trial and what was proven.
+func TestAClassOutlivesManagers(t *testing.T) {
+	s := newProofScene(t)
+	was := proof.New()
+	class := verify.Class{CPUModel: "made up", Workload: "Throughput"}
+	was.Round([]proof.Unit{{Name: "n", Nodes: []string{"n"}, Class: class}}, proof.Settings{}, s.clock.Now())
+	s.look()
+	s.must(s.store.Load("p", nil, was.Save()))
+	s.looks("decided", 2*time.Minute, func(v1alpha1.NodePlanSpec) bool { return len(s.replanned) > 0 })
+	s.store.View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
+		if got, known := p.ClassOf("n"); !known || got != class {
+			t.Errorf("a new leader takes the node for %+v, want %+v", got, class)
+		}
+	})
+}
+
 // TestAMeterThatIsAwaited: while nothing was heard of it a node counts as one with a meter,
 // or its levers would act unproven. What was known once stays while nothing is heard.
 func TestAMeterThatIsAwaited(t *testing.T) {

@@ -137,6 +137,18 @@ func (s *Store) Of(policy, unit string) ([]model.Proof, bool) {
 	return told, known
 }
 
+// Workload is the word for what a unit's VMs did in the last round that had it, which may be
+// one of an earlier manager. Empty: there was none, or of no known class. False: the policy
+// was not loaded.
+func (s *Store) Workload(policy, unit string) (word string, known bool) {
+	known = s.View(policy, func(p *proof.Proofs, _ *ledger.Ledger) {
+		if class, has := p.ClassOf(unit); has {
+			word = class.Workload
+		}
+	})
+	return word, known
+}
+
 // Round decides for all units of a policy, and books what can be booked by now. It returns
 // what happened, and the units on which levers stand otherwise than after the last round:
 // they are to be planned anew.
@@ -154,7 +166,23 @@ func (s *Store) Round(policy string, units []proof.Unit, settings proof.Settings
 	for _, b := range r.proofs.Bookings() {
 		r.ledger.Book(b, now)
 	}
+	r.forget(units, now)
 	return news, r.tell(units)
+}
+
+// goneFor is for how long nothing was booked of what the ledger forgets. Proofs forget units
+// after a day, and have booked what there was of them by then. One that is away for an hour,
+// or a night, is the same when it comes back.
+const goneFor = 48 * time.Hour
+
+// forget what is no unit any more: where nodes come and go with ever new names, the ledger
+// would fill with them.
+func (r *record) forget(units []proof.Unit, now time.Time) {
+	names := make(map[string]bool, len(units))
+	for i := range units {
+		names[units[i].Name] = true
+	}
+	r.ledger.Forget(now.Add(-goneFor), func(node string) bool { return names[node] })
 }
 
 // tell how levers stand now on the units, and on which otherwise than before.
@@ -182,9 +210,4 @@ func equal(x, y model.Proof) bool {
 		return same && x.Schedule == y.Schedule
 	}
 	return same && x.Schedule.Equal(y.Schedule)
-}
-
-// Take takes in a closed block that was measured elsewhere, such as that of a group.
-func (s *Store) Take(policy string, closed proof.Closed) {
-	s.View(policy, func(p *proof.Proofs, _ *ledger.Ledger) { p.Take(closed) })
 }

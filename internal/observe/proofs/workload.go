@@ -25,6 +25,14 @@ type Workload struct {
 	since time.Time
 }
 
+// Begin with the word that an earlier manager had, unless it is empty. It stays until another
+// holds for long enough: a change of managers is no cause for another class.
+func (w *Workload) Begin(word string) {
+	if word != "" {
+		w.word, w.next = word, word
+	}
+}
+
 // Look takes in how many VMs of each class there are now, and returns the word. A VM more or
 // less does not change it each minute, and a node that lost all VMs keeps it.
 func (w *Workload) Look(vms map[model.TrafficClass]int, now time.Time) string {

@@ -42,6 +42,14 @@ func TestWorkload(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step.name, got, step.want)
 		}
 	}
+	var next Workload
+	if next.Begin("Throughput"); next.Look(nil, now) != "Throughput" {
+		t.Error("another manager does not go on with the word")
+	}
+	next.Begin("")
+	if got := next.Look(map[model.TrafficClass]int{throughput: 5, model.TrafficInteractive: 4}, now); got != "Throughput" {
+		t.Errorf("what prevailed, and still has more than half, is %s", got)
+	}
 	var unclassed Workload
 	if got := unclassed.Look(map[model.TrafficClass]int{"": 3}, now); got != "Mixed" {
 		t.Errorf("VMs without a class are %q", got)

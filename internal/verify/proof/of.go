@@ -8,6 +8,15 @@ import (
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
+// ClassOf a unit as of the last round that had it. False: none had it.
+func (p *Proofs) ClassOf(name string) (verify.Class, bool) {
+	u := p.units[name]
+	if u == nil {
+		return verify.Class{}, false
+	}
+	return u.class, true
+}
+
 // Of tells how each lever stands on a unit as of the last round, in the order of levers'
 // names, whether it has something to do there now or not. None: no round had the unit, and
 // nothing new should be done there.
