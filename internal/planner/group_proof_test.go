@@ -71,6 +71,12 @@ func TestGroupStands(t *testing.T) {
 		"approved":            {func(g *Group) { approved(g); g.Proof = stands(model.StanceAdopted, true, nil) }, true, model.ReasonSkewed, true},
 		"approved, rejected":  {func(g *Group) { approved(g); g.Proof = stands(model.StanceRejected, false, nil) }, false, model.ReasonRejectedByTrial, true},
 		"approved, not known": {func(g *Group) { approved(g); g.ProofsAwaited = true }, false, model.ReasonAwaitingProof, true},
+		"approved, known since": {func(g *Group) {
+			approved(g)
+			g.ProofsAwaited = true
+			g.Last = ptrTo(planGroup(t, *g, noon()))
+			g.ProofsAwaited, g.Proof = false, stands(model.StanceAdopted, true, nil)
+		}, true, model.ReasonSkewed, true},
 		"forbidden": {func(g *Group) {
 			g.Proof = stands(model.StanceOnTrial, true, groupSchedule())
 			g.Nodes[0].Policy = trafficPolicy(model.ModeObserve)

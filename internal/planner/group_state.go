@@ -184,7 +184,7 @@ func (g *groupState) waitForApproval(plan *GroupPlan) {
 	case plan.Action != GroupSteer:
 		plan.Action, plan.Reason = GroupBalance, model.ReasonAwaitingApproval
 		plan.Message = "a recommendation: to apply it, add " + plan.Revision + " to spec.approvals of " + g.approvers()
-	case plan.Reason == model.ReasonAwaitingApproval:
+	case plan.Reason == model.ReasonAwaitingApproval || g.last.Withheld: // what withheld it, if it still does, is told by prove
 		plan.Reason, plan.Message = model.ReasonSkewed, "the recommendation was approved"
 	}
 }
