@@ -38,8 +38,9 @@ func (s *Store) ForgetGroup(group string) {
 func (s *Store) hearGroups(node string, sight blocks.Sight, now time.Time) {
 	for _, b := range s.groups.blocks.Look(node, sight, now) {
 		s.mu.Lock()
-		policy := s.groups.policies[b.Unit]
+		if r := s.policies[s.groups.policies[b.Unit]]; r != nil {
+			r.proofs.Take(closedOf(&b))
+		}
 		s.mu.Unlock()
-		s.Take(policy, closedOf(&b))
 	}
 }

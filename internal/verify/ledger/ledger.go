@@ -109,10 +109,12 @@ func (l *Ledger) Rebase(stored []byte) error {
 	return nil
 }
 
-// Forget drops what is remembered of nodes that are gone. What they saved stays in the
-// sums.
-func (l *Ledger) Forget(gone func(node string) bool) {
-	maps.DeleteFunc(l.state.accounts, func(key accountKey, _ *account) bool { return key.node != "" && gone(key.node) })
+// Forget drops what is remembered of nodes that are gone: of those that are not to be kept,
+// and of whose time since then nothing was booked. What they saved stays in the sums.
+func (l *Ledger) Forget(since time.Time, keep func(node string) bool) {
+	maps.DeleteFunc(l.state.accounts, func(key accountKey, a *account) bool {
+		return key.node != "" && a.window.end().Before(since) && !keep(key.node)
+	})
 }
 
 // Causes are the reasons for which blocks were not booked, with how many.

@@ -182,7 +182,12 @@ func TestAThousandNodesAreSmall(t *testing.T) {
 	} else {
 		t.Logf("%d bytes", size)
 	}
-	l.Forget(func(node string) bool { return node >= "worker-0010" })
+	keep := func(node string) bool { return node < "worker-0010" }
+	whole, last := l.Save(), block("", 24*21+23)
+	if l.Forget(last.To, keep); !bytes.Equal(l.Save(), whole) {
+		t.Error("nodes are forgotten of which something was booked since")
+	}
+	l.Forget(last.To.Add(time.Second), keep)
 	if size := len(l.Save()); size > 5000 {
 		t.Errorf("ten nodes and the sums are %d bytes", size)
 	}

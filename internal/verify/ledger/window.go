@@ -50,3 +50,11 @@ func (w *window) take(from, to time.Time) bool {
 	w.taken, w.free = true, free
 	return true
 }
+
+// end of the newest time that was booked. The zero time: none was.
+func (w *window) end() time.Time {
+	if !w.taken || len(w.free) == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(w.free[len(w.free)-1].from), 0)
+}
