@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,6 +58,10 @@ func (k *ledgerKeeper) load(ctx context.Context, policy *v1alpha1.EnergyPolicy, 
 // read returns why what is stored of a policy is not known. Nil: it is.
 func (k *ledgerKeeper) read(ctx context.Context, policy *v1alpha1.EnergyPolicy, home *ledgerHome) *metav1.Condition {
 	object, err := k.found(ctx, policy)
+	if meta.IsNoMatchError(err) {
+		return unreadable(v1alpha1.ReasonAwaitingLedger, "kind EnergyLedger is missing: apply Joulevirt's CRDs of this version: "+
+			"kubectl apply --server-side -k config/crd. %s", nothingBooked)
+	}
 	if err != nil {
 		return unreadable(v1alpha1.ReasonAwaitingLedger, "EnergyLedger %s was not read: %v: it is tried again. %s", policy.Name, err, nothingBooked)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -263,6 +264,29 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 	if saved(second) != 6 {
 		t.Errorf("%d kJ are known after all, want 6", saved(second))
 	}
+}
+
+// withoutKind answers as API servers do that do not have the kind yet.
+type withoutKind struct{ client.Reader }
+
+func (withoutKind) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return fmt.Errorf("look up: %w", &meta.NoKindMatchError{
+		GroupKind: v1alpha1.GroupVersion.WithKind("EnergyLedger").GroupKind(), SearchedVersions: []string{"v1alpha1"},
+	})
+}
+
+func TestLedgersWithoutTheirKind(t *testing.T) {
+	s := newKeeping(t, ledgerPolicy("p", "1"))
+	k := s.manager()
+	there := k.live
+	k.live = withoutKind{there}
+	s.after(0, k)
+	if words := s.says(k, "LedgerReadable=False AwaitingLedger"); !strings.Contains(words, "kubectl apply --server-side -k config/crd") {
+		t.Errorf("messages: %s", words)
+	}
+	k.live = there
+	s.after(time.Minute, k)
+	s.says(k, ledgerIsRead, ledgerIsStored)
 }
 
 func TestLedgersOfOtherPolicies(t *testing.T) {

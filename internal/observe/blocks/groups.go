@@ -139,12 +139,16 @@ func (g *Groups) Forget(name string) {
 func (g *Groups) Look(node string, sight Sight, now time.Time) []Block {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var closed []Block
-	for _, name := range slices.Sorted(maps.Keys(g.of)) {
-		is := g.of[name]
-		if _, its := is.since[node]; !its && !is.former[node] {
-			continue
+	var names []string
+	for name, is := range g.of {
+		if _, its := is.since[node]; its || is.former[node] {
+			names = append(names, name)
 		}
+	}
+	slices.Sort(names)
+	var closed []Block
+	for _, name := range names {
+		is := g.of[name]
 		for _, b := range g.store.Look(keyOf(name, node), is.of(node, g.byOurClock(node, sight)), now) {
 			is.take(node, b)
 		}

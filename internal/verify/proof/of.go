@@ -17,6 +17,25 @@ func (p *Proofs) ClassOf(name string) (verify.Class, bool) {
 	return u.class, true
 }
 
+// Placed is a unit with what a figure of it is of.
+type Placed struct {
+	Name  string
+	Class verify.Class
+	// Nodes that its levers can affect, as of the last round. Of a group that this did not have
+	// they are not known, and its own name stands for them.
+	Nodes []string
+}
+
+// Units that are remembered, in the order of their names.
+func (p *Proofs) Units() []Placed {
+	units := make([]Placed, 0, len(p.units))
+	for _, name := range p.names() {
+		u := p.units[name]
+		units = append(units, Placed{Name: name, Class: u.class, Nodes: u.nodes(name)})
+	}
+	return units
+}
+
 // Of tells how each lever stands on a unit as of the last round, in the order of levers'
 // names, whether it has something to do there now or not. None: no round had the unit, and
 // nothing new should be done there.
@@ -130,8 +149,15 @@ func (p *Proofs) Standings() []Standing {
 
 // entered counts the units of a place on which the lever acts.
 func (p *Proofs) entered(at place) int {
+	all := p.units
+	if at.alone != "" {
+		all = map[string]*unit{}
+		if u := p.units[at.alone]; u != nil {
+			all[at.alone] = u
+		}
+	}
 	n := 0
-	for name, u := range p.units {
+	for name, u := range all {
 		if l := u.lots[at.lever]; u.class == at.class && l != nil && l.entry == entered && p.at(name, at.lever) == at {
 			n++
 		}
