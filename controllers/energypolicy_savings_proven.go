@@ -20,27 +20,39 @@ import (
 type provenSum struct {
 	watts  float64
 	errors verify.ErrorSum
-	// common is the part of the error that units share, freedom its least degrees.
-	common, freedom float64
+	// common are the parts of the errors that units of a class share, by class.
+	common map[string]commonPart
 }
 
-// provenNow tells what levers that were adopted save of what metered nodes draw now. The
-// part of an effect's error that units of a class share is added up as if all units were
-// of one class: intervals of several classes are a little too wide.
+// commonPart is an error that several units share, with its least degrees of freedom.
+type commonPart struct{ watts, freedom float64 }
+
+// provenNow tells what levers that were adopted save of what metered nodes draw now, by their
+// watts. A group saves of what its nodes draw together; one of which a node has no meter, or
+// is of another policy, is left out.
 func provenNow(p *proof.Proofs, metered map[string]units.Watts, confidence float64) []v1alpha1.Saving {
 	sums := map[model.Lever]*provenSum{}
-	for _, node := range slices.Sorted(maps.Keys(metered)) {
-		for _, stands := range p.Of(node) {
-			effect := p.Effect(node, stands.Lever)
+	for _, unit := range p.Units() {
+		watts, known := drawnBy(unit.Nodes, metered)
+		if !known {
+			continue
+		}
+		for _, stands := range p.Of(unit.Name) {
+			effect := p.Effect(unit.Name, stands.Lever)
 			if stands.Stance != model.StanceAdopted || !stands.Use || !effect.IsKnown() {
 				continue
 			}
 			sum := sums[stands.Lever]
 			if sum == nil {
-				sum = &provenSum{}
+				sum = &provenSum{common: map[string]commonPart{}}
 				sums[stands.Lever] = sum
 			}
-			sum.add(float64(metered[node]), effect)
+			// A unit of which the class is not known has its errors for itself.
+			class := unit.Name
+			if unit.Class != (verify.Class{}) {
+				class = unit.Class.String()
+			}
+			sum.add(watts, class, effect)
 		}
 	}
 	var out []v1alpha1.Saving
@@ -52,23 +64,40 @@ func provenNow(p *proof.Proofs, metered map[string]units.Watts, confidence float
 	return out
 }
 
-// add a node that draws watts with the lever on.
-func (s *provenSum) add(watts float64, effect verify.Shrunk) {
+// drawnBy nodes together. False: not of all is it known by a meter.
+func drawnBy(nodes []string, metered map[string]units.Watts) (float64, bool) {
+	sum := 0.0
+	for _, node := range nodes {
+		watts, known := metered[node]
+		if !known {
+			return 0, false
+		}
+		sum += float64(watts)
+	}
+	return sum, true
+}
+
+// add a unit that draws watts with the lever on.
+func (s *provenSum) add(watts float64, class string, effect verify.Shrunk) {
 	without := watts * math.Exp(-effect.Log)
 	s.watts += without - watts
 	s.errors.Add(without*effect.Own, effect.Freedom)
 	if effect.Common > 0 {
-		s.common += without * effect.Common
-		if s.freedom == 0 || effect.CommonFreedom < s.freedom {
-			s.freedom = effect.CommonFreedom
+		part := s.common[class]
+		part.watts += without * effect.Common
+		if part.freedom == 0 || effect.CommonFreedom < part.freedom {
+			part.freedom = effect.CommonFreedom
 		}
+		s.common[class] = part
 	}
 }
 
 // saving is rounded as all figures are. False: no number tells it.
 func (s *provenSum) saving(lever model.Lever, confidence float64) (v1alpha1.Saving, bool) {
 	errors := s.errors
-	errors.Add(s.common, s.freedom)
+	for _, class := range slices.Sorted(maps.Keys(s.common)) {
+		errors.Add(s.common[class].watts, s.common[class].freedom)
+	}
 	half := errors.Half(confidence)
 	const most = 1e12 // in mW
 	for _, end := range []float64{s.watts, half} {

@@ -249,6 +249,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	metrics.ObservePull(nil, time.Second)
 	metrics.ObserveRead(time.Second)
+	metrics.GuardBreaches.WithLabelValues("Steal", "Affinity").Inc()
 	for _, c := range []prometheus.Collector{
 		newPowerCollector(s.watch, fixedAnswers{}), newReportCollector(s.client, s.store, s.watch.Seen),
 		vmPower(t, vmsByNode{"a": {{UID: "1"}: vmFigure(5, 0)}}, runningVMI("shop", "web", map[types.UID]string{"1": "a"})),

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +21,7 @@ type savingsCollector struct {
 	reader  client.Reader
 	sources *savingsSources
 
-	lever, net                       boundedDesc
+	lever, net, proven               boundedDesc
 	own, perGB, perGBWithout         *prometheus.Desc
 	cost, grams                      *prometheus.Desc
 	standings, pairs, refused, store *prometheus.Desc
@@ -29,13 +30,13 @@ type savingsCollector struct {
 // boundedDesc is an estimate with the ends of its interval.
 type boundedDesc struct{ value, low, high *prometheus.Desc }
 
-func describeBounded(name, help string, labels ...string) boundedDesc {
+func describeBounded(name, unit, help string, labels ...string) boundedDesc {
 	describe := func(end, help string) *prometheus.Desc {
-		return prometheus.NewDesc("joulevirt_policy_"+name+end+"_joules", help, labels, nil)
+		return prometheus.NewDesc("joulevirt_policy_"+name+end+"_"+unit, help, labels, nil)
 	}
 	return boundedDesc{
-		value: describe("", help), low: describe("_low", "Low end of the interval of joulevirt_policy_"+name+"_joules."),
-		high: describe("_high", "High end of the interval of joulevirt_policy_"+name+"_joules."),
+		value: describe("", help), low: describe("_low", "Low end of the interval of joulevirt_policy_"+name+"_"+unit+"."),
+		high: describe("_high", "High end of the interval of joulevirt_policy_"+name+"_"+unit+"."),
 	}
 }
 
@@ -53,11 +54,12 @@ func newSavingsCollector(reader client.Reader, sources *savingsSources) *savings
 	}
 	return &savingsCollector{
 		reader: reader, sources: sources,
-		lever: describeBounded("saved", "Energy that a lever saved since the policy's ledger was begun, by basis: Measured or Modelled. An estimate, which may fall.",
+		lever: describeBounded("saved", "joules", "Energy that a lever saved since the policy's ledger was begun, by basis: Measured or Modelled. An estimate, which may fall.",
 			"policy", "lever", "basis"),
-		net: describeBounded("net_saved", "Energy that all levers saved since the policy's ledger was begun, less what the product itself drew. An estimate, which may fall.",
+		net: describeBounded("net_saved", "joules", "Energy that all levers saved since the policy's ledger was begun, less what the product itself drew. An estimate, which may fall.",
 			"policy", "basis"),
-		own: describe("policy_own_joules", "Energy that the product itself drew since the policy's ledger was begun.", "policy", "basis"),
+		proven: describeBounded("proven", "watts", "What a lever that was adopted saves of what metered nodes draw, as the policy's status tells it.", "policy", "lever"),
+		own:    describe("policy_own_joules", "Energy that the product itself drew since the policy's ledger was begun.", "policy", "basis"),
 		perGB: describe("policy_joules_per_gigabyte", "Energy of the policy's nodes for 1e9 bytes of their VMs' traffic, since its ledger was begun.",
 			"policy", "basis"),
 		perGBWithout: describe("policy_without_joules_per_gigabyte", "What joulevirt_policy_joules_per_gigabyte would have been without the product.", "policy", "basis"),
@@ -74,7 +76,7 @@ func newSavingsCollector(reader client.Reader, sources *savingsSources) *savings
 
 // Describe implements prometheus.Collector.
 func (c *savingsCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range append(append(c.lever.all(), c.net.all()...),
+	for _, desc := range append(slices.Concat(c.lever.all(), c.net.all(), c.proven.all()),
 		c.own, c.perGB, c.perGBWithout, c.cost, c.grams, c.standings, c.pairs, c.refused, c.store) {
 		out <- desc
 	}
@@ -121,6 +123,11 @@ func (c *savingsCollector) collect(out chan<- prometheus.Metric, policy *v1alpha
 		c.collectStatement(out, policy, &told.statements[i], tariff)
 	}
 	c.collectStandings(out, policy.Name, told.standings)
+	for _, saving := range policy.Status.Proven {
+		c.proven.collect(out, ledger.Range{
+			Value: float64(saving.Milliwatts) / milliwatts, Low: float64(saving.LowMilliwatts) / milliwatts, High: float64(saving.HighMilliwatts) / milliwatts,
+		}, policy.Name, string(saving.Lever))
+	}
 	for cause, count := range told.causes {
 		out <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(count), policy.Name, string(cause))
 	}

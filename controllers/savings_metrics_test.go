@@ -22,7 +22,9 @@ func someSavings(t *testing.T) *savingsCollector {
 	t.Helper()
 	policy := policyOf("p", 0, "")
 	policy.Spec.Tariff = &v1alpha1.Tariff{Currency: "EUR", PricePerKWh: ptr.To(resource.MustParse("0.25"))}
+	policy.Status.Proven = []v1alpha1.Saving{{Lever: v1alpha1.LeverBuffering, Milliwatts: 6150, LowMilliwatts: 4500, HighMilliwatts: 7800}}
 	other := policyOf("q", 0, "") // of which nothing was read
+	other.Status.Proven = policy.Status.Proven
 	scheme, err := NewScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +59,8 @@ func TestMetricsOfSavings(t *testing.T) {
 	}
 	got := series(t, registry, []string{
 		"joulevirt_policy_ledger_stored", "joulevirt_lever_standings", "joulevirt_trial_pairs", "joulevirt_blocks_not_booked_total",
-		"joulevirt_policy_joules_per_gigabyte", "joulevirt_policy_own_joules",
+		"joulevirt_policy_joules_per_gigabyte", "joulevirt_policy_own_joules", "joulevirt_policy_proven_watts",
+		"joulevirt_policy_proven_low_watts", "joulevirt_policy_proven_high_watts",
 	})
 	want := `joulevirt_blocks_not_booked_total{cause="Malformed",policy="p"} 1
 joulevirt_lever_standings{lever="Affinity",policy="p",stance="OnTrial"} 1
@@ -68,6 +71,9 @@ joulevirt_policy_ledger_stored{policy="p"} 1
 joulevirt_policy_ledger_stored{policy="q"} 0
 joulevirt_policy_own_joules{basis="Measured",policy="p"} 60
 joulevirt_policy_own_joules{basis="Modelled",policy="p"} 30
+joulevirt_policy_proven_high_watts{lever="Buffering",policy="p"} 7.8
+joulevirt_policy_proven_low_watts{lever="Buffering",policy="p"} 4.5
+joulevirt_policy_proven_watts{lever="Buffering",policy="p"} 6.15
 joulevirt_trial_pairs{lever="Affinity",policy="p",state="done"} 0
 joulevirt_trial_pairs{lever="Affinity",policy="p",state="planned"} 64`
 	if got != want {

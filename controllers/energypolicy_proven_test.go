@@ -1,0 +1,83 @@
+package controllers
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/evidence"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// adoptedOnTwoClasses has adopted by evidence Buffering on nodes a and b of one class and on
+// c of another, and TrafficShare on a group of a and c.
+func adoptedOnTwoClasses(t *testing.T) *proofs.Store {
+	t.Helper()
+	entry := strings.Replace(strings.SplitAfter(evidenceOfBuffering, "entries:\n")[1], "between: 0.01", "between: 0", 1)
+	file, err := evidence.Import("file", []byte(strings.Split(evidenceOfBuffering, "- lever")[0]+entry+
+		strings.Replace(entry, "Interactive", "Throughput", 1)+strings.NewReplacer("Interactive", "Group", "Buffering", "TrafficShare").Replace(entry)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := proofs.NewStore()
+	if err := memory.Load("p", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	memory.View("p", func(p *proof.Proofs, _ *ledger.Ledger) { p.Import(file) })
+	unit := func(name, workload string, lever model.Lever, nodes ...string) proof.Unit {
+		return proof.Unit{
+			Name: name, Nodes: nodes, Class: verify.Class{CPUModel: "Xeon", Kernel: "6.12", Workload: workload}, Ready: true,
+			Meter: verify.Meter{Interval: time.Second, Noise: 0.01}, Candidates: []proof.Candidate{{Lever: lever, Watts: 5}},
+		}
+	}
+	for minute := range 2 {
+		memory.Round("p", []proof.Unit{
+			unit("a", "Interactive", model.LeverBuffering, "a"), unit("b", "Interactive", model.LeverBuffering, "b"),
+			unit("c", "Throughput", model.LeverBuffering, "c"), unit("shop/web", "Group", model.LeverTrafficShare, "a", "c"),
+		}, proof.Settings{HoldBack: 0.05, Confidence: 0.95}, statusTime().Add(time.Duration(minute)*time.Minute))
+	}
+	return memory
+}
+
+// TestProvenOfSeveralClasses: errors that nodes share are those of their class, and a group
+// saves of what all its nodes draw.
+func TestProvenOfSeveralClasses(t *testing.T) {
+	memory := adoptedOnTwoClasses(t)
+	proven := func(nodes ...string) map[v1alpha1.Lever]v1alpha1.Saving {
+		metered, found := map[string]units.Watts{}, map[v1alpha1.Lever]v1alpha1.Saving{}
+		for _, node := range nodes {
+			metered[node] = 1000
+		}
+		memory.View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
+			for _, saving := range provenNow(p, metered, 0.95) {
+				found[saving.Lever] = saving
+			}
+		})
+		return found
+	}
+	half := func(nodes ...string) float64 {
+		saving := proven(nodes...)[v1alpha1.LeverBuffering]
+		return float64(saving.HighMilliwatts-saving.LowMilliwatts) / 2
+	}
+	one := half("a")
+	if alike := half("a", "b") / one; math.Abs(alike-2) > 0.1 {
+		t.Errorf("the interval of two nodes of a class is %.2f times that of one, want twice", alike)
+	}
+	if other := half("a", "c") / one; math.Abs(other-math.Sqrt2) > 0.15 {
+		t.Errorf("the interval of nodes of two classes is %.2f times that of one, want 1.4", other)
+	}
+	if saving, told := proven("a", "b")[v1alpha1.LeverTrafficShare]; told {
+		t.Errorf("a group saves %+v of nodes without a meter", saving)
+	}
+	want := roundMilliwatts(2000 * math.Expm1(0.05))
+	if saving := proven("a", "c")[v1alpha1.LeverTrafficShare]; saving.Milliwatts != want || saving.LowMilliwatts <= 0 {
+		t.Errorf("a group on two nodes saves %+v, want %d mW", saving, want)
+	}
+}
