@@ -53,6 +53,9 @@ func (k *ledgerKeeper) lookAtEvidence(ctx context.Context, policy *v1alpha1.Ener
 		}
 		files[reference] = file
 	}
+	if errors.Is(errors.Join(wrong...), errUnread) {
+		imports.due = now.Add(min(ledgerRetry, k.Read))
+	}
 	imports.files = files
 	condition := evidenceImported(files, wrong)
 	k.say(home, func(word *ledgerWord) { word.evidence = condition })
@@ -99,8 +102,12 @@ func newer(a, b evidence.Entry) bool {
 	return order > 0
 }
 
-// errMissing is of evidence that is not where the policy says.
-var errMissing = errors.New("it is missing")
+// errMissing is of evidence that is not where the policy says, errUnread of what the API
+// server did not tell.
+var (
+	errMissing = errors.New("it is missing")
+	errUnread  = errors.New("it was not read, and is tried again")
+)
 
 func (k *ledgerKeeper) readEvidence(ctx context.Context, reference v1alpha1.EvidenceReference) (evidence.Evidence, error) {
 	key := cmp.Or(reference.Key, defaultEvidenceKey)
@@ -111,7 +118,7 @@ func (k *ledgerKeeper) readEvidence(ctx context.Context, reference v1alpha1.Evid
 		return evidence.Evidence{}, fmt.Errorf("%s: %w: create it, or correct spec.verification.evidence", name, errMissing)
 	}
 	if err != nil {
-		return evidence.Evidence{}, fmt.Errorf("%s: it was not read, and is tried again: %w", name, err)
+		return evidence.Evidence{}, fmt.Errorf("%s: %w: %w", name, errUnread, err)
 	}
 	text, found := object.Data[key]
 	if !found {

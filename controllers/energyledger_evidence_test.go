@@ -1,6 +1,8 @@
 package controllers
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +88,34 @@ func TestEvidenceIsImported(t *testing.T) {
 	if imported() != 0 {
 		t.Error("evidence that nobody names counts")
 	}
+}
+
+// unreadMaps does not tell of ConfigMaps.
+type unreadMaps struct{ client.Reader }
+
+func (r unreadMaps) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
+	if _, is := object.(*corev1.ConfigMap); is {
+		return errors.New("the API server is busy")
+	}
+	return r.Reader.Get(ctx, key, object, o...)
+}
+
+// A new leader has none of an earlier one's evidence: what it could not read it asks for
+// soon.
+func TestEvidenceThatWasNotRead(t *testing.T) {
+	policy := ledgerPolicy("p", "1")
+	policy.Spec.Verification.Evidence = []v1alpha1.EvidenceReference{{Name: "a"}}
+	s := newKeeping(t, policy, evidenceMap("a", map[string]string{"evidence.yaml": evidenceOfBuffering}))
+	k := s.manager()
+	there := k.live
+	k.live = unreadMaps{there}
+	s.after(0, k)
+	if words := s.says(k, ledgerIsRead, ledgerIsStored, "EvidenceImported=False EvidenceInvalid"); !strings.Contains(words, "tried again: the API server is busy") {
+		t.Errorf("messages: %s", words)
+	}
+	k.live = there
+	s.after(time.Minute, k)
+	s.says(k, ledgerIsRead, ledgerIsStored, "EvidenceImported=True EvidenceImported")
 }
 
 // Of two files that tell of one lever and class the later counts, whatever their order.

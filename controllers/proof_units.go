@@ -8,7 +8,9 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
@@ -90,6 +92,21 @@ func meterAwaited(settings []energy.Setting, pull time.Duration) verify.Meter {
 	return verify.Meter{}
 }
 
+const (
+	// mostPackageWatts and mostCPUWatts bound what CPU packages draw, by how many CPUs they
+	// have: the hungriest draw a third of it.
+	mostPackageWatts, mostCPUWatts units.Watts = 100, 50
+)
+
+// mostWatts is more than a node can draw as its meter sees it: a whole machine may have
+// accelerators of which nothing is known, CPU packages are bounded by their CPUs.
+func mostWatts(report *v1alpha1.NodeReport, choice energy.Choice) units.Watts {
+	if report == nil || report.Status.Topology.LogicalCPUs <= 0 || choice.Power == nil || choice.Power.Scope != model.ScopePackage {
+		return ledger.MostNodeWatts
+	}
+	return min(ledger.MostNodeWatts, mostPackageWatts+mostCPUWatts*units.Watts(report.Status.Topology.LogicalCPUs))
+}
+
 // nodeFacts is what is known of a node when it is planned.
 type nodeFacts struct {
 	policy model.Policy
@@ -113,7 +130,7 @@ func factsOf(node *model.Node) nodeFacts {
 type nodeSight struct {
 	governedNode
 	choice energy.Choice
-	// begun is false until it is known of what class earlier managers took the node to be.
+	// begun is false until it is known what earlier managers took the node to be.
 	begun bool
 	class verify.Class
 	// meter that judges the node, as it was last known.
@@ -135,7 +152,7 @@ func (s *nodeSight) isKnown() bool {
 // unit is the node as something on which levers are tried.
 func (s *nodeSight) unit(policy *v1alpha1.EnergyPolicy, now time.Time) proof.Unit {
 	u := proof.Unit{
-		Name: s.node.Name, Nodes: []string{s.node.Name}, Class: s.class, Meter: s.meter,
+		Name: s.node.Name, Nodes: []string{s.node.Name}, Class: s.class, Meter: s.meter, MostWatts: mostWatts(s.report, s.choice),
 		Approved: needsNoTrial(policy) || policy.Spec.Mode == v1alpha1.ModeRecommend, Has: s.has,
 	}
 	f := s.facts

@@ -68,10 +68,11 @@ type proofWatchOptions struct {
 // knownNode is what is remembered of a node between two looks.
 type knownNode struct {
 	workload proofs.Workload
-	// begun is true once the workload goes on from what an earlier manager knew.
-	begun bool
-	class verify.Class
-	meter verify.Meter
+	// begun is true once it goes on from what an earlier manager knew, to which the node
+	// had no meter if it is unmetered.
+	begun, unmetered bool
+	class            verify.Class
+	meter            verify.Meter
 	// heard is true once it was known whether the node has a meter.
 	heard bool
 	// version of the plan that has and acting are read from.
@@ -145,9 +146,8 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	if plan != nil {
 		s.plan = plan.NodePlan
 	}
-	if word, read := w.store.Workload(g.policy, name); read && !known.begun {
-		known.begun = true
-		known.workload.Begin(word)
+	if was, read := w.store.Was(g.policy, name); read && !known.begun {
+		known.begin(was)
 	}
 	known.update(&s, w.pull, now)
 	s.begun, s.class, s.meter, s.has = known.begun, known.class, known.meter, known.has
@@ -157,9 +157,18 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	if s.plan != nil {
 		heard.Withdrawn = observe.Withdrawn(s.plan)
 	}
-	heard.BusyCore = busyCore(w.models, name)
+	heard.BusyCore, heard.MostWatts = busyCore(w.models, name), mostWatts(s.report, choice)
 	w.store.Hear(name, heard, now)
 	return s
+}
+
+// begin with what an earlier manager took the node to be. Nil: none knew it.
+func (k *knownNode) begin(was *proof.Was) {
+	k.begun = true
+	if was != nil {
+		k.workload.Begin(was.Class.Workload)
+		k.unmetered = !was.Metered
+	}
 }
 
 // update what is known. What is not known now is as it was.
@@ -172,6 +181,9 @@ func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
 	switch {
 	case !s.choice.Unknown:
 		k.meter, k.heard = meterOf(s.choice, pull), true
+	case !k.heard && k.unmetered:
+		// Its levers act by what is modelled, and go on.
+		k.meter = verify.Meter{}
 	case !k.heard:
 		k.meter = meterAwaited(s.settings, pull)
 	}

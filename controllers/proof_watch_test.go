@@ -269,7 +269,7 @@ func TestAClassOutlivesManagers(t *testing.T) {
 	s.must(s.store.Load("p", nil, was.Save()))
 	s.looks("decided", 2*time.Minute, func(v1alpha1.NodePlanSpec) bool { return len(s.replanned) > 0 })
 	s.store.View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
-		if got, known := p.ClassOf("n"); !known || got != class {
+		if got := p.Was("n"); got == nil || got.Class != class {
 			t.Errorf("a new leader takes the node for %+v, want %+v", got, class)
 		}
 	})
@@ -294,6 +294,15 @@ func TestAMeterThatIsAwaited(t *testing.T) {
 		s.choice = step.choice
 		if k.update(&s, 20*time.Second, statusTime()); k.meter.Interval != step.want {
 			t.Errorf("%s: %v, want %v", step.name, k.meter.Interval, step.want)
+		}
+	}
+	// What an earlier manager knew goes on: levers that act by models do not come and go.
+	for metered, want := range map[bool]time.Duration{false: 0, true: 20 * time.Second} {
+		var next knownNode
+		s.choice = energy.Choice{Unknown: true}
+		next.begin(&proof.Was{Metered: metered})
+		if next.update(&s, 20*time.Second, statusTime()); next.meter.Interval != want {
+			t.Errorf("of a new leader, metered before %t: %v, want %v", metered, next.meter.Interval, want)
 		}
 	}
 	var none knownNode

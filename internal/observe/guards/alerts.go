@@ -31,9 +31,13 @@ func (s *Store) Answered(alert Alert, named []Named, governed []string) []string
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	there := map[Named]bool{}
+	its := make(map[string]bool, len(governed))
+	for _, name := range governed {
+		its[name] = true
+	}
+	there := make(map[Named]bool, len(named))
 	for _, n := range named {
-		there[n] = slices.Contains(governed, n.Node)
+		there[n] = its[n.Node]
 	}
 	changed := map[string]bool{}
 	for n, governed := range there {

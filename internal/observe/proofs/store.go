@@ -137,16 +137,11 @@ func (s *Store) Of(policy, unit string) ([]model.Proof, bool) {
 	return told, known
 }
 
-// Workload is the word for what a unit's VMs did in the last round that had it, which may be
-// one of an earlier manager. Empty: there was none, or of no known class. False: the policy
-// was not loaded.
-func (s *Store) Workload(policy, unit string) (word string, known bool) {
-	known = s.View(policy, func(p *proof.Proofs, _ *ledger.Ledger) {
-		if class, has := p.ClassOf(unit); has {
-			word = class.Workload
-		}
-	})
-	return word, known
+// Was tells what a unit of a policy was in the last round that had it, which may be one of an
+// earlier manager. Nil: none had it. False: the policy was not loaded.
+func (s *Store) Was(policy, unit string) (was *proof.Was, known bool) {
+	known = s.View(policy, func(p *proof.Proofs, _ *ledger.Ledger) { was = p.Was(unit) })
+	return was, known
 }
 
 // Round decides for all units of a policy, and books what can be booked by now. It returns
@@ -163,10 +158,18 @@ func (s *Store) Round(policy string, units []proof.Unit, settings proof.Settings
 		r.proofs.Resume(now)
 	}
 	news = r.proofs.Round(units, settings, now)
+	present := make(map[string]*proof.Unit, len(units))
+	for i := range units {
+		present[units[i].Name] = &units[i]
+	}
 	for _, b := range r.proofs.Bookings() {
+		if unit := present[b.Node]; unit != nil {
+			b.MostWatts = unit.MostWatts
+		}
 		r.ledger.Book(b, now)
 	}
-	r.forget(units, now)
+	// Where nodes come and go with ever new names, the ledger would fill with them.
+	r.ledger.Forget(now.Add(-goneFor), func(node string) bool { return present[node] != nil })
 	return news, r.tell(units)
 }
 
@@ -174,16 +177,6 @@ func (s *Store) Round(policy string, units []proof.Unit, settings proof.Settings
 // after a day, and have booked what there was of them by then. One that is away for an hour,
 // or a night, is the same when it comes back.
 const goneFor = 48 * time.Hour
-
-// forget what is no unit any more: where nodes come and go with ever new names, the ledger
-// would fill with them.
-func (r *record) forget(units []proof.Unit, now time.Time) {
-	names := make(map[string]bool, len(units))
-	for i := range units {
-		names[units[i].Name] = true
-	}
-	r.ledger.Forget(now.Add(-goneFor), func(node string) bool { return names[node] })
-}
 
 // tell how levers stand now on the units, and on which otherwise than before.
 func (r *record) tell(units []proof.Unit) (changed []string) {

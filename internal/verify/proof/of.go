@@ -8,13 +8,21 @@ import (
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
-// ClassOf a unit as of the last round that had it. False: none had it.
-func (p *Proofs) ClassOf(name string) (verify.Class, bool) {
+// Was is what a unit was taken to be in the last round that had it.
+type Was struct {
+	Class verify.Class
+	// Metered is true when it had a meter.
+	Metered bool
+}
+
+// Was tells what a unit was in the last round that had it, which may be one of an earlier
+// manager. Nil: none had it.
+func (p *Proofs) Was(name string) *Was {
 	u := p.units[name]
 	if u == nil {
-		return verify.Class{}, false
+		return nil
 	}
-	return u.class, true
+	return &Was{Class: u.class, Metered: u.metered}
 }
 
 // Placed is a unit with what a figure of it is of.
