@@ -94,7 +94,7 @@ func meterAwaited(settings []energy.Setting, pull time.Duration) verify.Meter {
 
 const (
 	// mostPackageWatts and mostCPUWatts bound what CPU packages draw, by how many CPUs they
-	// have: the hungriest draw a third of it.
+	// have: the hungriest draw less than half of it.
 	mostPackageWatts, mostCPUWatts units.Watts = 100, 50
 )
 

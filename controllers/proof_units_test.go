@@ -10,6 +10,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
@@ -115,9 +116,32 @@ func TestUnitOfANode(t *testing.T) {
 		}
 		s.plan.Spec.Policy = "p"
 		tc.change(s, &policy)
-		want := proof.Unit{Name: "a", Nodes: []string{"a"}, Class: class, Meter: meter, Ready: tc.ready, Approved: tc.approved, Candidates: tc.candidates}
+		want := proof.Unit{Name: "a", Nodes: []string{"a"}, Class: class, Meter: meter, MostWatts: 20_000, Ready: tc.ready, Approved: tc.approved, Candidates: tc.candidates}
 		if diff := cmp.Diff(want, s.unit(&policy, statusTime())); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestMostWatts(t *testing.T) {
+	of := func(cpus int32) *v1alpha1.NodeReport {
+		return &v1alpha1.NodeReport{Status: v1alpha1.NodeReportStatus{Topology: v1alpha1.Topology{LogicalCPUs: cpus}}}
+	}
+	packages := energy.Choice{Power: &model.Power{Scope: model.ScopePackage}}
+	for name, c := range map[string]struct {
+		report *v1alpha1.NodeReport
+		choice energy.Choice
+		want   units.Watts
+	}{
+		"packages of 64 CPUs":     {of(64), packages, 3300},
+		"packages of many CPUs":   {of(1024), packages, 20_000},
+		"a whole machine":         {of(64), energy.Choice{Power: &model.Power{Scope: model.ScopePlatform}}, 20_000},
+		"no figure":               {of(64), energy.Choice{}, 20_000},
+		"CPUs that are not known": {of(0), packages, 20_000},
+		"no report":               {nil, packages, 20_000},
+	} {
+		if got := mostWatts(c.report, c.choice); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -130,6 +130,7 @@ func (r *groupRound) unit(pull time.Duration) proof.Unit {
 		}
 		u.Meter = slower(u.Meter, meter)
 		u.Nodes = append(u.Nodes, node.Name)
+		u.MostWatts += mostWatts(source.Report, source.Choice)
 		u.Approved = u.Approved && (node.Untried || r.plan.Mode == model.ModeRecommend)
 	}
 	slices.Sort(u.Nodes)

@@ -23,6 +23,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/routing"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 // memoryWriter has shares in force at once, but for when it is slow.
@@ -246,7 +247,7 @@ func TestGroupAsAUnit(t *testing.T) {
 		}
 		metered := unit.Meter == verify.Meter{Interval: 15 * time.Second, Freshness: 15 * time.Second}
 		if policy != "of-n1" || unit.Name != "shop/web" || unit.Class != tc.class || metered != tc.metered ||
-			len(unit.Candidates) > 0 != tc.candidate || unit.Ready != tc.ready || unit.Approved != tc.approved || len(unit.Nodes) != 2 {
+			len(unit.Candidates) > 0 != tc.candidate || unit.Ready != tc.ready || unit.Approved != tc.approved || len(unit.Nodes) != 2 || unit.MostWatts != 2*ledger.MostNodeWatts {
 			t.Errorf("%s: of policy %q: %+v", name, policy, unit)
 		}
 	}

@@ -108,6 +108,8 @@ type fleet struct {
 	news   []proof.News
 	metered,
 	approved bool
+	// most is more than a node can draw. 0: not known.
+	most units.Watts
 }
 
 func newFleet(t *testing.T, seed uint64, nodes int, effect float64) *fleet {
@@ -151,6 +153,7 @@ func (f *fleet) units() []proof.Unit {
 			Name: n.name, Nodes: []string{n.name}, Class: testClass(), Ready: true, Approved: f.approved, Has: n.plan,
 			Candidates: []proof.Candidate{{Lever: model.LeverAffinity, Watts: 10}},
 		}
+		u.MostWatts = f.most
 		if f.metered {
 			u.Meter = verify.Meter{Interval: pullEvery, Freshness: pullEvery}
 		}

@@ -66,3 +66,16 @@ func TestNodesWithEverNewNames(t *testing.T) {
 		t.Errorf("%v s are in the sums, want %v", all.Lines[0].Seconds, want)
 	}
 }
+
+// TestBlocksOfMoreThanThereIs: what a unit cannot have drawn is not booked of it.
+func TestBlocksOfMoreThanThereIs(t *testing.T) {
+	for most, refused := range map[units.Watts]bool{0: false, 90: true, 400: false} {
+		f := newFleet(t, 7, 2, -0.08)
+		f.approved, f.most = true, most
+		f.run(3 * time.Hour)
+		all, causes := booked(t, f.lead(), false)
+		if (causes[ledger.Implausible] > 0) != refused || len(all.Lines) > 0 == refused {
+			t.Errorf("at most %v W: %+v are booked, and not booked %v", most, all.Lines, causes)
+		}
+	}
+}

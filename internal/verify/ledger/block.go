@@ -18,7 +18,8 @@ type Measured struct {
 	Bytes   float64
 	// Modelled is true when no meter told the joules.
 	Modelled bool
-	// MostWatts is more than the node can draw. 0: 20 kW, which is also the most.
+	// MostWatts is more than the node can draw, or all nodes of a group together. 0, and more
+	// than 10 MW, stand for MostNodeWatts.
 	MostWatts units.Watts
 	// Excluded names why the figures say nothing. Empty: they do.
 	Excluded Cause
@@ -61,9 +62,11 @@ const (
 	clocksAgree = 10 * time.Minute
 	// leastWatts is less than any node draws: a counter that stands still says so.
 	leastWatts = 0.1
-	// mostWatts is more than any node draws, and mostBytes per second more than any takes.
-	mostWatts = 20_000
-	mostBytes = 1e15 / 8
+	// MostNodeWatts is more than any node draws, mostWatts more than any group of nodes, and
+	// mostBytes per second more than any takes.
+	MostNodeWatts units.Watts = 20_000
+	mostWatts                 = 500 * MostNodeWatts
+	mostBytes                 = 1e15 / 8
 	// mostName is the length of the longest name of a unit: a group has its namespace and its
 	// profile, with a stroke between.
 	mostName = 63 + 1 + 253
@@ -100,7 +103,7 @@ func (m Measured) check(length time.Duration) Cause {
 	}
 	most := m.MostWatts
 	if !(most > 0 && most <= mostWatts) {
-		most = mostWatts
+		most = MostNodeWatts
 	}
 	if watts := m.watts(); !(watts >= leastWatts && watts <= most) || m.Bytes > mostBytes*m.Seconds {
 		return Implausible
@@ -119,7 +122,7 @@ func (m Measured) watts() units.Watts { return units.Watts(float64(m.Joules) / m
 // checkOwn tells what is wrong with what the product itself used.
 func (d Draw) checkOwn() Cause {
 	ok := isAmount(d.CPUSeconds) && d.CPUSeconds <= mostCores*d.To.Sub(d.From).Seconds() &&
-		isAmount(float64(d.PerBusyCore)) && d.PerBusyCore <= mostWatts && isAmount(float64(d.StdErr)) && d.StdErr <= mostWatts
+		isAmount(float64(d.PerBusyCore)) && d.PerBusyCore <= MostNodeWatts && isAmount(float64(d.StdErr)) && d.StdErr <= MostNodeWatts
 	if !ok {
 		return Malformed
 	}

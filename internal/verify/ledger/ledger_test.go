@@ -158,13 +158,21 @@ func TestOwnDrawIsBookedAgainstSavings(t *testing.T) {
 	}
 }
 
+func TestAGroupMayDrawMoreThanANode(t *testing.T) {
+	l, b := ledger.New(), block("shop/web", 0)
+	b.Joules, b.MostWatts = 25_000*3000, 2*ledger.MostNodeWatts
+	if cause := l.Book(b, b.To); cause != "" {
+		t.Errorf("25 kW of two nodes are not booked: %s", cause)
+	}
+}
+
 func TestBadBlocksBookNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*ledger.Block)
 		want  ledger.Cause
 	}{
 		"no node":                {func(b *ledger.Block) { b.Node = "" }, ledger.Malformed},
-		"a long name":            {func(b *ledger.Block) { b.Node = strings.Repeat("n", 300) }, ledger.Malformed},
+		"a long name":            {func(b *ledger.Block) { b.Node = strings.Repeat("n", 400) }, ledger.Malformed},
 		"no lever":               {func(b *ledger.Block) { b.Lever = "" }, ledger.Malformed},
 		"no length":              {func(b *ledger.Block) { b.To = b.From }, ledger.Malformed},
 		"backwards":              {func(b *ledger.Block) { b.From, b.To = b.To, b.From }, ledger.Malformed},
@@ -182,6 +190,7 @@ func TestBadBlocksBookNothing(t *testing.T) {
 		"a meter that stands":    {func(b *ledger.Block) { b.Joules = 0 }, ledger.Implausible},
 		"a meter in milliwatts":  {func(b *ledger.Block) { b.Joules *= 1000 }, ledger.Implausible},
 		"more than the node":     {func(b *ledger.Block) { b.MostWatts = 90 }, ledger.Implausible},
+		"more than any node":     {func(b *ledger.Block) { b.Joules = 25_000 * 3000 }, ledger.Implausible},
 		"no evidence":            {func(b *ledger.Block) { b.Effect = verify.Shrunk{} }, ledger.NoEvidence},
 		"evidence of magic":      {func(b *ledger.Block) { b.Effect.Log = -4 }, ledger.NoEvidence},
 		"an effect of no number": {func(b *ledger.Block) { b.Effect.Log = math.NaN() }, ledger.NoEvidence},

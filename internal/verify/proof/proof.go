@@ -23,6 +23,8 @@ type Unit struct {
 	Class verify.Class
 	// Meter that judges the unit. Its zero value: there is none.
 	Meter verify.Meter
+	// MostWatts is more than the unit can draw, which books refuse. 0: not known.
+	MostWatts units.Watts
 	// Candidates are the levers that the policy allows and that have something to do here.
 	Candidates []Candidate
 	// Ready is true when something new may be done on the unit now.
