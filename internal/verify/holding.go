@@ -24,10 +24,14 @@ type Holding struct {
 	cell, ons, onPower, onWork, offs, offPower, offWork float32
 	// last on block's rates, how many there were, and the mean rate of their work.
 	lastPower, lastWork, blocks, rate float32
+	// found is the last stratum's difference on the joules for the same work, and foundPrecise
+	// its precision. steps are from one stratum's difference to the next: how many, and their
+	// squares, each over the variance that it has if that of a pair is 1.
+	found, foundPrecise, steps, stepSquares float32
 }
 
 // HeldFigures is how many figures a Holding has.
-const HeldFigures = 28
+const HeldFigures = 32
 
 // Figures of the holding, to be stored and set.
 func (h *Holding) Figures() [HeldFigures]*float32 {
@@ -37,11 +41,23 @@ func (h *Holding) Figures() [HeldFigures]*float32 {
 		&h.changes, &h.pw, &h.ww, &h.ppww, &h.pwww, &h.wwww,
 		&h.cell, &h.ons, &h.onPower, &h.onWork, &h.offs, &h.offPower, &h.offWork,
 		&h.lastPower, &h.lastWork, &h.blocks, &h.rate,
+		&h.found, &h.foundPrecise, &h.steps, &h.stepSquares,
 	}
 }
 
 // Strata that were compared, since the beginning.
 func (h *Holding) Strata() int { return int(h.all) }
+
+// Last is the difference on the joules for the same work that the last stratum showed, which
+// says what the lever did just then, and its precision: 1 is that of a pair of blocks.
+func (h *Holding) Last() (log, precision float64) { return float64(h.found), float64(h.foundPrecise) }
+
+// Chance is the variance that the difference of a pair of blocks has by chance, with how many
+// steps it was estimated from, which may be 0. It is what differences change by from one
+// stratum to the next: an effect that goes with the hours is not chance.
+func (h *Holding) Chance() (variance float64, steps int) {
+	return float64(h.stepSquares) / max(1, float64(h.steps)), int(h.steps)
+}
 
 // mostStrata is how many strata count in full.
 const mostStrata = 64
@@ -51,7 +67,7 @@ const mostStrata = 64
 func (h *Holding) fade() {
 	for _, sum := range []*float32{
 		&h.strata, &h.precision, &h.power, &h.work, &h.powers, &h.both, &h.works,
-		&h.changes, &h.pw, &h.ww, &h.ppww, &h.pwww, &h.wwww,
+		&h.changes, &h.pw, &h.ww, &h.ppww, &h.pwww, &h.wwww, &h.steps, &h.stepSquares,
 	} {
 		*sum /= 2
 	}
@@ -129,6 +145,7 @@ func (h *Holding) Close() {
 		}
 		slope := h.elasticity()
 		h.slope, h.slopeErr, h.slopeFreedom = float32(slope.Log), float32(slope.StdErr), float32(slope.Freedom)
+		h.find(p-slope.Log*w, precision)
 	}
 	h.cell, h.ons, h.onPower, h.onWork, h.offs, h.offPower, h.offWork = 0, 0, 0, 0, 0, 0, 0
 }
@@ -150,6 +167,16 @@ func (h *Holding) Effects() (energy, work Effect) {
 	energy = mean(float64(h.power)-b*float64(h.work), float64(h.powers)-2*b*float64(h.both)+b*b*float64(h.works))
 	work = mean(float64(h.work), float64(h.works))
 	return withElasticity(energy, work, slope), work
+}
+
+// find takes what a stratum showed.
+func (h *Holding) find(log, precision float64) {
+	if h.foundPrecise > 0 {
+		step := log - float64(h.found)
+		h.steps++
+		h.stepSquares += float32(step * step / (1/precision + 1/float64(h.foundPrecise)))
+	}
+	h.found, h.foundPrecise = float32(log), float32(precision)
 }
 
 func (h *Holding) elasticity() Effect {

@@ -2,10 +2,12 @@ package verify_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/test/trials"
 )
@@ -143,5 +145,32 @@ func TestWith(t *testing.T) {
 	got := a.With(b)
 	if math.Abs(got.Log+0.125) > 1e-12 || got.Pairs != 40 || got.Units != 1 || math.Abs(got.StdErr-math.Hypot(0.0075, 0.005)) > 1e-12 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestChanceOfStrata: what strata differ by is chance, and a lever that saves more by day is
+// not; the last stratum's difference is of just its blocks.
+func TestChanceOfStrata(t *testing.T) {
+	const strata, noise = 60, 0.01
+	random := rand.New(rand.NewPCG(3, 4))
+	at := verify.Timing{Lever: model.LeverAffinity, Seed: 5, Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute}
+	schedule, err := verify.DrawHoldBack(at, 0.1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h verify.Holding
+	for b := range strata * 10 {
+		log, effect := noise*random.NormFloat64(), -0.1-0.1*math.Sin(float64(b/10)*2*math.Pi/strata)
+		if schedule.On[b] {
+			log += effect
+		}
+		h.Add(&verify.Outcome{Block: b, On: schedule.On[b], Seconds: 1, Joules: units.Joules(math.Exp(log)), Work: 1}, schedule.On, 10)
+		if last, precision := h.Last(); b%10 == 9 && (math.Abs(last-effect) > 6*noise || precision < 1 || precision > 2) {
+			t.Errorf("stratum %d shows %v, want about %v; precision %v", b/10, last, effect, precision)
+		}
+	}
+	// A pair of blocks has twice the variance of one.
+	if variance, steps := h.Chance(); steps != strata-1 || math.Abs(math.Sqrt(variance/2)/noise-1) > 0.25 {
+		t.Errorf("by chance %v in %d steps, want %v", math.Sqrt(variance/2), steps, noise)
 	}
 }

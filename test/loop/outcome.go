@@ -40,6 +40,9 @@ type Line struct {
 	Truth float64
 	// Blocks that were booked with the lever on, and Excluded ones of all.
 	Blocks, Excluded int
+	// Acted is for how many seconds the lever acted, and Booked how many of them are booked:
+	// of the others the ledger claims nothing.
+	Acted, Booked float64
 }
 
 // Node is what came of one node, in the hours that are judged.
@@ -89,6 +92,7 @@ func (l *loop) booked(o *Outcome) error {
 		}
 		for _, m := range l.nodes {
 			n := m.recorded()
+			line.Acted += n.acted[lever]
 			for i := range n.closed {
 				b := &n.closed[i]
 				switch {
@@ -100,6 +104,7 @@ func (l *loop) booked(o *Outcome) error {
 					from := b.To.Add(-b.To.Sub(b.From) * time.Duration(judged*1000) / 1000)
 					line.Truth += saved(lever, n.truth.drawn(from, b.To))
 					line.Blocks++
+					line.Booked += b.Seconds
 				}
 			}
 		}
@@ -109,15 +114,9 @@ func (l *loop) booked(o *Outcome) error {
 	return nil
 }
 
-// saved by a lever, in truth. Where levers act together they save less than each alone: what
-// they have in common is of both by halves, so that all of them together save what the node
-// draws less than without any.
-func saved(lever model.Lever, j [allHosts]float64) float64 {
-	last := j[lacking(lever)] - j[actual]
-	other := withoutAffinity + withoutBuffering - lacking(lever)
-	first := j[withoutAny] - j[other]
-	return (first + last) / 2
-}
+// saved by a lever, in truth, beside what else acts: so it is measured and booked. Where
+// levers save in part the same, all of them together save more than the sum of that.
+func saved(lever model.Lever, j [allHosts]float64) float64 { return j[lacking(lever)] - j[actual] }
 
 // isBooked tells whether a block is in a ledger: it would refuse it.
 func isBooked(l *ledger.Ledger, name string, lever model.Lever, from, to, now time.Time) bool {
@@ -142,6 +141,15 @@ func (l *loop) stances(name string) (s [2]model.Stance) {
 
 // Covered tells whether the ledger's interval covers the truth.
 func (o *Outcome) Covered() bool { return o.Ledger.Low <= o.Truth && o.Truth <= o.Ledger.High }
+
+// BookedShare is the share of the time in which levers acted that is booked.
+func (o *Outcome) BookedShare() float64 {
+	var booked, acted float64
+	for _, line := range o.Lines {
+		booked, acted = booked+line.Booked, acted+line.Acted
+	}
+	return booked / max(1, acted)
+}
 
 const percent = 100
 
@@ -176,8 +184,8 @@ func (o *Outcome) String() string {
 		percent*o.Saved/o.Without, percent*o.SavedJudged/o.WithoutJudged, percent*o.OracleSaved/o.WithoutJudged, o.OfOracle(), o.Exploring(), o.BrokenShare(), o.Looked)
 	fmt.Fprintf(&b, "simulated: the ledger has %.0f J from %.0f to %.0f, in truth %.0f: covered %v\n", o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, o.Covered())
 	for _, line := range o.Lines {
-		fmt.Fprintf(&b, "simulated: %s: %.0f J from %.0f to %.0f, in truth %.0f; %d blocks booked, %d excluded\n",
-			line.Lever, line.Saved.Value, line.Saved.Low, line.Saved.High, line.Truth, line.Blocks, line.Excluded)
+		fmt.Fprintf(&b, "simulated: %s: %.0f J from %.0f to %.0f, in truth %.0f; %d blocks booked, %d excluded; %.1f %% of the time booked\n",
+			line.Lever, line.Saved.Value, line.Saved.Low, line.Saved.High, line.Truth, line.Blocks, line.Excluded, percent*line.Booked/max(1, line.Acted))
 	}
 	for _, s := range o.Standings {
 		fmt.Fprintf(&b, "simulated: %s %s%s: %s, %+.4f from %+.4f to %+.4f: %s\n", s.Lever, s.Class, s.Unit, s.Stance, s.Log, s.Low, s.High, s.Message)

@@ -34,18 +34,51 @@ type record struct {
 	// sights that the manager's memory did not hear of yet.
 	sights []blocks.Sight
 	truth  truth
+	// use is which levers act where no schedule says so, and acted for how many seconds they
+	// did, up to heard.
+	use   map[model.Lever]bool
+	acted map[model.Lever]float64
+	heard time.Time
 }
 
 func newRecord(name string) record {
-	return record{name: name, now: start(), blocks: blocks.NewStore()}
+	return record{
+		name: name, now: start(), heard: start(), blocks: blocks.NewStore(),
+		use: map[model.Lever]bool{}, acted: map[model.Lever]float64{},
+	}
 }
 
 func (r *record) recorded() *record { return r }
 
 // see takes in what the manager knows of the node now.
 func (r *record) see(sight blocks.Sight) {
+	passed := r.now.Sub(r.heard)
+	for _, lever := range levers() {
+		if r.on(lever, sight.Schedules, r.heard.Add(passed/2)) {
+			r.acted[lever] += passed.Seconds()
+		}
+	}
+	r.heard = r.now
 	r.closed = append(r.closed, r.blocks.Look(r.name, sight, r.now)...)
 	r.sights = append(r.sights, sight)
+}
+
+// on tells whether a lever is to act.
+func (r *record) on(lever model.Lever, schedules []model.Schedule, when time.Time) bool {
+	for i := range schedules {
+		if schedules[i].Lever == lever {
+			return schedules[i].At(when).On
+		}
+	}
+	return r.use[lever]
+}
+
+// follow what experiments say of levers.
+func (r *record) follow(stand []model.Proof) {
+	clear(r.use)
+	for i := range stand {
+		r.use[stand[i].Lever] = stand[i].Use
+	}
 }
 
 // boundary is when a schedule switches next, or what it washes out ends, at most the given

@@ -108,6 +108,7 @@ func (l *loop) tick() error {
 		name := n.recorded().name
 		_, due := slices.BinarySearch(changed, name)
 		stand, known := l.memory.Of(policy, name)
+		n.recorded().follow(stand)
 		n.replan(stand, !known, due)
 		return nil
 	})

@@ -30,25 +30,16 @@ type surrogate struct {
 	// silent and lying are until when the meter is.
 	silent, lying time.Time
 	schedules     []model.Schedule
-	use           map[model.Lever]bool
 }
 
 func newSurrogate(s *surface, seed uint64) *surrogate {
-	n := &surrogate{record: newRecord(s.spec.name), surface: s, load: load{flat: s.spec.Flat}, use: map[model.Lever]bool{}}
+	// Schedules are drawn by the names of units: fleets with equal ones would share their draws.
+	name := fmt.Sprintf("%s-of-%d", s.spec.name, seed)
+	n := &surrogate{record: newRecord(name), surface: s, load: load{flat: s.spec.Flat}}
 	n.random = rand.New(rand.NewPCG(seed, uint64(s.spec.index)))
 	n.totals.Since = n.now
 	n.truth.add(n.now, n.joules)
 	return n
-}
-
-// on tells whether a lever acts.
-func (n *surrogate) on(lever model.Lever) bool {
-	for i := range n.schedules {
-		if n.schedules[i].Lever == lever {
-			return n.schedules[i].At(n.now).On
-		}
-	}
-	return n.use[lever]
 }
 
 // pass implements member.
@@ -75,7 +66,7 @@ func (n *surrogate) pass() error {
 func (n *surrogate) draw(until time.Time) {
 	seconds := until.Sub(n.now).Seconds()
 	watts, more := n.surface.at(n.level), math.Exp(n.wander)
-	affinity, buffering := n.on(model.LeverAffinity), n.on(model.LeverBuffering)
+	affinity, buffering := n.on(model.LeverAffinity, n.schedules, n.now), n.on(model.LeverBuffering, n.schedules, n.now)
 	draws := func(affinity, buffering bool) float64 {
 		switch {
 		case affinity && buffering:
@@ -160,12 +151,9 @@ func (n *surrogate) replan(stand []model.Proof, awaited, due bool) {
 	if awaited || !due {
 		return
 	}
-	clear(n.use)
 	n.schedules = nil
 	for i := range stand {
-		p := &stand[i]
-		n.use[p.Lever] = p.Use
-		if p.Use && p.Schedule != nil {
+		if p := &stand[i]; p.Use && p.Schedule != nil {
 			n.schedules = append(n.schedules, *p.Schedule)
 		}
 	}
@@ -174,18 +162,41 @@ func (n *surrogate) replan(stand []model.Proof, awaited, due bool) {
 // close implements member.
 func (*surrogate) close() error { return nil }
 
-// Coverage is of how many fleets the ledger's interval covers the truth.
-type Coverage struct{ Fleets, Covered int }
+// Coverage is of how many fleets the ledger's interval covers the truth of what is booked.
+type Coverage struct {
+	Fleets, Covered int
+	// Booked is the share of the time with levers on that is booked, a mean over fleets, Off
+	// what the ledger tells too much of the truth in all fleets together, and Width half of
+	// its intervals over it.
+	Booked, Off, Width float64
+}
+
+// coverageOf outcomes.
+func coverageOf(outcomes []Outcome) Coverage {
+	of := Coverage{Fleets: len(outcomes)}
+	var truth float64
+	for i := range outcomes {
+		o := &outcomes[i]
+		if o.Covered() {
+			of.Covered++
+		}
+		truth += o.Truth
+		of.Off += o.Ledger.Value - o.Truth
+		of.Width += (o.Ledger.High - o.Ledger.Low) / 2
+		of.Booked += o.BookedShare() / float64(len(outcomes))
+	}
+	of.Off, of.Width = of.Off/truth, of.Width/truth
+	return of
+}
 
 // Cover runs experiments and the ledger on as many fleets of surrogates, each with noise and
 // draws of its own, and counts how often the ledger's interval covers the truth.
 func Cover(ctx context.Context, c Config, fleets int, progress io.Writer) (Coverage, error) {
-	var of Coverage
 	surfaces, err := measureSurfaces(c)
 	if err != nil {
-		return of, err
+		return Coverage{}, err
 	}
-	covered := make([]bool, fleets)
+	outcomes := make([]Outcome, fleets)
 	err = all(fleets, func(seed int) error {
 		l := &loop{Config: c, progress: io.Discard}
 		for i := range surfaces {
@@ -195,15 +206,10 @@ func Cover(ctx context.Context, c Config, fleets int, progress io.Writer) (Cover
 			return err
 		}
 		o, err := l.outcome()
-		covered[seed] = o.Covered()
-		fmt.Fprintf(progress, "simulated: fleet %d: %.0f J from %.0f to %.0f, in truth %.0f: covered %v\n",
-			seed, o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, covered[seed])
+		outcomes[seed] = o
+		fmt.Fprintf(progress, "simulated: fleet %d: %.0f J from %.0f to %.0f, in truth %.0f: covered %v; %.1f %% of the time booked\n",
+			seed, o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, o.Covered(), percent*o.BookedShare())
 		return err
 	})
-	for _, is := range covered {
-		if of.Fleets++; is {
-			of.Covered++
-		}
-	}
-	return of, err
+	return coverageOf(outcomes), err
 }

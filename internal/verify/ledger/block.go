@@ -39,6 +39,10 @@ type Block struct {
 	// Class of the node, and Effect of the lever on it as of the evidence that there is.
 	Class  verify.Class
 	Effect verify.Shrunk
+	// Chance is the standard error of the effect that is of this block alone, whatever other
+	// blocks err by, as when it was measured beside the block. Freedom that its size was
+	// estimated with.
+	Chance, ChanceFreedom float64
 	Measured
 }
 
@@ -73,6 +77,9 @@ const (
 	// mostLog bounds effects and their errors: more than halves or doubles the energy nothing
 	// does.
 	mostLog = 1
+	// mostChance bounds errors of single blocks: a short one of many that share what was
+	// measured beside them has most of it.
+	mostChance = 100
 	// mostCores bounds what the product itself may have used.
 	mostCores = 1024
 )
@@ -114,7 +121,9 @@ func (m Measured) check(length time.Duration) Cause {
 // hasEvidence tells whether the lever's effect is known, and one that can be.
 func (b *Block) hasEvidence() bool {
 	e := b.Effect
-	return e.IsKnown() && math.Abs(e.Log) <= mostLog && e.Own <= mostLog && e.Common <= mostLog
+	chance := verify.Effect{Log: e.Log, StdErr: b.Chance, Freedom: b.ChanceFreedom}
+	known := (e.IsKnown() || e.Own == 0 && e.Common == 0) && (chance.IsKnown() || b.Chance == 0) && (e.IsKnown() || chance.IsKnown())
+	return known && math.Abs(e.Log) <= mostLog && e.Own <= mostLog && e.Common <= mostLog && b.Chance <= mostChance
 }
 
 func (m Measured) watts() units.Watts { return units.Watts(float64(m.Joules) / m.Seconds) }

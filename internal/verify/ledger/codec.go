@@ -12,7 +12,7 @@ import (
 )
 
 // magic begins what is stored, with the version of its form.
-const magic = "joulevirt-ledger-1\n"
+const magic = "joulevirt-ledger-2\n"
 
 // encode writes a state: magic, causes, classes, sums, accounts, and the checksum of it all.
 // Lengths and whole numbers are varints, all else is of fixed length with the lowest byte
@@ -102,7 +102,7 @@ func (w *writer) short(f float32) {
 }
 
 func (w *writer) sum(s *sum, classes []string) {
-	for _, f := range []float64{s.seconds, s.joules, s.bytes, s.saved, s.own.Variance, s.own.Fourths} {
+	for _, f := range []float64{s.seconds, s.joules, s.bytes, s.saved, s.own.Variance, s.own.Fourths, s.chance.variance, s.chance.unsure} {
 		w.float(f)
 	}
 	w.count(len(s.common))
@@ -135,6 +135,9 @@ func (w *writer) account(a *account) {
 // nodeSum begins with a byte that says which figures follow: the others are 0.
 func (w *writer) nodeSum(n *nodeSum) {
 	var mask byte
+	if n.chance != (chance{}) {
+		mask |= hasChance
+	}
 	figures := n.figures()
 	for i, f := range figures {
 		if *f != 0 {
@@ -148,6 +151,10 @@ func (w *writer) nodeSum(n *nodeSum) {
 	if n.saved != 0 {
 		w.float(n.saved)
 	}
+	if n.chance != (chance{}) {
+		w.float(n.chance.variance)
+		w.float(n.chance.unsure)
+	}
 	for i, f := range figures {
 		if *f == 0 {
 			continue
@@ -159,8 +166,12 @@ func (w *writer) nodeSum(n *nodeSum) {
 	}
 }
 
-// hasSaved is the bit of what was saved: those of figures are below.
-const hasSaved = 1 << 6
+// hasSaved is the bit of what was saved, hasChance that of the chance of blocks: those of
+// figures are below.
+const (
+	hasSaved  = 1 << 6
+	hasChance = 1 << 7
+)
 
 // figures of a node's sum in the order in which they are stored: those of its months first.
 func (n *nodeSum) figures() [6]*float32 {

@@ -78,6 +78,7 @@ func (r *reader) state() state {
 func (r *reader) sum(classes []string) *sum {
 	s := &sum{seconds: r.amount(), joules: r.amount(), bytes: r.amount(), saved: r.float()}
 	s.own = verify.ErrorSum{Variance: r.amount(), Fourths: r.amount()}
+	s.chance = chance{variance: r.amount(), unsure: r.amount()}
 	for range r.length() {
 		class, e := pick(r, classes), commonError{joules: r.amount(), freedom: r.amount()}
 		if !(e.freedom > 0) {
@@ -116,6 +117,11 @@ func (r *reader) nodeSum(n *nodeSum) {
 	mask := r.bytes(1)[0]
 	if mask&hasSaved != 0 {
 		n.saved = r.float()
+	}
+	if mask&hasChance != 0 {
+		if n.chance = (chance{variance: r.amount(), unsure: r.amount()}); !(n.chance.variance > 0 && n.chance.unsure > 0) {
+			r.fail()
+		}
 	}
 	for i, f := range n.figures() {
 		if mask&(1<<i) == 0 {

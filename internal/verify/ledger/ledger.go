@@ -153,6 +153,7 @@ func (s *state) book(b *Block, now time.Time) Cause {
 		out.own, out.ownFreedom = off(exposed, b.Effect.Own, b.Effect.Freedom)
 		out.class = b.Class.String()
 		out.common, out.commonFreedom = off(exposed, b.Effect.Common, b.Effect.CommonFreedom)
+		out.chance = chanceOf(off(exposed, b.Chance, b.ChanceFreedom))
 	}
 	s.post(account, sumKey{MonthOf(b.From), b.Lever, b.Modelled}, out)
 	return ""

@@ -99,6 +99,7 @@ func (l *Ledger) Node(node string, lever model.Lever, modelled bool, confidence 
 	var errors verify.ErrorSum
 	errors.Add(float64(n.own), float64(n.ownFreedom))
 	errors.Add(float64(n.common), float64(n.commonFreedom))
+	errors = together(errors, n.chance.errors())
 	return rangeOf(n.saved, errors, confidence)
 }
 

@@ -32,6 +32,8 @@ type nodeSum struct {
 	own, common float32
 	// ownFreedom and commonFreedom are the least degrees of freedom of those.
 	ownFreedom, commonFreedom float32
+	// chance of its blocks.
+	chance chance
 	// months are the same of own within the two months that were booked last: blocks that
 	// come late still find theirs.
 	months [2]monthSum
@@ -52,6 +54,7 @@ func (n *nodeSum) add(month Month, b booking) (within, all float64) {
 		n.common += float32(b.common)
 		n.commonFreedom = least(n.commonFreedom, b.commonFreedom)
 	}
+	n.chance.add(b.chance)
 	n.saved += b.saved
 	return within, all
 }
@@ -98,6 +101,8 @@ type sum struct {
 	own verify.ErrorSum
 	// common errors by class: those of one class's nodes add up as they are.
 	common map[string]commonError
+	// chance of all blocks.
+	chance chance
 }
 
 type commonError struct {
@@ -121,6 +126,7 @@ type booking struct {
 	own, ownFreedom       float64
 	class                 string
 	common, commonFreedom float64
+	chance                chance
 }
 
 // add books for a node. before is the node's own error within the sum so far.
@@ -137,6 +143,7 @@ func (s *sum) add(b booking, before float64) {
 	if b.common > 0 {
 		s.addCommon(b.class, b.common, b.commonFreedom)
 	}
+	s.chance.add(b.chance)
 }
 
 func (s *sum) addCommon(class string, joules, freedom float64) {
@@ -163,5 +170,5 @@ func (s *sum) errors() verify.ErrorSum {
 	for _, e := range s.common {
 		all.Add(e.joules, e.freedom)
 	}
-	return all
+	return together(all, s.chance.errors())
 }

@@ -17,7 +17,7 @@ import (
 
 // magic begins what is stored, with the version of its form. Schedules are not stored but
 // drawn again: a version that draws otherwise has another.
-const magic = "joulevirt-proofs-1\n"
+const magic = "joulevirt-proofs-2\n"
 
 // Save returns the proofs as bytes to be stored, the same for the same content.
 func (p *Proofs) Save() []byte {
@@ -173,12 +173,24 @@ func (l *lot) code(c *coder) {
 		}
 		l.hold.code(c)
 	}
-	list(c, &l.due, func(r *run) {
-		c.instant(&r.from)
-		c.instant(&r.to)
-		c.flag(&r.on)
-		r.code(c)
-	})
+	c.flag(&l.shown)
+	list(c, &l.open, func(r *run) { r.code(c) })
+	list(c, &l.due, func(r *run) { r.code(c) })
+}
+
+func (r *run) code(c *coder) {
+	c.instant(&r.from)
+	length := r.to.Sub(r.from)
+	c.duration(&length)
+	r.to = r.from.Add(length)
+	c.flag(&r.on)
+	r.told.code(c)
+	c.octet((*uint8)(&r.basis), uint8(byNothing))
+	if r.basis == byStratum {
+		c.short(&r.log)
+		c.short(&r.precision)
+		c.short(&r.share)
+	}
 }
 
 func (h *hold) code(c *coder) {
@@ -313,6 +325,20 @@ func (p *Proofs) isSound() bool {
 }
 
 func (l *lot) isSound(name string, lever model.Lever) bool {
+	waits := func(r run) bool { return !r.on || r.cause != 0 || r.basis != byUnit }
+	wrong := func(r run) bool {
+		return r.basis == byStratum && !(r.on && r.cause == 0 && isPrecision(float64(r.precision)) && r.share > 0 && r.share <= 1)
+	}
+	_, precision := l.held.Last()
+	if slices.ContainsFunc(l.open, waits) || slices.ContainsFunc(l.due, wrong) || len(l.open) > mostOpen ||
+		l.shown && !isPrecision(precision) {
+		return false
+	}
+	if l.hold == nil || l.hold.stratum == 0 {
+		if len(l.open) > 0 || l.shown {
+			return false
+		}
+	}
 	if l.hold == nil {
 		return true
 	}

@@ -74,14 +74,20 @@ func (p *Proofs) takeHeld(u *unit, l *lot, c *Closed) {
 	if s == nil || s.Seed != c.Seed || !s.Start.Equal(c.Start) || c.Block < l.hold.next || c.Block >= len(s.On) {
 		return
 	}
-	t := toldOf(c, s.On[c.Block])
+	t, strata, stratum := toldOf(c, s.On[c.Block]), l.held.Strata(), l.hold.stratum
+	if stratum > 0 && l.hold.next > 0 && (l.hold.next-1)/stratum != c.Block/stratum {
+		l.endStratum()
+	}
 	l.hold.next = c.Block + 1
 	from := s.Start.Add(time.Duration(c.Block) * s.Block)
 	l.book(run{from: from, to: from.Add(s.Block), on: s.On[c.Block], told: t})
-	strata := l.held.Strata()
-	if l.hold.stratum > 0 {
-		o := t.outcome(c.Unit, c.Block, s.On[c.Block])
-		l.held.Add(&o, s.On, l.hold.stratum)
+	if stratum > 0 {
+		o, before := t.outcome(c.Unit, c.Block, s.On[c.Block]), l.held.Strata()
+		l.held.Add(&o, s.On, stratum)
+		l.shown = l.shown || l.held.Strata() > before
+		if l.hold.next%stratum == 0 || l.hold.next == len(s.On) {
+			l.endStratum()
+		}
 	}
 	if l.held.Strata() > strata {
 		delete(p.pools, poolKey{c.Lever, u.class})
@@ -102,7 +108,7 @@ func (p *Proofs) enter(now time.Time) {
 				// There is no trial: it acts anew, and what is held back from now on shows.
 				f.decision, f.effects = "", nil
 				l := u.lot(lever)
-				l.held, l.checked = verify.Holding{}, 0
+				l.held, l.checked, l.shown = verify.Holding{}, 0, false
 				delete(p.pools, poolKey{lever, u.class})
 			}
 			if u.approved && !p.isWithdrawn(at, f) {
@@ -280,7 +286,7 @@ func (p *Proofs) holdBack(s Settings, now time.Time) {
 // closeHold ends what is held back of a lever on a unit.
 func (p *Proofs) closeHold(u *unit, lever model.Lever, l *lot) {
 	if l.hold != nil {
-		l.held.Close()
+		l.endStratum()
 		l.hold = nil
 		delete(p.pools, poolKey{lever, u.class})
 	}

@@ -32,7 +32,7 @@ func TestLoadRefuses(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"none": {nil, "are none"}, "other": {[]byte("joulevirt-ledger-1\nxxxxxx"), "another version"},
+		"none": {nil, "are none"}, "other": {[]byte("joulevirt-ledger-2\nxxxxxx"), "another version"},
 		"cut": {stored[:len(stored)-9], "checksum"}, "edited": {edited, "checksum"},
 		"more": {resummed(append(stored[:len(stored)-4:len(stored)-4], 0, 0, 0, 0, 0)), "cannot be read"},
 	} {

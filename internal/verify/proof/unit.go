@@ -43,7 +43,11 @@ type lot struct {
 	checked int
 	// hold is the schedule that holds back. Nil: none.
 	hold *hold
-	// due are blocks of hold-backs that are not booked yet.
+	// open are the blocks with the lever on of the stratum that is not over, and shown says
+	// that its off block was compared with them.
+	open  []run
+	shown bool
+	// due are blocks of hold-backs that are to be booked.
 	due []run
 }
 
