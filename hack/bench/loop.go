@@ -50,5 +50,8 @@ func measureLoopCoverage(ctx context.Context, env environment) ([]figure, error)
 	c.Nodes, c.Hours, c.Judged = 12, 48, 12
 	fmt.Fprintf(env.progress, "bench: the ledgers of %d fleets of %d surrogates of simulated nodes, for %d hours\n", fleets, c.Nodes, c.Hours)
 	of, err := loop.Cover(ctx, c, fleets, env.progress)
-	return []figure{{"loop_ledger_coverage_pct", percent * float64(of.Covered) / float64(of.Fleets), "%"}}, err
+	return []figure{
+		{"loop_ledger_coverage_pct", percent * float64(of.Covered) / float64(of.Fleets), "%"},
+		{"loop_ledger_booked_pct", percent * of.Booked, "%"},
+	}, err
 }
