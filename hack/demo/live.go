@@ -29,8 +29,8 @@ import (
 const (
 	fleetNodes, fleetVMs = 8, 10
 	// longest is how long the fleet runs, by its own time, and afterwards how long it goes
-	// on once its levers are decided: then the ledger has hours to tell of.
-	longest, afterwards = 14 * time.Hour, 2 * time.Hour
+	// on once its levers are decided: what is held back is booked some hours late.
+	longest, afterwards = 24 * time.Hour, 10 * time.Hour
 	// pause is the least time that a pull of the fleet takes.
 	pause = 15 * time.Millisecond
 	// glance is the fleet's time between two looks at the API. On a terminal each is drawn,
