@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -142,11 +143,7 @@ func (w *tariffWatch) isKnown(question tariffQuestion) bool {
 func (w *tariffWatch) forgetOthers(questions map[tariffQuestion]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for question := range w.known {
-		if !questions[question] {
-			delete(w.known, question)
-		}
-	}
+	maps.DeleteFunc(w.known, func(question tariffQuestion, _ tariffAnswer) bool { return !questions[question] })
 }
 
 func (w *tariffWatch) take(ctx context.Context, question tariffQuestion, value float64, err error) {

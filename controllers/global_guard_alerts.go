@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -164,11 +165,7 @@ func alertLevers(alert v1alpha1.Alert) []model.Lever {
 func (g *globalGuard) forget(wanted map[alertKey]bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for key := range g.answers {
-		if !wanted[key] {
-			delete(g.answers, key)
-		}
-	}
+	maps.DeleteFunc(g.answers, func(key alertKey, _ alertAnswer) bool { return !wanted[key] })
 }
 
 // answer returns the last answer to a policy's alert. False: there was none yet.

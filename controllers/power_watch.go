@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,11 +193,7 @@ func (w *powerWatch) forgetOthers(names map[string]bool) {
 	w.models.Retain(names)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name := range w.planned {
-		if !names[name] {
-			delete(w.planned, name)
-		}
-	}
+	maps.DeleteFunc(w.planned, func(name string, _ plannedWith) bool { return !names[name] })
 }
 
 // tell compares what is known with what was said.

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -210,16 +211,8 @@ func (w *proofWatch) retain(names map[string]bool) {
 	w.store.Retain(names)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name := range w.facts {
-		if !names[name] {
-			delete(w.facts, name)
-		}
-	}
-	for name := range w.known {
-		if !names[name] {
-			delete(w.known, name)
-		}
-	}
+	maps.DeleteFunc(w.facts, func(name string, _ nodeFacts) bool { return !names[name] })
+	maps.DeleteFunc(w.known, func(name string, _ *knownNode) bool { return !names[name] })
 }
 
 // own tells what the manager itself used.

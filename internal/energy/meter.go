@@ -3,6 +3,7 @@ package energy
 import (
 	"context"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -198,11 +199,7 @@ func (m *Meter) forgetOthers(targets []Target) {
 			}
 			continue
 		}
-		for node := range known.nodes {
-			if !names[node] {
-				delete(known.nodes, node)
-			}
-		}
+		maps.DeleteFunc(known.nodes, func(node string, _ *metered) bool { return !names[node] })
 	}
 }
 

@@ -4,6 +4,7 @@
 package blocks
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -81,11 +82,7 @@ func (s *Store) Look(name string, sight Sight, now time.Time) []Block {
 func (s *Store) Retain(names map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.nodes {
-		if !names[name] {
-			delete(s.nodes, name)
-		}
-	}
+	maps.DeleteFunc(s.nodes, func(name string, _ *node) bool { return !names[name] })
 }
 
 // forget drops a node.

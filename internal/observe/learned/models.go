@@ -1,6 +1,7 @@
 package learned
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -179,11 +180,7 @@ func (m *Models) fit(n *node, sight Sight, scope model.PowerScope) bool {
 func (m *Models) Retain(names map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for name := range m.nodes {
-		if !names[name] {
-			delete(m.nodes, name)
-		}
-	}
+	maps.DeleteFunc(m.nodes, func(name string, _ *node) bool { return !names[name] })
 }
 
 // Energy returns what a node drew, by source. None ever falls while the node is

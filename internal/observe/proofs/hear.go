@@ -1,6 +1,7 @@
 package proofs
 
 import (
+	"maps"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -80,9 +81,5 @@ func (s *Store) Retain(names map[string]bool) {
 	s.groups.blocks.Retain(names)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.draws {
-		if !names[name] {
-			delete(s.draws, name)
-		}
-	}
+	maps.DeleteFunc(s.draws, func(name string, _ *drawing) bool { return !names[name] })
 }

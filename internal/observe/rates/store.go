@@ -3,6 +3,7 @@
 package rates
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -126,11 +127,7 @@ func (s *Store) Put(rates *model.NodeRates) bool {
 func (s *Store) Retain(nodes map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for node := range s.nodes {
-		if !nodes[node] {
-			delete(s.nodes, node)
-		}
-	}
+	maps.DeleteFunc(s.nodes, func(node string, _ *entry) bool { return !nodes[node] })
 }
 
 // TakeNotice tells whether a node's plan should be made anew: its rates came,
