@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
@@ -86,12 +87,6 @@ func (c *cluster) change(do func()) {
 	default:
 	}
 }
-
-type noLibvirt struct{}
-
-func (noLibvirt) Offer([]discover.VM)                  {}
-func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
-func (noLibvirt) Health() (int, int)                   { return 0, 0 }
 
 func noPrior(model.Topology) power.NodePrior { return power.NodePrior{} }
 
@@ -172,7 +167,7 @@ func (b *bench) run() (end func() error) {
 	}
 	a, err := New(Options{
 		Node: "node1", Interval: b.interval, StaleAfter: b.staleAfter,
-		Host: agents, Cluster: b.cluster, Libvirt: noLibvirt{}, Statuses: b.cluster,
+		Host: agents, Cluster: b.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: b.cluster,
 		Prior: noPrior, Board: b.board, Clock: b.clock, Log: logr.Discard(),
 	}, j)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -65,7 +66,7 @@ func TestARealBadPinIsWidened(t *testing.T) {
 	}
 	a, err := New(Options{
 		Node: "node1", Interval: 100 * time.Millisecond, StaleAfter: b.staleAfter,
-		Host: &otherwiseIdle{Host: b.host, idle: b.other, since: time.Now()}, Cluster: b.cluster, Libvirt: noLibvirt{}, Statuses: b.cluster,
+		Host: &otherwiseIdle{Host: b.host, idle: b.other, since: time.Now()}, Cluster: b.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: b.cluster,
 		Prior: noPrior, Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
 	}, j)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
@@ -143,7 +144,7 @@ func newMeteredAgent(t *testing.T) *meteredAgent {
 	}}
 	m.agent, err = New(Options{
 		Node: "node1", Interval: time.Second, StaleAfter: 100 * time.Hour,
-		Host: m.node, Cluster: c, Libvirt: noLibvirt{}, Statuses: c,
+		Host: m.node, Cluster: c, Libvirt: agenttest.NoLibvirt{}, Statuses: c,
 		Prior: priors.Node, Board: m.board, Clock: m.clock, Log: logr.Discard(),
 	}, j)
 	if err != nil {

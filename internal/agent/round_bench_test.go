@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
@@ -121,7 +122,7 @@ func newIdle(b *testing.B) *Agent {
 	b.Cleanup(func() { j.Close() })
 	a, err := New(Options{
 		Node: "node1", Interval: time.Second, StaleAfter: 100 * time.Hour,
-		Host: h, Cluster: c, Libvirt: noLibvirt{}, Statuses: c,
+		Host: h, Cluster: c, Libvirt: agenttest.NoLibvirt{}, Statuses: c,
 		Prior: noPrior, Board: &publish.Board{}, Clock: clock.RealClock{}, Log: logr.Discard(),
 	}, j)
 	if err != nil {

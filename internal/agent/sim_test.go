@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
@@ -63,7 +64,7 @@ func newSimulated(t *testing.T, config sim.Config) *simulated {
 	s := &simulated{T: t, host: h, clock: clocktesting.NewFakeClock(h.Now()), board: &publish.Board{}}
 	s.agent, err = New(Options{
 		Node: "node1", Interval: time.Second, StaleAfter: 100 * time.Hour,
-		Host: h, Cluster: c, Libvirt: noLibvirt{}, Statuses: c,
+		Host: h, Cluster: c, Libvirt: agenttest.NoLibvirt{}, Statuses: c,
 		Prior: priors.Node, Board: s.board, Clock: s.clock, Log: logr.Discard(),
 	}, j)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 )
 
@@ -17,7 +18,7 @@ func startOn(t *testing.T, dir string, o Options) (*Agent, *journal.Journal) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Node, o.Interval, o.StaleAfter, o.Libvirt, o.Prior, o.Log = "node1", time.Second, time.Minute, noLibvirt{}, noPrior, logr.Discard()
+	o.Node, o.Interval, o.StaleAfter, o.Libvirt, o.Prior, o.Log = "node1", time.Second, time.Minute, agenttest.NoLibvirt{}, noPrior, logr.Discard()
 	a, err := New(o, j)
 	if err != nil {
 		t.Fatal(err)

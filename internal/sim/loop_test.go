@@ -15,10 +15,10 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
-	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -48,12 +48,6 @@ func (c *oneNode) Offer(_ *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus) {
 	c.status = status
 }
 
-type noLibvirt struct{}
-
-func (noLibvirt) Offer([]discover.VM)                  {}
-func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
-func (noLibvirt) Health() (int, int)                   { return 0, 0 }
-
 // TestTheAgentsLoopWorksOnIt runs the whole agent, unmodified, for a simulated
 // minute: it follows a plan, meters the node, and puts everything back.
 func TestTheAgentsLoopWorksOnIt(t *testing.T) {
@@ -75,7 +69,7 @@ func TestTheAgentsLoopWorksOnIt(t *testing.T) {
 	board := &publish.Board{}
 	a, err := agent.New(agent.Options{
 		Node: h.Name(), Interval: time.Second, StaleAfter: time.Hour,
-		Host: h, Cluster: cluster, Libvirt: noLibvirt{}, Statuses: cluster, Board: board,
+		Host: h, Cluster: cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: cluster, Board: board,
 		Prior: func(model.Topology) power.NodePrior { return power.NodePrior{} },
 		Clock: clock, Log: logr.Discard(),
 	}, j)

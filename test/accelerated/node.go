@@ -20,12 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/agent"
-	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/agent/watch"
-	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -136,7 +134,7 @@ func (n *node) start(o nodeOptions) error {
 	statuses := publish.NewPlanStatuses(writer, o.clock, logr.Discard())
 	loop, err := agent.New(agent.Options{
 		Node: n.name, Interval: time.Second, StaleAfter: time.Hour, Host: n.host,
-		Cluster: &stepped{Cluster: watched, node: n, clock: o.clock}, Libvirt: noLibvirt{}, Statuses: statuses,
+		Cluster: &stepped{Cluster: watched, node: n, clock: o.clock}, Libvirt: agenttest.NoLibvirt{}, Statuses: statuses,
 		Prior: priors.Node, Board: n.board, Clock: o.clock, Log: logr.Discard(),
 	}, n.log)
 	if err != nil {
@@ -200,13 +198,6 @@ func (s *stepped) Changes() <-chan struct{} {
 
 // LeaseRenewed implements agent.Cluster.
 func (s *stepped) LeaseRenewed(context.Context) (time.Time, error) { return s.clock.Now(), nil }
-
-// noLibvirt is a libvirt that answers nothing.
-type noLibvirt struct{}
-
-func (noLibvirt) Offer([]discover.VM)                  {}
-func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
-func (noLibvirt) Health() (int, int)                   { return 0, 0 }
 
 // clients answer for the agents, without a connection.
 type clients map[string]*node

@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
-	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
 )
@@ -25,27 +23,21 @@ import (
 type agentOf struct {
 	clock *roundClock
 	board *publish.Board
-	// inventory and plan are changed only while the agent waits.
-	inventory *discover.Inventory
-	plan      *v1alpha1.NodePlan
-	// idle has an element when the agent has made a round and waits for the next.
-	idle chan struct{}
+	*agenttest.Loopback
 	stop func() error
 }
 
 // startAgent of a node. dir is for its journal.
 func startAgent(h *twins, s *spec, dir string, prior func(model.Topology) power.NodePrior) (*agentOf, error) {
-	a := &agentOf{
-		clock: newRoundClock(s.Tick, h.Now()), board: &publish.Board{}, idle: make(chan struct{}, 1),
-		inventory: &discover.Inventory{},
-	}
+	clock := newRoundClock(s.Tick, h.Now())
+	a := &agentOf{clock: clock, board: &publish.Board{}, Loopback: agenttest.NewLoopback(clock)}
 	j, err := journal.Open(dir, s.name)
 	if err != nil {
 		return nil, err
 	}
 	of, err := agent.New(agent.Options{
 		Node: s.name, Interval: s.Tick, StaleAfter: time.Hour,
-		Host: h, Cluster: a, Libvirt: noLibvirt{}, Statuses: a, Board: a.board,
+		Host: h, Cluster: a, Libvirt: agenttest.NoLibvirt{}, Statuses: a, Board: a.board,
 		Prior: prior, Clock: a.clock, Log: logr.Discard(),
 	}, j)
 	if err != nil {
@@ -54,7 +46,7 @@ func startAgent(h *twins, s *spec, dir string, prior func(model.Topology) power.
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- of.Run(ctx) }()
-	<-a.idle
+	a.WaitIdle()
 	a.stop = func() error {
 		cancel()
 		return errors.Join(<-ended, j.Close())
@@ -66,60 +58,19 @@ func startAgent(h *twins, s *spec, dir string, prior func(model.Topology) power.
 func (a *agentOf) round(now time.Time) {
 	a.clock.SetTime(now)
 	a.clock.rounds <- now
-	<-a.idle
-}
-
-// follow replaces the plan's spec.
-func (a *agentOf) follow(spec v1alpha1.NodePlanSpec) {
-	next := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: "simulated", UID: "plan", Generation: 1}, Spec: spec}
-	if a.plan != nil {
-		next.Generation = a.plan.Generation + 1
-	}
-	a.plan = next
+	a.WaitIdle()
 }
 
 // runs tells the agent which VMs there are.
 func (a *agentOf) runs(slots []slot) {
-	inventory := &discover.Inventory{Pods: map[string]discover.Pod{}, VMIs: map[string]discover.VMI{}}
+	inventory := &discover.Inventory{}
 	for i := range slots {
-		vm := &slots[i].vm
-		if slots[i].absent {
-			continue
+		if vm := &slots[i].vm; !slots[i].absent {
+			agenttest.AddVM(inventory, vm.PodUID, vm.Namespace, vm.Name)
 		}
-		uid := "vmi-" + vm.PodUID
-		inventory.Pods[vm.PodUID] = discover.Pod{UID: vm.PodUID, Namespace: vm.Namespace, CreatedBy: uid}
-		inventory.VMIs[uid] = discover.VMI{UID: uid, Namespace: vm.Namespace, Name: vm.Name}
 	}
-	a.inventory = inventory
+	a.Runs(inventory)
 }
-
-// Synced implements agent.Cluster.
-func (*agentOf) Synced() bool { return true }
-
-// Changes implements agent.Cluster. The agent asks for it when it begins to wait.
-func (a *agentOf) Changes() <-chan struct{} {
-	a.idle <- struct{}{}
-	return nil
-}
-
-// Inventory implements agent.Cluster.
-func (a *agentOf) Inventory(context.Context) (*discover.Inventory, error) { return a.inventory, nil }
-
-// Plan implements agent.Cluster.
-func (a *agentOf) Plan(context.Context) (*v1alpha1.NodePlan, error) { return a.plan, nil }
-
-// LeaseRenewed implements agent.Cluster.
-func (a *agentOf) LeaseRenewed(context.Context) (time.Time, error) { return a.clock.Now(), nil }
-
-// Offer implements agent.Statuses.
-func (*agentOf) Offer(*v1alpha1.NodePlan, v1alpha1.NodePlanStatus) {}
-
-// noLibvirt is a libvirt that answers nothing.
-type noLibvirt struct{}
-
-func (noLibvirt) Offer([]discover.VM)                  {}
-func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
-func (noLibvirt) Health() (int, int)                   { return 0, 0 }
 
 // roundClock ticks only when a round is wanted. Nothing else that waits for it ever goes on:
 // the loop does itself what an agent does between two rounds.

@@ -217,8 +217,8 @@ func (n *node) replan(stand []model.Proof, awaited, due bool) {
 	}
 	n.potentials = planner.Potential(is, n.now)
 	plan := planner.Plan(is, n.now)
-	n.agent.follow(observe.NodePlanSpec(plan))
-	n.plan = observe.Plan(n.agent.plan)
+	n.agent.Follow(observe.NodePlanSpec(plan))
+	n.plan = observe.Plan(n.agent.Latest())
 }
 
 // class implements member.

@@ -204,7 +204,7 @@ func (g *Guarded) hurt(m *Managed, random *rand.Rand) error {
 func (m *Managed) round(after time.Duration) {
 	m.Host.Advance(after)
 	m.clock.SetTime(m.Host.Now())
-	<-m.cluster.idle
+	m.cluster.WaitIdle()
 }
 
 // busyPin finds a vCPU that is bound and used for more than half, and where it is bound.

@@ -8,17 +8,15 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers"
 	"github.com/joulevirt/joulevirt/internal/agent"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
-	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
@@ -48,7 +46,7 @@ type Managed struct {
 	verdicts *disturbance.Store
 	tuning   *tuning.Store
 	clock    *clocktesting.FakeClock
-	cluster  *loopback
+	cluster  *agenttest.Loopback
 	board    *publish.Board
 	stop     func() error
 	// seconds that passed.
@@ -78,24 +76,23 @@ func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Manage
 	}
 	m.verdicts = disturbance.NewStore(m.clock, time.Hour, func() disturbance.Detector { return &interference.History{} })
 	m.tuning = tuning.NewStore(m.clock, time.Hour)
-	inventory := &discover.Inventory{Pods: map[string]discover.Pod{}, VMIs: map[string]discover.VMI{}}
+	inventory := &discover.Inventory{}
 	for _, vm := range vms {
-		uid := "vmi-" + vm.PodUID
-		inventory.Pods[vm.PodUID] = discover.Pod{UID: vm.PodUID, Namespace: vm.Namespace, CreatedBy: uid}
-		inventory.VMIs[uid] = discover.VMI{UID: uid, Namespace: vm.Namespace, Name: vm.Name}
+		agenttest.AddVM(inventory, vm.PodUID, vm.Namespace, vm.Name)
 		m.vms = append(m.vms, model.VM{
 			PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Profile: "all",
 			Affinity: model.AffinityAuto, NamespaceSelected: true,
 		})
 	}
-	m.cluster = &loopback{clock: m.clock, inventory: inventory, idle: make(chan struct{}, 1)}
+	m.cluster = agenttest.NewLoopback(m.clock)
+	m.cluster.Runs(inventory)
 	j, err := journal.Open(dir, "simulated")
 	if err != nil {
 		return nil, err
 	}
 	a, err := agent.New(agent.Options{
 		Node: h.Name(), Interval: time.Second, StaleAfter: time.Hour,
-		Host: h, Cluster: m.cluster, Libvirt: noLibvirt{}, Statuses: m.cluster, Board: m.board,
+		Host: h, Cluster: m.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: m.cluster, Board: m.board,
 		Prior: priors.Node, Clock: m.clock, Log: logr.Discard(),
 	}, j)
 	if err != nil {
@@ -104,7 +101,7 @@ func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Manage
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	<-m.cluster.idle
+	m.cluster.WaitIdle()
 	m.stop = func() error {
 		cancel()
 		return errors.Join(<-ended, j.Close())
@@ -134,7 +131,7 @@ func (m *Managed) Second() {
 		return
 	}
 	m.clock.SetTime(m.Host.Now())
-	<-m.cluster.idle
+	m.cluster.WaitIdle()
 }
 
 // Watch lets time pass in which the manager learns the node, and plans nothing.
@@ -230,8 +227,8 @@ func (m *Managed) plan() {
 	if m.Plan == nil && plan.HasActions() || m.Plan != nil && plan.Revision != m.Plan.Revision {
 		m.Changes++
 	}
-	m.cluster.follow(observe.NodePlanSpec(plan))
-	m.Plan = observe.Plan(m.cluster.plan)
+	m.cluster.Follow(observe.NodePlanSpec(plan))
+	m.Plan = observe.Plan(m.cluster.Latest())
 }
 
 // lacks says why the host has not a capability. Empty: it has.
@@ -251,51 +248,3 @@ func (m *Managed) lacks(capability string) string {
 	}
 	return "the agent does not name it"
 }
-
-// loopback is the API server as far as one agent knows it.
-type loopback struct {
-	clock     *clocktesting.FakeClock
-	inventory *discover.Inventory
-	// plan is changed only while the agent is idle.
-	plan   *v1alpha1.NodePlan
-	status v1alpha1.NodePlanStatus
-	// idle has an element when the agent has made a round and waits for the next.
-	idle chan struct{}
-}
-
-// follow replaces the plan's spec.
-func (c *loopback) follow(spec v1alpha1.NodePlanSpec) {
-	next := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: "simulated", UID: "plan", Generation: 1}, Spec: spec}
-	if c.plan != nil {
-		next.Generation = c.plan.Generation + 1
-	}
-	c.plan = next
-}
-
-// Synced implements agent.Cluster.
-func (*loopback) Synced() bool { return true }
-
-// Changes implements agent.Cluster. The agent asks for it when it begins to wait.
-func (c *loopback) Changes() <-chan struct{} {
-	c.idle <- struct{}{}
-	return nil
-}
-
-// Inventory implements agent.Cluster.
-func (c *loopback) Inventory(context.Context) (*discover.Inventory, error) { return c.inventory, nil }
-
-// Plan implements agent.Cluster.
-func (c *loopback) Plan(context.Context) (*v1alpha1.NodePlan, error) { return c.plan, nil }
-
-// LeaseRenewed implements agent.Cluster.
-func (c *loopback) LeaseRenewed(context.Context) (time.Time, error) { return c.clock.Now(), nil }
-
-// Offer implements agent.Statuses.
-func (c *loopback) Offer(_ *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus) { c.status = status }
-
-// noLibvirt is a libvirt that answers nothing.
-type noLibvirt struct{}
-
-func (noLibvirt) Offer([]discover.VM)                  {}
-func (noLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
-func (noLibvirt) Health() (int, int)                   { return 0, 0 }
