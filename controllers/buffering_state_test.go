@@ -81,13 +81,13 @@ func TestBufferingHalves(t *testing.T) {
 		"only floods": {"FloodDefenceOnly", back(0, "InForce", "NoGuestTools"), "words of the plan"},
 	} {
 		plan := &indexedPlan{NodePlan: buffered(planOf("n", true, "a"), "a", tc.reason, tc.back)}
-		if got := bufferingState(plan, "pod-a"); got.Message != tc.want || got.State != v1alpha1.LeverInForce {
+		if got := leverStateOf(v1alpha1.LeverBuffering)(plan, "pod-a"); got.Message != tc.want || got.State != v1alpha1.LeverInForce {
 			t.Errorf("%s: %+v, want %q", name, got, tc.want)
 		}
 	}
 	plan := buffered(planOf("n", true, "a"), "a", "Buffered", back(250, "InForce", "InForce"))
 	plan.Status.VMs[0].Buffering = nil
-	if got := bufferingState(&indexedPlan{NodePlan: plan}, "pod-a"); got.Message != "words of the agent" {
+	if got := leverStateOf(v1alpha1.LeverBuffering)(&indexedPlan{NodePlan: plan}, "pod-a"); got.Message != "words of the agent" {
 		t.Errorf("nothing read back: %+v", got)
 	}
 }

@@ -144,8 +144,7 @@ func saysOf(lever v1alpha1.Lever, plan *indexedPlan, podUID types.UID) bool {
 	if plan == nil {
 		return false
 	}
-	plan.index()
-	vm := plan.planned[podUID]
+	vm := plan.PlannedFor(podUID)
 	return vm != nil && slices.ContainsFunc(vm.Reasons, func(why v1alpha1.PlanReason) bool {
 		return why.Lever == lever && why.Reason != v1alpha1.ReasonLeverNotAllowed
 	})

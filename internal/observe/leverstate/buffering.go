@@ -1,4 +1,4 @@
-package controllers
+package leverstate
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // bufferingState tells what became of lever Buffering for the VM of a launcher pod, see
 // nodeLever.state. Of one that is in force the message says which halves are.
-func bufferingState(plan *indexedPlan, podUID types.UID) leverState {
+func bufferingState(plan *Plan, podUID types.UID) State {
 	lever := nodeLever{v1alpha1.LeverBuffering, func(vm *v1alpha1.VMPlan) bool { return vm.Buffering != nil }}
 	out := lever.state(plan, podUID)
 	if out.State != v1alpha1.LeverInForce {
