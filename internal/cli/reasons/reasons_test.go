@@ -1,0 +1,97 @@
+package reasons
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestTableIsWhole holds the table to the constants of the packages that words come from:
+// each has a sentence and a next step, and no sentence is of a word that is gone.
+func TestTableIsWhole(t *testing.T) {
+	words := map[string]bool{}
+	for _, folder := range []string{"api/v1alpha1", "internal/model", "internal/energy"} {
+		addWords(t, filepath.Join("../../..", folder), words)
+	}
+	if len(words) < 100 {
+		t.Fatalf("only %d words were found: are reasons declared in another way now?", len(words))
+	}
+	all := All()
+	for word := range words {
+		if _, ok := all[word]; !ok {
+			t.Errorf("reason %s has no row in reasons.md", word)
+		}
+	}
+	for word, reason := range all {
+		if !words[word] {
+			t.Errorf("reasons.md explains %s, which is no reason", word)
+		}
+		for what, sentence := range map[string]string{"means": reason.Means, "next": reason.Next} {
+			if len(sentence) < 10 || !strings.HasSuffix(sentence, ".") {
+				t.Errorf("%s: %s is %q, want a sentence", word, what, sentence)
+			}
+		}
+	}
+}
+
+// TestRowsAreRead finds rows that look like ones and are not read.
+func TestRowsAreRead(t *testing.T) {
+	rows := 0
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "|---") && !strings.HasPrefix(line, "| reason ") {
+			rows++
+		}
+	}
+	if got := len(All()); got != rows {
+		t.Errorf("%d reasons are read of %d rows: a row is double or malformed", got, rows)
+	}
+}
+
+func TestUnknownWord(t *testing.T) {
+	got := All().Of("FromTheFuture")
+	if !strings.Contains(got.Means, "FromTheFuture") || !strings.Contains(got.Next, "Upgrade") {
+		t.Errorf("unknown word: %+v, want it named and an upgrade advised", got)
+	}
+}
+
+// addWords adds the values of all constants Reason* of the package in a folder.
+func addWords(t *testing.T, folder string, words map[string]bool) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(folder, entry.Name()), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			spec, ok := node.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, name := range spec.Names {
+				if !strings.HasPrefix(name.Name, "Reason") || i >= len(spec.Values) {
+					continue
+				}
+				if literal, ok := spec.Values[i].(*ast.BasicLit); ok {
+					word, err := strconv.Unquote(literal.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					words[word] = true
+				}
+			}
+			return true
+		})
+	}
+}
