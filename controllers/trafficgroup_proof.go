@@ -13,9 +13,9 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/observe/proofs"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
-	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
@@ -28,33 +28,12 @@ type GroupProofs interface {
 	ForgetGroup(group string)
 }
 
-// workloadGroup is the word for what VMs of a group do, in the class that their effects are
-// pooled over.
-const workloadGroup = "Group"
-
-// provingPolicy is that in whose proofs a group is tried and booked: of all that govern the
-// members' nodes the first by name, as a group must not be tried twice. Empty: none does.
-func provingPolicy(nodes []planner.GroupNode) string {
-	name := ""
-	for i := range nodes {
-		if policy := nodes[i].Policy; policy != nil && (name == "" || policy.Name < name) {
-			name = policy.Name
-		}
-	}
-	return name
-}
-
-// stand gives a group what is known of the lever by trials. A lever that proofs know nothing
-// of, though they know the group, was not heard of yet.
+// stand gives a group what is known of the lever by trials.
 func (r *TrafficGroupReconciler) stand(group *planner.Group, profile types.NamespacedName) {
 	if r.Proofs == nil {
 		return
 	}
-	stands, known := r.Proofs.Of(provingPolicy(group.Nodes), profile.String())
-	at := slices.IndexFunc(stands, func(p model.Proof) bool { return p.Lever == model.LeverTrafficShare })
-	if group.ProofsAwaited = !known || at < 0; !group.ProofsAwaited {
-		group.Proof = &stands[at]
-	}
+	group.Stand(r.Proofs.Of(planner.ProvingPolicy(group.Nodes), profile.String()))
 }
 
 // note tells proofs what was done of the group's schedule.
@@ -70,37 +49,24 @@ func (r *TrafficGroupReconciler) note(round *groupRound, memory *groupMemory) {
 	for i := range round.seen.Plan.Nodes {
 		sight.Nodes = append(sight.Nodes, round.seen.Plan.Nodes[i].Name)
 	}
-	r.Proofs.Group(provingPolicy(round.seen.Plan.Nodes), round.seen.Routing.Profile.String(), sight, r.Clock.Now())
+	r.Proofs.Group(planner.ProvingPolicy(round.seen.Plan.Nodes), round.seen.Routing.Profile.String(), sight, r.Clock.Now())
 }
 
-// noteSwitch remembers since when the shares are as the schedule has them. That a member
-// comes or fails later in a block changes nothing: it is left to chance, like all that VMs
-// do.
+// noteSwitch remembers since when the shares are as the schedule has them.
 func (m *groupMemory) noteSwitch(round *groupRound) {
-	s := round.plan.Schedule
-	if s == nil || !s.IsValid() || round.refusal != nil || round.contested {
+	if round.refusal != nil || round.contested {
 		m.done = nil
 		return
 	}
-	on := !round.plan.Off
-	same := m.done != nil && m.done.Seed == s.Seed && m.done.Start.Equal(s.Start) && m.done.On == on
 	released := round.plan.Action == planner.GroupBalance && round.seen.Plan.Granularity == traffic.Equal
-	if !same && !round.state.Settled && !released {
-		m.done = nil
-		return
-	}
-	done := model.Switch{Lever: s.Lever, Seed: s.Seed, Start: s.Start, Block: s.At(round.at).Block, On: on, Since: round.at}
-	if same {
-		done.Since = m.done.Since
-	}
-	m.done = &done
+	m.done = round.plan.Done(m.done, round.state.Settled || released, round.at)
 }
 
 // tried returns the policy in whose proofs the group is, and the group as a unit of them.
 // Where it is not known what a node is or whether it has a meter, as when its agent is late,
 // the group is what it was at the last look; without one it is no unit yet.
 func (r *groupRound) tried(was *groupSight, pull time.Duration) (policy string, unit proof.Unit) {
-	policy, unit = provingPolicy(r.seen.Plan.Nodes), r.unit(pull)
+	policy, unit = planner.ProvingPolicy(r.seen.Plan.Nodes), r.unit(pull)
 	for i := range r.seen.Sources {
 		source := &r.seen.Sources[i]
 		if source.Report != nil && !source.Choice.Unknown {
@@ -118,42 +84,16 @@ func (r *groupRound) tried(was *groupSight, pull time.Duration) (policy string, 
 // questions to an agent.
 func (r *groupRound) unit(pull time.Duration) proof.Unit {
 	plan := &r.seen.Plan
-	u := proof.Unit{Name: r.seen.Routing.Profile.String(), Approved: len(plan.Nodes) > 0}
+	nodes := make([]proofs.GroupNode, len(plan.Nodes))
 	for i := range plan.Nodes {
-		node, source := &plan.Nodes[i], &r.seen.Sources[i]
-		class, meter := classOf(source.Report, workloadGroup), meterOf(source.Choice, pull)
-		if i == 0 {
-			u.Class, u.Meter = class, meter
+		source := &r.seen.Sources[i]
+		nodes[i] = proofs.GroupNode{
+			Name: plan.Nodes[i].Name, Class: classOf(source.Report, proofs.WorkloadGroup), Meter: meterOf(source.Choice, pull),
+			MostWatts: mostWatts(source.Report, source.Choice), Untried: plan.Nodes[i].Untried,
 		}
-		if u.Class != class {
-			u.Class = verify.Class{} // It stands alone.
-		}
-		u.Meter = slower(u.Meter, meter)
-		u.Nodes = append(u.Nodes, node.Name)
-		u.MostWatts += mostWatts(source.Report, source.Choice)
-		u.Approved = u.Approved && (node.Untried || r.plan.Mode == model.ModeRecommend)
 	}
-	slices.Sort(u.Nodes)
-	if r.plan.Schedule != nil {
-		u.Has = []model.Schedule{*r.plan.Schedule}
-	}
-	acts := r.plan.Action == planner.GroupSteer || r.plan.Action == planner.GroupBalance
-	if !acts || r.refusal != nil || r.contested || r.seen.TakenBy != "" {
-		return u
-	}
-	if r.saving != nil && r.saving.Watts > 0 {
-		u.Candidates = []proof.Candidate{{Lever: model.LeverTrafficShare, Watts: r.saving.Watts}}
-	}
-	u.Ready = !r.plan.Held && (r.plan.Mode == model.ModeEnforce || r.plan.Approved)
-	return u
-}
-
-// slower is the slowest that two meters tell together. Where one is missing, there is none.
-func slower(x, y verify.Meter) verify.Meter {
-	if x == (verify.Meter{}) || y == (verify.Meter{}) {
-		return verify.Meter{}
-	}
-	return verify.Meter{Interval: max(x.Interval, y.Interval), Freshness: max(x.Freshness, y.Freshness), Noise: max(x.Noise, y.Noise)}
+	steerable := r.refusal == nil && !r.contested && r.seen.TakenBy == ""
+	return proofs.GroupUnit(r.seen.Routing.Profile.String(), &r.plan, nodes, steerable, r.saving)
 }
 
 // units are the groups that are tried by a policy's proofs, in the order of their names.

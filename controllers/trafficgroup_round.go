@@ -235,13 +235,13 @@ func (r *TrafficGroupReconciler) write(ctx context.Context, round *groupRound, m
 		return nil
 	case round.plan.Off:
 		// In its off blocks a schedule keeps the writer at work, for the next is on.
-		shares = evenly(round.seen)
+		shares = planner.Evenly(round.seen.Plan.Members)
 	case round.plan.Action == planner.GroupBalance:
 		if round.seen.Plan.Granularity == traffic.Equal {
 			// A Service spreads evenly by itself.
 			return r.giveBack(ctx, round, memory)
 		}
-		shares = evenly(round.seen)
+		shares = planner.Evenly(round.seen.Plan.Members)
 	}
 	if len(shares) == 0 {
 		return nil
@@ -257,19 +257,6 @@ func (r *TrafficGroupReconciler) write(ctx context.Context, round *groupRound, m
 	}
 	memory.countReversion(state.Reverted, round.seen.Profile.Generation, r.Clock.Now())
 	return nil
-}
-
-func evenly(seen *observe.Group) map[string]float64 {
-	shares := map[string]float64{}
-	for i := range seen.Plan.Members {
-		if seen.Plan.Members[i].Ready {
-			shares[seen.Plan.Members[i].Name] = 1
-		}
-	}
-	for name := range shares {
-		shares[name] = 1 / float64(len(shares))
-	}
-	return shares
 }
 
 // mayHold tells by a status whether the manager before steered the group.

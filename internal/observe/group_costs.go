@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -46,6 +47,26 @@ type knee struct {
 	// sure is false while nothing was seen of the class on the node, measured true
 	// when the knee itself was found.
 	sure, measured bool
+}
+
+// GroupLook is what is known of a node that runs members of a group.
+type GroupLook struct {
+	// Rates are nil when none are fresh.
+	Rates *model.NodeRates
+	// Processor is the model of its CPUs.
+	Processor string
+}
+
+// Cost gives a group that was not read from a cluster what Group finds of its members by
+// what was learned: rates, limits and curves. Looks are those at its nodes, in their order.
+func (g *Group) Cost(models *learned.Models, looks []GroupLook) {
+	nodes := make([]groupNode, len(looks))
+	for i, look := range looks {
+		nodes[i] = groupNode{processor: look.Processor}
+		nodes[i].hear(look.Rates)
+	}
+	g.models = models
+	(&GroupObserver{Models: models}).costs(g, nodes)
 }
 
 // costs gives the members their rates, limits and curves.

@@ -81,17 +81,10 @@ func (o *GroupObserver) node(ctx context.Context, name string, object *corev1.No
 		return plan, node, err
 	}
 	node.source.Report = report
-	node.rates = o.Powers.Rates.Fresh(name)
+	node.hear(o.Powers.Rates.Fresh(name))
 	if report != nil {
 		node.processor = report.Status.Topology.CPUModel
 		node.awaited = node.rates == nil && report.Status.RatesAddress != "" && o.Powers.Rates.Awaited(name)
-	}
-	if node.rates != nil {
-		node.byVM = make(map[string]*model.VMRates, len(node.rates.VMs))
-		for i := range node.rates.VMs {
-			vm := &node.rates.VMs[i]
-			node.byVM[vm.Namespace+"/"+vm.Name] = vm
-		}
 	}
 	if !RunsVMs(object, report != nil) {
 		return plan, node, nil
@@ -111,6 +104,18 @@ func (o *GroupObserver) node(ctx context.Context, name string, object *corev1.No
 	plan.Metered, plan.MeterUnknown = choice.Metered, choice.Unknown
 	node.source.Choice = choice
 	return plan, node, nil
+}
+
+// hear takes in the rates of the node, which may be nil.
+func (n *groupNode) hear(rates *model.NodeRates) {
+	if n.rates = rates; rates == nil {
+		return
+	}
+	n.byVM = make(map[string]*model.VMRates, len(rates.VMs))
+	for i := range rates.VMs {
+		vm := &rates.VMs[i]
+		n.byVM[vm.Namespace+"/"+vm.Name] = vm
+	}
 }
 
 // domainOf is what a member fails with: its node's zone, or the node.
