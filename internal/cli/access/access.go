@@ -4,6 +4,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -91,7 +92,8 @@ func resourceOf(kind schema.GroupVersionKind, resource string) schema.GroupVersi
 	return kind.GroupVersion().WithResource(resource)
 }
 
-// List reads all objects of a kind into list, some hundreds at a time.
+// List reads all objects of a kind into list, some hundreds at a time. After an error the list
+// is empty.
 func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	all := []runtime.Object{}
 	next, limit := "", int64(chunk)
@@ -104,7 +106,8 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, options ...c
 			continue
 		}
 		if err != nil {
-			return c.explain(err, "list", list, namespaceOf(options), "")
+			// Half a list is none.
+			return errors.Join(c.explain(err, "list", list, namespaceOf(options), ""), meta.SetList(list, nil))
 		}
 		next = list.GetContinue()
 		if next == "" && len(all) == 0 {

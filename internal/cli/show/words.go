@@ -1,0 +1,64 @@
+package show
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// None is shown for what is not known, as kubectl does.
+const None = "<none>"
+
+// Or returns text, or None for an empty one.
+func Or(text string) string {
+	if text == "" {
+		return None
+	}
+	return text
+}
+
+// Number writes three significant digits, and all before the point. Nil is None.
+func Number(value *float64) string {
+	if value == nil {
+		return None
+	}
+	v := *value
+	digits := 0
+	if v != 0 {
+		digits = max(2-int(math.Floor(math.Log10(math.Abs(v)))), 0)
+	}
+	text := strconv.FormatFloat(v, 'f', min(digits, 9), 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
+
+// Age tells how long ago a time was. Nil, or zero, is None.
+func Age(at *metav1.Time, now time.Time) string {
+	if at == nil || at.IsZero() {
+		return None
+	}
+	return duration.HumanDuration(max(now.Sub(at.Time), 0))
+}
+
+// Some names the first few of many.
+func Some(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+}
+
+// Count is a number of things: "1 node", "2 nodes".
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
+}

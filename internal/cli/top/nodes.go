@@ -1,0 +1,187 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/figures"
+	"github.com/joulevirt/joulevirt/internal/cli/show"
+	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
+)
+
+// NodeEnergy is what a node uses, and what acts on its VMs.
+type NodeEnergy struct {
+	Name  string `json:"name"`
+	Power `json:",inline"`
+	// JoulesPerGB of its VMs' traffic, now. Nil: not known.
+	JoulesPerGB *float64 `json:"joulesPerGB,omitempty"`
+	VMs         int32    `json:"vms"`
+	// InForce counts VMs by the lever that acts on them. Nil: the plans cannot be read.
+	InForce map[v1alpha1.Lever]int `json:"inForce,omitempty"`
+	Policy  string                 `json:"policy,omitempty"`
+	Mode    v1alpha1.PolicyMode    `json:"mode,omitempty"`
+	// Ready is the status of condition Ready of the NodeReport.
+	Ready         string       `json:"ready,omitempty"`
+	ReportedAt    *metav1.Time `json:"reportedAt,omitempty"`
+	AgentVersion  string       `json:"agentVersion,omitempty"`
+	KernelVersion string       `json:"kernelVersion,omitempty"`
+
+	reported string // the report's age in words
+}
+
+// NodeEnergyList is a view of nodes.
+type NodeEnergyList struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []NodeEnergy `json:"items"`
+	Gaps            []show.Gap   `json:"gaps,omitempty"`
+}
+
+// Nodes shows the nodes whose agents reported. Fast figures, where there are some, take the
+// place of the reports' coarse ones.
+func Nodes(f *facts.Facts, fast *figures.Figures, sortBy string) *NodeEnergyList {
+	selected := selectedNodes(f)
+	plans := make(map[string]*leverstate.Plan, len(f.Plans))
+	for i := range f.Plans {
+		plans[f.Plans[i].Name] = &leverstate.Plan{NodePlan: &f.Plans[i]}
+	}
+	out := &NodeEnergyList{TypeMeta: show.Kind("NodeEnergyList"), Items: []NodeEnergy{}, Gaps: f.Gaps()}
+	for i := range f.Reports {
+		report := &f.Reports[i]
+		if selected != nil && !selected[report.Name] {
+			continue
+		}
+		node := nodeEnergy(report, f)
+		if plan := plans[report.Name]; plan != nil {
+			node.Policy, node.Mode, node.InForce = plan.Spec.Policy, plan.Spec.Mode, inForce(plan)
+		}
+		if fast != nil {
+			node.take(fast.Nodes[report.Name])
+		}
+		out.Items = append(out.Items, node)
+	}
+	slices.SortFunc(out.Items, func(x, y NodeEnergy) int {
+		byName := strings.Compare(x.Name, y.Name)
+		if sortBy == SortByWatts {
+			return cmp.Or(descending(x.Watts, y.Watts), byName)
+		}
+		return byName
+	})
+	return out
+}
+
+// The orders of rows.
+const (
+	SortByName  = "name"
+	SortByWatts = "watts"
+)
+
+func descending(x, y *float64) int {
+	switch {
+	case x == nil && y == nil:
+		return 0
+	case x == nil:
+		return 1
+	case y == nil:
+		return -1
+	default:
+		return cmp.Compare(*y, *x)
+	}
+}
+
+// selectedNodes are those that a label selector picked. Nil: all.
+func selectedNodes(f *facts.Facts) map[string]bool {
+	if f.Nodes == nil {
+		return nil
+	}
+	selected := make(map[string]bool, len(f.Nodes))
+	for i := range f.Nodes {
+		selected[f.Nodes[i].Name] = true
+	}
+	return selected
+}
+
+func nodeEnergy(report *v1alpha1.NodeReport, f *facts.Facts) NodeEnergy {
+	s := &report.Status
+	node := NodeEnergy{
+		Name: report.Name, VMs: s.VMs.Running, Ready: condition(s.Conditions, v1alpha1.ConditionReady),
+		ReportedAt: s.ReportedAt, AgentVersion: s.AgentVersion, KernelVersion: s.KernelVersion,
+		reported: show.Age(s.ReportedAt, f.Now),
+	}
+	if s.Power.Watts == nil {
+		return node
+	}
+	node.Power = Power{
+		Watts: pointer(float64(*s.Power.Watts)), Source: string(s.Power.Source), Scope: string(s.Power.Scope),
+		Basis: basisOf(string(s.Power.Source)),
+	}
+	if s.Power.MeasuredAt != nil {
+		node.AgeSeconds = pointer(max(f.Now.Sub(s.Power.MeasuredAt.Time).Seconds(), 0))
+	}
+	return node
+}
+
+// take replaces a report's figures by newer ones.
+func (n *NodeEnergy) take(fast figures.Node) {
+	if fast.Watts != nil {
+		scope := ""
+		if fast.Source == n.Source {
+			scope = n.Scope
+		}
+		n.Power = Power{Watts: fast.Watts, Source: fast.Source, Basis: basisOf(fast.Source), Scope: scope, AgeSeconds: fast.AgeSeconds}
+	}
+	n.JoulesPerGB = perGB(n.Watts, fast.BytesPerSecond)
+}
+
+// inForce counts the VMs of a plan by lever.
+func inForce(plan *leverstate.Plan) map[v1alpha1.Lever]int {
+	count := map[v1alpha1.Lever]int{}
+	for _, lever := range nodeLevers() {
+		of := leverstate.Of(lever)
+		for i := range plan.Spec.VMs {
+			if of(plan, plan.Spec.VMs[i].PodUID).State == v1alpha1.LeverInForce {
+				count[lever]++
+			}
+		}
+	}
+	return count
+}
+
+// Tables shows a row a node.
+func (l *NodeEnergyList) Tables() []show.Table {
+	table := show.Table{Columns: show.Columns("NAME", "WATTS", "BASIS", "SOURCE", "AGE", "J/GB", "VMS", "IN FORCE", "POLICY", "MODE", "+SCOPE", "+READY", "+REPORTED", "+AGENT", "+KERNEL")}
+	for i := range l.Items {
+		n := &l.Items[i]
+		table.Rows = append(table.Rows, []string{
+			n.Name, show.Number(n.Watts), show.Or(string(n.Basis)), show.Or(n.Source), age(n.AgeSeconds), show.Number(n.JoulesPerGB),
+			fmt.Sprint(n.VMs), show.Or(counted(n.InForce)), show.Or(n.Policy), show.Or(string(n.Mode)),
+			show.Or(n.Scope), show.Or(n.Ready), n.reported, show.Or(n.AgentVersion), show.Or(n.KernelVersion),
+		})
+	}
+	return []show.Table{table}
+}
+
+// counted writes levers with the number of their VMs.
+func counted(count map[v1alpha1.Lever]int) string {
+	var words []string
+	for _, lever := range nodeLevers() {
+		if n := count[lever]; n > 0 {
+			words = append(words, fmt.Sprintf("%s:%d", lever, n))
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+// Names are those of the nodes.
+func (l *NodeEnergyList) Names() []string {
+	var names []string
+	for i := range l.Items {
+		names = append(names, "node/"+l.Items[i].Name)
+	}
+	return names
+}
