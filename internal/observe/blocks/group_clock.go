@@ -29,7 +29,7 @@ func (g *Groups) byOurClock(node string, sight Sight) Sight {
 	}
 	rates := *sight.Rates
 	rates.Time = rates.Time.Add(-clock.ahead)
-	sight.Rates = &rates
+	sight.Rates, sight.Meter = &rates, sight.Meter.By(clock.ahead)
 	return sight
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/credible"
 )
 
 // drift is by how much a node's clock may fall behind from pull to pull, as seen from the
@@ -25,6 +26,8 @@ type node struct {
 	server  server
 	// byServer is true while the policy takes the power from a server.
 	byServer bool
+	// meter is when it is to be believed.
+	meter credible.Verdict
 }
 
 // keep follows the schedules of the plan, and no others. That of a new one begins with the
@@ -220,7 +223,12 @@ func (n *node) read(power *model.Power, now time.Time) {
 func (n *node) close(name string, now time.Time) []Block {
 	theirs := now.Add(n.offset)
 	isOver := func(b *block) bool {
-		return !n.pulled.at.Before(b.to) && (!n.byServer || n.server.isPast(b.to)) || !theirs.Before(b.to.Add(patience))
+		known := !n.pulled.at.Before(b.to) && (!n.byServer || n.server.isPast(b.to)) && !n.meter.Awaits(b.to)
+		over := known || !theirs.Before(b.to.Add(patience))
+		if over && n.meter.Doubts(b.from, b.to) {
+			b.exclude(MeterSuspect)
+		}
+		return over
 	}
 	var closed []Block
 	for _, f := range n.followed {

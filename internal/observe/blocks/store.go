@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/credible"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
@@ -23,6 +24,8 @@ type Sight struct {
 	// Schedules of the plan that the node has, and levers that it says were Withdrawn.
 	Schedules []model.Schedule
 	Withdrawn []model.Withdrawal
+	// Meter is when the meter that says so is to be believed. The zero value: always.
+	Meter credible.Verdict
 }
 
 // Block is one that has ended, with what it brought.
@@ -71,6 +74,7 @@ func (s *Store) Look(name string, sight Sight, now time.Time) []Block {
 	n.keep(sight.Schedules, now)
 	n.hear(&sight)
 	n.read(sight.Power, now)
+	n.meter = sight.Meter
 	closed := n.close(name, now)
 	if len(sight.Schedules) == 0 && len(n.followed) == 0 {
 		delete(s.nodes, name)

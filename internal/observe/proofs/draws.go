@@ -46,6 +46,8 @@ type drawing struct {
 	read    time.Time
 	joules  units.Joules
 	seconds float64
+	// waiting stretches are over, and it is not known yet whether the meter was right.
+	waiting []drawn
 }
 
 func (s *Store) drawingOf(node, policy string) *drawing {
@@ -57,8 +59,31 @@ func (s *Store) drawingOf(node, policy string) *drawing {
 	return d
 }
 
-// hear takes in what is known of the node. True: a stretch of time is over, and told of.
-func (d *drawing) hear(heard *Heard, now time.Time) (drawn, bool) {
+// believedFor is how long a stretch waits for what is known of the meter, as blocks do.
+const believedFor = 10 * time.Minute
+
+// hear takes in what is known of the node, and returns the stretches of time that are over
+// and of which it is known whether the meter was right.
+func (d *drawing) hear(heard *Heard, now time.Time) []drawn {
+	if told, whole := d.follow(heard, now); whole {
+		d.waiting = append(d.waiting, told)
+	}
+	var told []drawn
+	for len(d.waiting) > 0 {
+		is := d.waiting[0]
+		if heard.Meter.Awaits(is.to) && d.last.Time.Before(is.to.Add(believedFor)) {
+			break
+		}
+		if heard.Meter.Doubts(is.from, is.to) {
+			is.Excluded = ledger.MeterSuspect
+		}
+		d.waiting, told = d.waiting[1:], append(told, is)
+	}
+	return told
+}
+
+// follow what the node draws. True: a stretch of time is over, and told of.
+func (d *drawing) follow(heard *Heard, now time.Time) (drawn, bool) {
 	next := heard.Rates
 	d.watch(heard, now)
 	if next == nil || next.Totals == nil || d.last != nil && next.Time.Equal(d.last.Time) {
@@ -89,7 +114,7 @@ func follows(was, is *model.Totals) bool {
 }
 
 func (d *drawing) begin(at *model.NodeRates, heard *Heard) {
-	*d = drawing{policy: d.policy, first: at, last: at, read: d.read, acting: heard.Acting}
+	*d = drawing{policy: d.policy, first: at, last: at, read: d.read, acting: heard.Acting, waiting: d.waiting}
 	if heard.Power != nil {
 		d.source = heard.Power.Source
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/credible"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
@@ -18,6 +19,8 @@ type drawScene struct {
 	node    node
 	// power is what the policy's sources say; nil: nothing.
 	power func() *model.Power
+	// meter is when it is to be believed. Nil: always.
+	meter func() credible.Verdict
 	told  []drawn
 }
 
@@ -38,10 +41,11 @@ func (s *drawScene) run(length time.Duration) {
 		t.Joules, t.AgentSeconds = t.Joules+100*15, t.AgentSeconds+0.1*seconds
 		h := Heard{}
 		h.Rates, h.Power = s.node.rates(s.now), s.power()
+		if s.meter != nil {
+			h.Meter = s.meter()
+		}
 		for range 2 { // what was heard already counts once
-			if d, whole := s.drawing.hear(&h, s.now); whole {
-				s.told = append(s.told, d)
-			}
+			s.told = append(s.told, s.drawing.hear(&h, s.now)...)
 		}
 	}
 }

@@ -49,6 +49,9 @@ type node struct {
 	missing bool
 	watts   float64
 	source  model.PowerSource
+	// lie is what its meter says over the truth from one time to another.
+	lie                float64
+	lieFrom, lieBefore time.Time
 }
 
 func (n *node) live(now time.Time) {
@@ -70,7 +73,11 @@ func (n *node) live(now time.Time) {
 	seconds := step.Seconds()
 	n.totals.Seconds += seconds
 	n.totals.MeteredSeconds += seconds
-	n.totals.Joules += units.Joules(n.watts * seconds)
+	said := n.watts
+	if !now.Before(n.lieFrom) && now.Before(n.lieBefore) {
+		said *= n.lie
+	}
+	n.totals.Joules += units.Joules(said * seconds)
 	n.totals.Bytes += 1e6 * math.Exp(n.work) * seconds
 	n.totals.AgentSeconds += 0.01 * seconds
 	if judged {

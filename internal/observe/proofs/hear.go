@@ -32,11 +32,12 @@ type Heard struct {
 // go to the policy's proofs, and what the node drew to its ledger. It is called at least as
 // often as rates and figures come; what was heard already counts once.
 func (s *Store) Hear(node string, heard Heard, now time.Time) {
+	heard.Meter = s.believe(node, &heard, now)
 	closed := s.blocks.Look(node, heard.Sight, now)
 	s.hearGroups(node, heard.Sight, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	drawn, whole := s.drawingOf(node, heard.Policy).hear(&heard, now)
+	told := s.drawingOf(node, heard.Policy).hear(&heard, now)
 	r := s.policies[heard.Policy]
 	if r == nil {
 		return
@@ -44,7 +45,7 @@ func (s *Store) Hear(node string, heard Heard, now time.Time) {
 	for i := range closed {
 		r.proofs.Take(closedOf(&closed[i]))
 	}
-	if whole {
+	for _, drawn := range told {
 		r.book(node, &heard, drawn, now)
 	}
 }
@@ -82,4 +83,5 @@ func (s *Store) Retain(names map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.draws, func(name string, _ *drawing) bool { return !names[name] })
+	maps.DeleteFunc(s.meters, func(name string, _ *meter) bool { return !names[name] })
 }

@@ -25,6 +25,7 @@ type Store struct {
 	mu       sync.Mutex
 	policies map[string]*record
 	draws    map[string]*drawing
+	meters   map[string]*meter
 	own      own
 }
 
@@ -39,7 +40,7 @@ type record struct {
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{blocks: blocks.NewStore(), groups: newGroups(), policies: map[string]*record{}, draws: map[string]*drawing{}}
+	return &Store{blocks: blocks.NewStore(), groups: newGroups(), policies: map[string]*record{}, draws: map[string]*drawing{}, meters: map[string]*meter{}}
 }
 
 // Load begins a policy with what was stored of it. Of a new one that is nothing: both are

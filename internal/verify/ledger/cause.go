@@ -13,6 +13,8 @@ const (
 	// MeterChanged: the power is from another source or of another scope at the block's
 	// end than at its start.
 	MeterChanged Cause = "MeterChanged"
+	// MeterSuspect: the meter went to another level by itself.
+	MeterSuspect Cause = "MeterSuspect"
 	// ClockJumped: the node's or the manager's clock was set within the block.
 	ClockJumped Cause = "ClockJumped"
 	// NotWatched: no manager watched the whole block.
@@ -52,7 +54,7 @@ const (
 // mayExclude tells whether who measures may exclude a block for the cause.
 func (c Cause) mayExclude() bool {
 	return slices.Contains([]Cause{
-		MeterFailed, MeterChanged, ClockJumped, NotWatched, NotAsScheduled, AgentRestarted, Replaced, Contradictory,
+		MeterFailed, MeterChanged, MeterSuspect, ClockJumped, NotWatched, NotAsScheduled, AgentRestarted, Replaced, Contradictory,
 	}, c)
 }
 

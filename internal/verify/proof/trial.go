@@ -63,7 +63,7 @@ type told struct {
 func causes() []ledger.Cause {
 	return []ledger.Cause{
 		"", ledger.MeterFailed, ledger.MeterChanged, ledger.ClockJumped, ledger.NotWatched,
-		ledger.NotAsScheduled, ledger.AgentRestarted, ledger.Replaced, ledger.Contradictory,
+		ledger.NotAsScheduled, ledger.AgentRestarted, ledger.Replaced, ledger.Contradictory, ledger.MeterSuspect,
 	}
 }
 
@@ -93,7 +93,8 @@ func isAmount(f float32) bool { return f >= 0 && !math.IsInf(float64(f), 0) }
 
 // with is what two managers, or one twice, told of a block: one that counts goes before one
 // that does not, and of two the one that saw more of it, in whichever order they come. What
-// a manager could not see says nothing of the lever.
+// a manager could not see says nothing of the lever. But where one of them doubts the meter,
+// the other had not watched it for long enough.
 func (t told) with(o told) told {
 	if !t.came || !o.came {
 		if o.came {
@@ -110,7 +111,10 @@ func (t told) with(o told) told {
 }
 
 func (t told) isBefore(o *told) bool {
+	doubted := uint8(slices.Index(causes(), ledger.MeterSuspect))
 	switch {
+	case t.cause != o.cause && (t.cause == doubted || o.cause == doubted):
+		return t.cause == doubted
 	case t.cause != o.cause:
 		return t.cause < o.cause
 	case t.seconds != o.seconds:
