@@ -40,11 +40,21 @@ func name(what string, w bool) string {
 	return what + " without"
 }
 
+// keptUp measures a load at nodeRate, with which the machine has to keep up when nothing of it
+// is held.
+func (n *realNode) keptUp(d nodevm.Direction, held bool) (nodevm.Measured, error) {
+	m, err := n.Measure(n.ctx, d, nodeRate, false)
+	if err == nil && !held {
+		err = m.KeptUp(d)
+	}
+	return m, err
+}
+
 // receive is of packets towards the guest.
 func (n *realNode) receive() ([]figure, error) {
 	ratios, err := n.ratio(func(held bool) (nodevm.Measured, error) {
 		return n.measured(name("receive", held), func() error { return n.hold(with(held, windowOf(nodeWindow))) },
-			func() (nodevm.Measured, error) { return n.Measure(n.ctx, nodevm.Receive, nodeRate, false) })
+			func() (nodevm.Measured, error) { return n.keptUp(nodevm.Receive, held) })
 	}, interrupts, cpus)
 	if err != nil {
 		return nil, err
@@ -64,8 +74,8 @@ func (n *realNode) transmit() ([]figure, error) {
 				return err
 			}
 			return n.tools(true)
-		}, func() (m nodevm.Measured, err error) {
-			m, err = n.Measure(n.ctx, nodevm.Transmit, nodeRate, false)
+		}, func() (nodevm.Measured, error) {
+			m, err := n.keptUp(nodevm.Transmit, held)
 			if err == nil && held {
 				err = n.tools(false)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,8 +32,8 @@ const (
 	nodeName  = "node1"
 	// startTimeout includes a cold build of the control plane.
 	startTimeout = 20 * time.Minute
-	// followTimeout is several rounds of an agent whose clock is slow.
-	followTimeout = Slowness * 15 * time.Second
+	// followTimeout is several rounds of an agent, by the node's clock.
+	followTimeout = 15 * time.Second
 	pollInterval  = 100 * time.Millisecond
 )
 
@@ -45,6 +46,8 @@ type scene struct {
 	name    types.NamespacedName
 	podUID  types.UID
 	args    []string
+	// before is what was on the tap before there was an agent.
+	before wire.Device
 	// agentRuns is true while it should, planned while there is a plan; of all subtests.
 	agentRuns, planned *bool
 	// toolsRun is true while the guest's tools should.
@@ -62,16 +65,7 @@ func newScene(t *testing.T) *scene {
 	s := &scene{T: t, agentRuns: new(bool), planned: new(bool), toolsRun: new(bool)}
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	var err error
-	s.cluster, err = cluster.Start(ctx, cluster.Options{
-		Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI,
-	})
-	s.must(err)
-	t.Cleanup(func() {
-		if err := s.cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	s.start(ctx)
 	s.must(s.cluster.AddNode(ctx, cluster.RealNode{Name: nodeName}))
 	s.must(s.cluster.ApplyManifests(ctx, "../../config/default"))
 	scheme, err := watch.NewScheme()
@@ -79,20 +73,45 @@ func newScene(t *testing.T) *scene {
 	s.client, err = client.New(s.cluster.RESTConfig(), client.Options{Scheme: scheme})
 	s.must(err)
 	s.seed(ctx)
-	s.node, err = Start(ctx, Options{
-		Programs:      map[string]string{"agent": "cmd/agent"},
-		GuestPrograms: map[string]string{"joulevirt-guest": "cmd/joulevirt-guest"},
-		Restarted:     s.again,
-		Log:           t.Logf,
-	})
-	s.must(err)
-	t.Cleanup(s.end)
 	s.must(s.connect(ctx))
 	s.must(s.node.Boot(ctx, wire.Boot{Namespace: s.name.Namespace, Name: s.name.Name, PodUID: string(s.podUID), MemoryMiB: guestMemoryMiB}))
 	return s
 }
 
 const guestMemoryMiB = 256
+
+// start starts the API server and the node, which do not need one another yet.
+func (s *scene) start(ctx context.Context) {
+	s.Helper()
+	var both errgroup.Group
+	both.Go(func() (err error) {
+		s.cluster, err = cluster.Start(ctx, cluster.Options{
+			Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI,
+		})
+		return err
+	})
+	both.Go(func() (err error) {
+		s.node, err = Start(ctx, Options{
+			Programs:      map[string]string{"agent": "cmd/agent"},
+			GuestPrograms: map[string]string{"joulevirt-guest": "cmd/joulevirt-guest"},
+			Restarted:     s.again,
+			Log:           s.Logf,
+		})
+		return err
+	})
+	err := both.Wait()
+	if s.cluster != nil {
+		s.Cleanup(func() {
+			if err := s.cluster.Stop(); err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	if s.node != nil {
+		s.Cleanup(s.end)
+	}
+	s.must(err)
+}
 
 // seed writes a VMI and its launcher pod, and the manager's sign of life.
 func (s *scene) seed(ctx context.Context) {
@@ -178,14 +197,49 @@ func (s *scene) signalAgent(signal int) {
 	s.must(s.node.Call(s.Context(), "Machine.Signal", wire.Signal{Name: "agent", Signal: signal, Wait: true}, &wire.None{}))
 }
 
+// hold has an agent run that holds packets with the window.
+func (s *scene) hold() {
+	s.Helper()
+	if !*s.agentRuns {
+		s.startAgent()
+	}
+	if !*s.planned {
+		s.want(int32(window.Microseconds()))
+	}
+}
+
+// release has the agent hold no more, and waits until the tap is as it was.
+func (s *scene) release() {
+	s.Helper()
+	if *s.planned {
+		s.unplan()
+		s.untouched()
+	}
+}
+
+// forget has no agent run, and nothing planned, on a node that is booted anew.
+func (s *scene) forget() {
+	s.Helper()
+	*s.agentRuns, *s.toolsRun = false, false
+	if *s.planned {
+		s.unplan()
+	}
+}
+
+func (s *scene) unplan() {
+	s.Helper()
+	*s.planned = false
+	s.must(s.client.Delete(s.Context(), &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
+}
+
 // eventually polls until there is no error, also when the node dies meanwhile.
 func (s *scene) eventually(what string, ask func() error) {
 	s.Helper()
-	s.try(what, func() error { return poll(s.Context(), what, ask) })
+	s.must(s.try(what, func() error { return s.poll(what, ask) }))
 }
 
-func poll(ctx context.Context, what string, ask func() error) error {
-	deadline := time.Now().Add(followTimeout)
+func (s *scene) poll(what string, ask func() error) error {
+	deadline := time.Now().Add(s.node.by(followTimeout))
 	for {
 		err := ask()
 		if err == nil {
@@ -194,7 +248,7 @@ func poll(ctx context.Context, what string, ask func() error) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		if err := wait(ctx, pollInterval); err != nil {
+		if err := wait(s.Context(), pollInterval); err != nil {
 			return err
 		}
 	}
@@ -220,14 +274,14 @@ func (s *scene) want(windowMicroseconds int32) {
 		},
 	}))
 	*s.planned = true
-	s.try("the plan", func() error { return s.applied(s.Context()) })
+	s.must(s.try("the plan", s.applied))
 }
 
 // applied waits until the agent says that the plan is in force.
-func (s *scene) applied(ctx context.Context) error {
-	return poll(ctx, "the plan is applied", func() error {
+func (s *scene) applied() error {
+	return s.poll("the plan is applied", func() error {
 		var plan v1alpha1.NodePlan
-		if err := s.client.Get(ctx, client.ObjectKey{Name: nodeName}, &plan); err != nil {
+		if err := s.client.Get(s.Context(), client.ObjectKey{Name: nodeName}, &plan); err != nil {
 			return err
 		}
 		condition := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
@@ -236,12 +290,4 @@ func (s *scene) applied(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// unwant removes the plan, and waits until the tap is as it was.
-func (s *scene) unwant(before wire.Device) {
-	s.Helper()
-	*s.planned = false
-	s.must(s.client.Delete(s.Context(), &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
-	s.untouched(before)
 }

@@ -13,7 +13,10 @@ import (
 // ErrGuestSilent means that the guest does not answer any more.
 var ErrGuestSilent = errors.New("the guest does not answer")
 
-// maxRetries of parts that the guest died in.
+// ErrNodeSilent means that the node does not answer any more, though its QEMU runs.
+var ErrNodeSilent = errors.New("the node does not answer")
+
+// maxRetries of parts that the guest died in, until clocks are slowed.
 const maxRetries = 3
 
 // Boot starts the node's guest.
@@ -45,6 +48,9 @@ func (n *Node) End(ctx context.Context) error {
 // pingTimeout is how long a guest has to say that it lives, by the node's clock.
 const pingTimeout = 5 * time.Second
 
+// silence is how long a node has to say so while it does something else, by its clock.
+const silence = 2 * time.Second
+
 // died tells why the guest is dead, and whether the node is too; empty when it lives.
 func (n *Node) died(ctx context.Context) (why string, node bool, err error) {
 	var state wire.GuestState
@@ -66,6 +72,10 @@ func (n *Node) died(ctx context.Context) (why string, node bool, err error) {
 
 // nodeDied tells why the node does not answer, when it panicked.
 func (n *Node) nodeDied(ctx context.Context, failed error) (why string, node bool, err error) {
+	if errors.Is(failed, ErrNodeSilent) {
+		n.process.Kill()
+		return "the node: its QEMU runs, but it does not answer; console: " + n.console(), true, nil
+	}
 	// A connection ends before its process does.
 	const ending = 5 * time.Second
 	select {
@@ -106,9 +116,10 @@ func (n *Node) Try(ctx context.Context, what string, prepare, part func() error)
 			return err
 		}
 		n.Retries++
-		n.log("RETRY %d of %d: died during %s: %s (%v)", n.Retries, maxRetries, what, why, err)
-		if n.Retries > maxRetries {
-			return fmt.Errorf("died %d times, the last time during %s: %s: %w", n.Retries, what, why, err)
+		n.retried++
+		n.log("RETRY %d of %d: died during %s: %s (%v)", n.retried, maxRetries, what, why, err)
+		if n.retried > maxRetries {
+			return fmt.Errorf("died %d times, the last time during %s: %s: %w", n.retried, what, why, err)
 		}
 		if err = n.revive(ctx, node); err == nil && prepare != nil {
 			err = prepare()

@@ -31,21 +31,28 @@ const (
 	// latest is how much longer than asked for a load may take: a machine that is too
 	// busy to send it has not measured it.
 	latest = 1.15
+	// mostLate is the most of a load's packets that may leave so late that they go in a
+	// bunch with the next one: bunches that the sender makes are none that holding makes.
+	mostLate = 0.1
+	// ownShare is for how many of its packets a load has to have wake-ups when none is held.
+	ownShare = 0.8
 )
-
-// ErrTooBusy means that this machine could not make the load in time.
-var ErrTooBusy = errors.New("this machine is too busy to emulate a node")
 
 // Measured is what a load caused, per second unless it says otherwise.
 type Measured struct {
 	// Packets, and of all that were sent: how many were lost, came late or twice.
-	Packets                     float64
+	Packets float64
+	// Late is the share of packets that left in a bunch with the next one, because their
+	// sender was late.
+	Late                        float64
 	Lost, Reordered, Duplicated uint64
 	// Interrupts and Kicks of the guest's card.
 	Interrupts, Kicks float64
 	// Exits of the guest, Switches of all threads of the node, and CPU time of the
 	// guest's threads and the kernel's worker for it.
 	Exits, Switches, CPU float64
+	// Decided is what became of packets towards the guest on the tap.
+	Decided wire.Decided
 	// RTT under the load, when it was asked for.
 	RTT wire.Pinged
 }
@@ -56,6 +63,20 @@ func Ratio(with, without float64) float64 {
 		return 0
 	}
 	return with / without
+}
+
+// KeptUp tells whether the machine kept up with a load of which nothing was held: a guest that
+// is too slow for its packets takes them in bunches by itself, and says nothing of what holding
+// them does. ErrTooBusy when it did not.
+func (m Measured) KeptUp(d Direction) error {
+	wakeups, of := m.Interrupts, "interrupts for packets towards the guest"
+	if d == Transmit {
+		wakeups, of = m.Kicks, "kicks for packets from the guest"
+	}
+	if wakeups < ownShare*m.Packets {
+		return fmt.Errorf("%w: with nothing held there are %.0f %s, of which there are %.0f", ErrTooBusy, wakeups, of, m.Packets)
+	}
+	return nil
 }
 
 // counters of both machines.
@@ -70,61 +91,94 @@ func (n *Node) counters(ctx context.Context) (c counters, err error) {
 
 // Measure sends small packets in a direction for loadTime. With ping it asks the guest's
 // echo meanwhile.
-func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping bool) (Measured, error) {
+func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping bool) (m Measured, err error) {
 	n.runs++
 	load := wire.Load{
 		Run: n.runs, Address: wire.GuestAddress + ":" + fmt.Sprint(wire.SinkPort),
 		Flows: flows, PerSecond: perSecond, Packets: int(perSecond * loadTime.Seconds()), Bytes: smallBytes,
 	}
-	var m Measured
-	var sent wire.Sent
-	var before, after counters
-	group, both := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		if d == Receive {
-			return n.Call(both, "Node.Send", load, &sent)
-		}
-		load.Address = wire.SenderAddress + ":" + fmt.Sprint(wire.SinkPort)
-		return n.Ask(both, "Guest.Send", load, &sent, 4*loadTime)
-	})
-	group.Go(func() (err error) {
-		if err := Pass(both, settle); err != nil {
-			return err
-		}
-		if before, err = n.counters(both); err != nil {
+	decided, err := n.decided(ctx)
+	if err != nil {
+		return m, err
+	}
+	sent, err := n.during(ctx, d, load, func(ctx context.Context) error {
+		before, err := n.counters(ctx)
+		if err != nil {
 			return err
 		}
 		if ping {
-			err = n.Call(both, "Node.Ping", wire.Ping{Address: wire.GuestAddress + ":" + fmt.Sprint(wire.EchoPort), Count: pings, Gap: pingGap}, &m.RTT)
+			err = n.Call(ctx, "Node.Ping", wire.Ping{Address: wire.GuestAddress + ":" + fmt.Sprint(wire.EchoPort), Count: pings, Gap: pingGap}, &m.RTT)
 		} else {
-			err = Pass(both, loadTime-settle-settle/4)
+			err = n.Pass(ctx, loadTime-settle-settle/4)
 		}
 		if err != nil {
 			return err
 		}
-		after, err = n.counters(both)
+		after, err := n.counters(ctx)
+		m.fill(before, after)
 		return err
 	})
-	if err := group.Wait(); err != nil {
+	if err != nil {
 		return m, err
 	}
 	tally, err := n.tally(ctx, d, load.Run, sent)
 	if err != nil {
 		return m, err
 	}
-	m.fill(before, after)
+	now, err := n.decided(ctx)
+	m.Decided = wire.Decided{Passed: now.Passed - decided.Passed, Held: now.Held - decided.Held}
 	m.Packets, m.Reordered, m.Duplicated = float64(total(sent.Packets))/sent.Seconds, tally.Reordered, tally.Duplicated
-	m.Lost = total(sent.Packets) - total(tally.Distinct)
-	if sent.Seconds > latest*loadTime.Seconds() {
-		return m, fmt.Errorf("%w: %.0f packets per second became %.0f", ErrTooBusy, perSecond, m.Packets)
+	m.Lost, m.Late = total(sent.Packets)-total(tally.Distinct), Ratio(float64(sent.Late), float64(total(sent.Packets)))
+	return m, err
+}
+
+// during sends a load, and has it measured once it has settled. ErrTooBusy when the machine
+// could not send it in time, or when it ended before it was measured.
+func (n *Node) during(ctx context.Context, d Direction, load wire.Load, measure func(context.Context) error) (sent wire.Sent, err error) {
+	var ended, measured time.Time
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		if d == Receive {
+			err = n.Call(both, "Node.Send", load, &sent)
+		} else {
+			load.Address = wire.SenderAddress + ":" + fmt.Sprint(wire.SinkPort)
+			err = n.Ask(both, "Guest.Send", load, &sent, 4*loadTime)
+		}
+		ended = time.Now()
+		return err
+	})
+	group.Go(func() error {
+		if err := n.Pass(both, settle); err != nil {
+			return err
+		}
+		err := measure(both)
+		measured = time.Now()
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return sent, err
 	}
-	return m, nil
+	switch all := float64(total(sent.Packets)); {
+	case sent.Seconds > latest*loadTime.Seconds():
+		err = fmt.Errorf("%w: %.0f packets per second became %.0f", ErrTooBusy, load.PerSecond, all/sent.Seconds)
+	case float64(sent.Late) > mostLate*all:
+		err = fmt.Errorf("%w: %.0f %% of the packets left late, in bunches", ErrTooBusy, 100*Ratio(float64(sent.Late), all))
+	case measured.After(ended):
+		err = fmt.Errorf("%w: a load ended before its counters were read", ErrTooBusy)
+	}
+	return sent, err
+}
+
+// decided is what became of packets towards the guest so far.
+func (n *Node) decided(ctx context.Context) (d wire.Decided, err error) {
+	err = n.Call(ctx, "Node.Decided", wire.None{}, &d)
+	return d, err
 }
 
 // Under a load an echo is asked for rarely: it is not the load.
 const (
 	pings   = 80
-	pingGap = 8 * time.Millisecond
+	pingGap = 8125 * time.Microsecond // each at another place of a window
 )
 
 func (m *Measured) fill(before, after counters) {
@@ -144,7 +198,7 @@ const tallyTimeout = 1 * time.Second
 
 // tally waits until all that was sent has come, or that long.
 func (n *Node) tally(ctx context.Context, d Direction, run uint32, sent wire.Sent) (tally wire.Tally, err error) {
-	deadline := time.Now().Add(Slowness * tallyTimeout)
+	deadline := time.Now().Add(n.by(tallyTimeout))
 	for {
 		if d == Receive {
 			err = n.Ask(ctx, "Guest.Tally", run, &tally, pingTimeout)
@@ -154,7 +208,7 @@ func (n *Node) tally(ctx context.Context, d Direction, run uint32, sent wire.Sen
 		if err != nil || total(tally.Distinct) == total(sent.Packets) || time.Now().After(deadline) {
 			return tally, err
 		}
-		if err := Pass(ctx, tallyTimeout/10); err != nil {
+		if err := n.Pass(ctx, tallyTimeout/10); err != nil {
 			return tally, err
 		}
 	}
@@ -165,19 +219,6 @@ func total(all []uint64) (sum uint64) {
 		sum += n
 	}
 	return sum
-}
-
-// Pass waits for a time of the node's clock.
-func Pass(ctx context.Context, d time.Duration) error { return wait(ctx, Slowness*d) }
-
-// wait for a time of this machine's clock.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // Median of some values.

@@ -30,13 +30,13 @@ func (n *Node) MeasureFlood(ctx context.Context, perSecond float64) (Measured, e
 	group, both := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.Call(both, "Node.Flood", flood, &sent) })
 	group.Go(func() (err error) {
-		if err := Pass(both, floodSettle); err != nil {
+		if err := n.Pass(both, floodSettle); err != nil {
 			return err
 		}
 		if before, err = n.counters(both); err != nil {
 			return err
 		}
-		if err := Pass(both, (floodTime-floodSettle)*3/4); err != nil {
+		if err := n.Pass(both, (floodTime-floodSettle)*3/4); err != nil {
 			return err
 		}
 		after, err = n.counters(both)

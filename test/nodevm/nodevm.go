@@ -5,6 +5,7 @@
 package nodevm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"net/rpc/jsonrpc"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,8 +33,11 @@ type Options struct {
 	Programs, GuestPrograms map[string]string
 	// MemoryMiB of the node; 0: enough for it and its guest.
 	MemoryMiB int
-	// Restarted is called when the node was booted anew because its kernel panicked, before
-	// its guest is; nil: nothing is to be done.
+	// Slowness is how many times slower than this machine's the node's clocks run until
+	// Slower is called; 0: as the package chooses.
+	Slowness int
+	// Restarted is called when the node was booted anew, because its kernel panicked or for
+	// slower clocks, before its guest is; nil: nothing is to be done.
 	Restarted func(context.Context) error
 	// Log gets a line for each thing that is worth to be known.
 	Log func(format string, args ...any)
@@ -48,22 +53,19 @@ type Node struct {
 	made    image
 	boot    wire.Boot
 	booted  bool
+	// slowness is how many times slower than this machine's the node's clocks run.
+	slowness int
 	// runs of loads so far.
 	runs uint32
-	// Retries is how often a part of a test was done again because the guest died.
-	Retries int
+	// Retries is how often a part of a test was done again because the guest died, and
+	// retried how often with clocks as they are.
+	Retries, retried int
 }
 
 const (
 	defaultMemoryMiB = 2048
 	// bootTimeout is several times what a boot takes on two busy cores.
 	bootTimeout = 3 * time.Minute
-	// Slowness is how many times slower than this machine's the node's clocks run. A guest in
-	// an emulated machine takes a third of a millisecond for each exit: by a clock of this
-	// machine it is busy all the time with a thousand packets a second.
-	Slowness = 10
-	// slowClock is what slows QEMU's clocks (package libfaketime).
-	slowClock = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 	// niceness of the node: packets that are sent late because something else has the CPUs
 	// come in bunches by themselves.
 	niceness = "-20"
@@ -75,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create a folder for the node VM: %w", err)
 	}
-	n := &Node{options: o, folder: folder, group: proc.NewGroup(folder)}
+	n := &Node{options: o, folder: folder, group: proc.NewGroup(folder), slowness: cmp.Or(o.Slowness, defaultSlowness)}
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the node VM: %w", err), n.Stop())
 	}
@@ -108,7 +110,7 @@ func (n *Node) power(ctx context.Context) error {
 		return fmt.Errorf("slow clocks (install libfaketime): %w", err)
 	}
 	niced := append([]string{
-		"-n", niceness, "/usr/bin/env", "LD_PRELOAD=" + slowClock, fmt.Sprintf("FAKETIME=+0 x%g", 1.0/Slowness), qemu,
+		"-n", niceness, "/usr/bin/env", "LD_PRELOAD=" + slowClock, fmt.Sprintf("FAKETIME=+0 x%g", 1/float64(n.slowness)), qemu,
 	}, n.arguments(n.made, socket)...)
 	if n.process, err = n.group.StartSession("node", "/usr/bin/nice", niced...); err != nil {
 		return err
@@ -159,12 +161,26 @@ func weigh(pid int) error {
 	return nil
 }
 
-// favour lets the main thread, which ticks the emulated clocks, run when it wants to. All
-// threads are there already: they would inherit it.
+// favour lets the emulated CPUs run when they want to, whatever else this machine does, and
+// before them the main thread, which ticks the emulated clocks. All threads are there already:
+// they would inherit it.
 func favour(pid int) error {
-	real := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	if err := unix.SchedSetAttr(pid, &real, 0); err != nil {
-		return fmt.Errorf("schedule the node VM's clocks: %w", err)
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return fmt.Errorf("threads of the node VM: %w", err)
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return fmt.Errorf("threads of the node VM: %w", err)
+		}
+		real := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
+		if id == pid {
+			real.Priority = 2
+		}
+		if err := unix.SchedSetAttr(id, &real, 0); err != nil {
+			return fmt.Errorf("schedule the node VM's threads: %w", err)
+		}
 	}
 	return nil
 }
@@ -200,20 +216,31 @@ func (n *Node) Stop() error {
 	return os.RemoveAll(n.folder)
 }
 
-// Call asks the node, and waits for its answer for so long at most.
+// Call asks the node, and waits for its answer. ErrNodeSilent when meanwhile it does not even
+// say that it lives.
 func (n *Node) Call(ctx context.Context, method string, args, answer any) error {
 	call := n.client.Go(method, args, answer, make(chan *rpc.Call, 1))
-	select {
-	case <-call.Done:
-	case <-n.process.Done():
-		return fmt.Errorf("%s: the node VM ended: see its console %s", method, n.console())
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", method, context.Cause(ctx))
+	looks := time.NewTicker(n.by(silence))
+	defer looks.Stop()
+	var alive *rpc.Call
+	for {
+		select {
+		case <-call.Done:
+			if call.Error != nil {
+				return fmt.Errorf("%s: %w", method, call.Error)
+			}
+			return nil
+		case <-n.process.Done():
+			return fmt.Errorf("%s: the node VM ended: see its console %s", method, n.console())
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", method, context.Cause(ctx))
+		case <-looks.C:
+			if alive != nil && len(alive.Done) == 0 {
+				return fmt.Errorf("%s: %w", method, ErrNodeSilent)
+			}
+			alive = n.client.Go("Machine.Alive", wire.None{}, &wire.None{}, make(chan *rpc.Call, 1))
+		}
 	}
-	if call.Error != nil {
-		return fmt.Errorf("%s: %w", method, call.Error)
-	}
-	return nil
 }
 
 func (n *Node) consolePath() string { return filepath.Join(n.folder, "console") }

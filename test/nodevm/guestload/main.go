@@ -32,11 +32,11 @@ type Guest struct{ sink load.Sink }
 
 // Counters tells those of the guest.
 func (*Guest) Counters(_ wire.None, counters *wire.Counters) error {
-	read, err := machine.ReadCounters()
+	driver, err := machine.DriverCounters(card)
 	if err != nil {
 		return err
 	}
-	driver, err := machine.DriverCounters(card)
+	read, err := machine.ReadCounters()
 	if err != nil {
 		return err
 	}

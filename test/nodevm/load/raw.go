@@ -30,6 +30,14 @@ func rawRead(fd int, buffer []byte) (int, unix.Errno) {
 	return int(n), errno
 }
 
+// Clock is the machine's CLOCK_MONOTONIC.
+func Clock() time.Duration {
+	var now unix.Timespec
+	// It cannot fail.
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&now)), 0)
+	return time.Duration(now.Nano())
+}
+
 func rawWrite(fd int, packet []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&packet[0])), uintptr(len(packet)))
 	return errno

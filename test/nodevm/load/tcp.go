@@ -16,7 +16,8 @@ import (
 // writeBytes is what a source writes at a time.
 const writeBytes = 64 << 10
 
-// Stream sends to an address for a time and returns what the far end, a Drain, got.
+// Stream sends to an address, a Drain, for a time and returns how much of what it sent once it
+// had settled came.
 func Stream(s wire.Stream) (wire.Streamed, error) {
 	conn, err := net.DialTimeout("tcp4", s.Address, pingTimeout*4)
 	if err != nil {
@@ -24,31 +25,66 @@ func Stream(s wire.Stream) (wire.Streamed, error) {
 	}
 	defer conn.Close()
 	tcp := conn.(*net.TCPConn)
-	if err := errors.Join(pace(tcp, s.BytesPerSecond), conn.SetDeadline(time.Now().Add(s.Time))); err != nil {
+	if err := pace(tcp, s.BytesPerSecond); err != nil {
 		return wire.Streamed{}, fmt.Errorf("stream: %w", err)
+	}
+	settled, err := sendUntil(tcp, time.Now().Add(s.Settle))
+	if err != nil {
+		return wire.Streamed{}, err
+	}
+	end, err := sendUntil(tcp, time.Now().Add(s.Time))
+	if err != nil {
+		return wire.Streamed{}, err
+	}
+	streamed := wire.Streamed{
+		Bytes: end.bytes - settled.bytes, Seconds: (end.at - settled.at).Seconds(), Retransmits: end.retransmits,
+	}
+	// The far end ends when it has all.
+	err = errors.Join(tcp.CloseWrite(), conn.SetDeadline(time.Now().Add(drainTimeout)))
+	if err != nil {
+		return streamed, fmt.Errorf("end the stream: %w", err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		return streamed, fmt.Errorf("wait for the far end: %w", err)
+	}
+	return streamed, nil
+}
+
+const drainTimeout = 10 * time.Second
+
+// progress is what the far end acknowledged until a time of Clock, and what was sent again.
+type progress struct {
+	at                 time.Duration
+	bytes, retransmits uint64
+}
+
+// sendUntil sends what the connection takes until a time.
+func sendUntil(conn *net.TCPConn, deadline time.Time) (p progress, err error) {
+	if err := conn.SetDeadline(deadline); err != nil {
+		return p, fmt.Errorf("stream: %w", err)
 	}
 	block := make([]byte, writeBytes)
 	for err == nil {
 		_, err = conn.Write(block)
 	}
 	if timeout := (net.Error)(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
-		return wire.Streamed{}, fmt.Errorf("stream: %w", err)
+		return p, fmt.Errorf("stream: %w", err)
 	}
-	streamed := wire.Streamed{Retransmits: retransmits(tcp)}
-	// The far end tells how much it got when it has all.
-	err = errors.Join(tcp.CloseWrite(), conn.SetDeadline(time.Now().Add(drainTimeout)))
+	raw, err := conn.SyscallConn()
 	if err != nil {
-		return streamed, fmt.Errorf("end the stream: %w", err)
+		return p, fmt.Errorf("stream: %w", err)
 	}
-	var nanoseconds int64
-	if _, err := fmt.Fscan(conn, &streamed.Bytes, &nanoseconds); err != nil {
-		return streamed, fmt.Errorf("the far end's account: %w", err)
+	var info *unix.TCPInfo
+	controlErr := raw.Control(func(fd uintptr) {
+		p.at = Clock()
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	if err := errors.Join(controlErr, err); err != nil {
+		return p, fmt.Errorf("what came of the stream: %w", err)
 	}
-	streamed.Seconds = time.Duration(nanoseconds).Seconds()
-	return streamed, nil
+	p.bytes, p.retransmits = info.Bytes_acked, uint64(info.Total_retrans)
+	return p, nil
 }
-
-const drainTimeout = 10 * time.Second
 
 // pace has the kernel send no faster. 0: as fast as it can.
 func pace(conn *net.TCPConn, bytesPerSecond int) error {
@@ -65,21 +101,7 @@ func pace(conn *net.TCPConn, bytesPerSecond int) error {
 	return errors.Join(controlErr, err)
 }
 
-func retransmits(conn *net.TCPConn) uint64 {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	var total uint64
-	_ = raw.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			total = uint64(info.Total_retrans)
-		}
-	})
-	return total
-}
-
-// Drain takes in streams at a port, and tells each source what came.
+// Drain takes in streams at a port, and ends each when it has all of it.
 func Drain(port int) error {
 	listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
 	if err != nil {
@@ -104,22 +126,8 @@ func Drain(port int) error {
 }
 
 func drain(conn net.Conn, buffer []byte) {
-	var total uint64
-	var first, last time.Duration
 	for {
-		n, err := conn.Read(buffer)
-		if n > 0 {
-			last = Clock()
-			if total == 0 {
-				first = last
-			}
-			total += uint64(n)
-		}
-		if errors.Is(err, io.EOF) {
-			fmt.Fprintf(conn, "%d %d\n", total, (last - first).Nanoseconds())
-			return
-		}
-		if err != nil {
+		if _, err := conn.Read(buffer); err != nil {
 			return
 		}
 	}

@@ -23,13 +23,6 @@ const HeaderBytes = 4 + 2 + 8
 // maxDatagram is more than any that is sent.
 const maxDatagram = 2048
 
-// Clock is the machine's CLOCK_MONOTONIC.
-func Clock() time.Duration {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it cannot fail
-	return time.Duration(now.Nano())
-}
-
 // prepareThread keeps the goroutine on one thread that wakes up in time.
 func prepareThread() (release func()) {
 	runtime.LockOSThread()
@@ -90,8 +83,11 @@ func Send(l wire.Load) (wire.Sent, error) {
 	packet := make([]byte, max(l.Bytes, HeaderBytes))
 	binary.BigEndian.PutUint32(packet, l.Run)
 	start := Clock()
+	due := func(n int) time.Duration {
+		return start + time.Duration(float64(n)/l.PerSecond*float64(time.Second))
+	}
 	for n := range l.Packets {
-		until(start + time.Duration(float64(n)/l.PerSecond*float64(time.Second)))
+		until(due(n))
 		flow := n % l.Flows
 		binary.BigEndian.PutUint16(packet[4:], uint16(flow))
 		binary.BigEndian.PutUint64(packet[6:], sent.Packets[flow])
@@ -100,6 +96,9 @@ func Send(l wire.Load) (wire.Sent, error) {
 			continue
 		}
 		sent.Packets[flow]++
+		if Clock() >= due(n+1) {
+			sent.Late++
+		}
 	}
 	sent.Seconds = (Clock() - start).Seconds()
 	return sent, nil
@@ -268,7 +267,7 @@ func Round(p wire.Ping) (wire.Pinged, error) {
 	}
 	slices.Sort(times)
 	if n := len(times); n > 0 {
-		pinged.P50, pinged.P95, pinged.P99 = times[n/2], times[n*95/100], times[n*99/100]
+		pinged.P25, pinged.P50, pinged.P95, pinged.P99 = times[n/4], times[n/2], times[n*95/100], times[n*99/100]
 	}
 	return pinged, nil
 }

@@ -13,9 +13,26 @@ import (
 // ticksPerSecond of CPU times in /proc: USER_HZ.
 const ticksPerSecond = 100
 
-// ReadCounters reads those of every machine.
+// ReadCounters reads those of every machine. What events are counted by is read beside the
+// clock: on a busy machine the other files take longer than what is measured.
 func ReadCounters() (wire.Counters, error) {
-	c := wire.Counters{At: load.Clock(), Interrupts: map[string]uint64{}, Softirqs: map[string]uint64{}}
+	c := wire.Counters{Interrupts: map[string]uint64{}, Softirqs: map[string]uint64{}}
+	interrupts, err := os.ReadFile("/proc/interrupts")
+	if err != nil {
+		return c, err
+	}
+	c.At = load.Clock()
+	for line := range strings.Lines(string(interrupts)) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			continue
+		}
+		// Such as "virtio0-input.0".
+		if _, queue, ok := strings.Cut(fields[len(fields)-1], "-"); ok && strings.HasPrefix(fields[len(fields)-1], "virtio") {
+			name, _, _ := strings.Cut(queue, ".")
+			c.Interrupts[name] += sum(fields[1:])
+		}
+	}
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return c, err
@@ -37,21 +54,6 @@ func ReadCounters() (wire.Counters, error) {
 	for line := range strings.Lines(string(softirqs)) {
 		if name, counts, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			c.Softirqs[name] = sum(strings.Fields(counts))
-		}
-	}
-	interrupts, err := os.ReadFile("/proc/interrupts")
-	if err != nil {
-		return c, err
-	}
-	for line := range strings.Lines(string(interrupts)) {
-		fields := strings.Fields(line)
-		if len(fields) < 3 {
-			continue
-		}
-		// Such as "virtio0-input.0".
-		if _, queue, ok := strings.Cut(fields[len(fields)-1], "-"); ok && strings.HasPrefix(fields[len(fields)-1], "virtio") {
-			name, _, _ := strings.Cut(queue, ".")
-			c.Interrupts[name] += sum(fields[1:])
 		}
 	}
 	return c, nil

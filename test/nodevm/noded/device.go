@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
 	"github.com/joulevirt/joulevirt/test/nodevm/machine"
 	"github.com/joulevirt/joulevirt/test/nodevm/wire"
 )
@@ -57,6 +60,27 @@ func (n *Node) Device(_ wire.None, device *wire.Device) error {
 		}
 		return err
 	})
+}
+
+// Decided tells what became of packets towards the VM, by the programs that are pinned.
+func (*Node) Decided(_ wire.None, decided *wire.Decided) error {
+	pinned, err := filepath.Glob(filepath.Join(pinRoot, "joulevirt/*/program", bpf.Version(), bpf.JvMapJvState))
+	if err != nil {
+		return err
+	}
+	for _, path := range pinned {
+		var state bpf.JvState
+		states, err := ebpf.LoadPinnedMap(path, nil)
+		if err == nil {
+			err = errors.Join(states.Lookup(uint32(0), &state), states.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("counters of held packets: %w", err)
+		}
+		decided.Passed += state.Passed
+		decided.Held += state.Held
+	}
+	return nil
 }
 
 // SetRxFrames sets how many packets the tap hands to the node at once.

@@ -25,8 +25,8 @@ import (
 const (
 	controlSocket = "/tmp/guest.sock"
 	cgroupRoot    = "/sys/fs/cgroup"
-	// bootTimeout is several times what a guest takes on two busy cores.
-	bootTimeout = 90 * time.Second
+	// bootTimeout is several times what a guest takes, by the node's clock.
+	bootTimeout = 20 * time.Second
 	// consoleLines is how much of the guest's console is told.
 	consoleLines = 25
 )

@@ -49,6 +49,8 @@ type Sent struct {
 	Packets []uint64
 	Errors  uint64
 	Seconds float64
+	// Late packets left when the next one was due already, so that the two went in a bunch.
+	Late uint64
 }
 
 // Tally is what came of a run.
@@ -68,8 +70,8 @@ type Ping struct {
 
 // Pinged has the quantiles of the round trips that were answered.
 type Pinged struct {
-	Lost          int
-	P50, P95, P99 time.Duration
+	Lost               int
+	P25, P50, P95, P99 time.Duration
 }
 
 // Flood is a stream of TCP SYNs of random sources.
@@ -83,18 +85,18 @@ type Flood struct {
 // Stream is one TCP transfer to an address, for a time.
 type Stream struct {
 	Address string
-	Time    time.Duration
+	// Time for which what is sent counts, after a time to settle.
+	Time, Settle time.Duration
 	// BytesPerSecond that the sender keeps to, in packets of one segment each. 0: as many
 	// as there can be.
 	BytesPerSecond int
 }
 
-// Streamed is what the receiver of a Stream got.
+// Streamed is what the receiver of a Stream acknowledged once the sender had settled.
 type Streamed struct {
-	Bytes uint64
-	// Seconds between its first and its last byte.
+	Bytes   uint64
 	Seconds float64
-	// Retransmits of the sender.
+	// Retransmits of the sender, in all of the time.
 	Retransmits uint64
 }
 
@@ -155,6 +157,10 @@ type Device struct {
 	// Pins in the BPF file system.
 	Pins []string
 }
+
+// Decided is what became of packets towards the VM on the tap so far: those that left at once
+// and those that were held.
+type Decided struct{ Passed, Held uint64 }
 
 // GuestSilent starts the error of a call that the guest did not answer.
 const GuestSilent = "the guest is silent: "
