@@ -87,10 +87,10 @@ bench: ## Print the figures of docs/benchmarks.md, or those that start with ONLY
 ##@ Build
 
 .PHONY: build
-build: bin/manager bin/agent bin/joulevirt-guest ## Build static binaries into bin/.
+build: bin/manager bin/agent bin/kubectl-joulevirt bin/joulevirt-guest ## Build static binaries into bin/.
 
-.PHONY: bin/manager bin/agent
-bin/manager bin/agent: bin/%:
+.PHONY: bin/manager bin/agent bin/kubectl-joulevirt
+bin/manager bin/agent bin/kubectl-joulevirt: bin/%:
 	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
 
 # The guest's tools, for VMs of both architectures: bin/joulevirt-guest-linux-ARCH.

@@ -141,7 +141,7 @@ func (n *NodeEnergy) take(fast figures.Node) {
 // inForce counts the VMs of a plan by lever.
 func inForce(plan *leverstate.Plan) map[v1alpha1.Lever]int {
 	count := map[v1alpha1.Lever]int{}
-	for _, lever := range nodeLevers() {
+	for _, lever := range leverstate.Levers() {
 		of := leverstate.Of(lever)
 		for i := range plan.Spec.VMs {
 			if of(plan, plan.Spec.VMs[i].PodUID).State == v1alpha1.LeverInForce {
@@ -169,7 +169,7 @@ func (l *NodeEnergyList) Tables() []show.Table {
 // counted writes levers with the number of their VMs.
 func counted(count map[v1alpha1.Lever]int) string {
 	var words []string
-	for _, lever := range nodeLevers() {
+	for _, lever := range leverstate.Levers() {
 		if n := count[lever]; n > 0 {
 			words = append(words, fmt.Sprintf("%s:%d", lever, n))
 		}

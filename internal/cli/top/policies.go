@@ -10,6 +10,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
+	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
 // PolicyEnergy is what the nodes of a policy use.
@@ -73,7 +74,7 @@ func (l *PolicyEnergyList) Tables() []show.Table {
 
 func reached(count map[v1alpha1.Lever]int32) string {
 	var words []string
-	for _, lever := range append([]v1alpha1.Lever{v1alpha1.LeverTrafficShare}, nodeLevers()...) {
+	for _, lever := range append([]v1alpha1.Lever{v1alpha1.LeverTrafficShare}, leverstate.Levers()...) {
 		if n := count[lever]; n > 0 {
 			words = append(words, fmt.Sprintf("%s:%d", lever, n))
 		}

@@ -41,11 +41,6 @@ func basisOf(source string) v1alpha1.Basis {
 	}
 }
 
-// nodeLevers are the levers that plans of nodes hold, in the order in which they are shown.
-func nodeLevers() []v1alpha1.Lever {
-	return []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverShaping}
-}
-
 // LeverUse is what a lever does for a VM.
 type LeverUse struct {
 	Lever  v1alpha1.Lever      `json:"lever"`
@@ -56,7 +51,7 @@ type LeverUse struct {
 // levers tells what each lever does for the VM of a launcher pod.
 func levers(plan *leverstate.Plan, pod types.UID) []LeverUse {
 	var uses []LeverUse
-	for _, lever := range nodeLevers() {
+	for _, lever := range leverstate.Levers() {
 		state := leverstate.Of(lever)(plan, pod)
 		uses = append(uses, LeverUse{Lever: lever, State: state.State, Reason: state.Reason})
 	}

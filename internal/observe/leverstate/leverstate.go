@@ -57,6 +57,11 @@ func (p *Plan) index() {
 	}
 }
 
+// Levers are those that plans of nodes hold, in the order in which they are told of.
+func Levers() []v1alpha1.Lever {
+	return []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverShaping}
+}
+
 // Of returns what tells the state of a lever, or nil for a lever that
 // no plan of a node holds.
 func Of(lever v1alpha1.Lever) func(*Plan, types.UID) State {

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/cli/change"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
+)
+
+// dryRun says how much of a change is done.
+type dryRun string
+
+const (
+	dryRunNone   dryRun = "none"
+	dryRunServer dryRun = "server"
+	dryRunClient dryRun = "client"
+)
+
+func (d *dryRun) add(command *cobra.Command) {
+	*d = dryRunNone
+	command.Flags().StringVar((*string)(d), "dry-run", string(dryRunNone), "none; client: only say what would be written; server: let the API server check it, and keep nothing.")
+	command.Flags().Lookup("dry-run").NoOptDefVal = string(dryRunClient)
+}
+
+func (d *dryRun) validate() error {
+	switch *d {
+	case dryRunNone, dryRunServer, dryRunClient:
+		return nil
+	default:
+		return fmt.Errorf("--dry-run=%s is none of none, client and server", *d)
+	}
+}
+
+func newApproveCommand(o *options) *cobra.Command {
+	var dry dryRun
+	var prune bool
+	command := &cobra.Command{
+		Use:   "approve POLICY|REVISION...",
+		Short: "Approve recommendations: all of a policy, or single ones by their revision",
+		Long: "Approve recommendations of policies in mode Recommend, by adding their revisions to spec.approvals: all that stand of a policy, or single ones. " +
+			"A revision that expired, or that nobody recommends, is refused.",
+		Example: "  kubectl joulevirt plan worker-1            # what is recommended\n  kubectl joulevirt approve 7a625d409810dc4a\n" +
+			"  kubectl joulevirt approve web --dry-run=server\n  kubectl joulevirt approve web --prune      # and remove what matches nothing",
+		Args: some("a policy or a revision"), ValidArgsFunction: o.complete(facts.Policies, 0),
+	}
+	dry.add(command)
+	command.Flags().BoolVar(&prune, "prune", false, "Remove approvals of these policies that are of no recommendation that stands.")
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if err := dry.validate(); err != nil {
+			return err
+		}
+		cluster, err := o.cluster()
+		if err != nil {
+			return err
+		}
+		parts := []facts.Part{facts.Policies, facts.Plans, facts.Profiles}
+		f, err := facts.Read(command.Context(), cluster, o.clock.Now(), facts.Scope{}, parts...)
+		if err == nil {
+			err = f.Need(facts.Policies, facts.Plans)
+		}
+		if err == nil && prune {
+			err = f.Need(facts.Profiles) // what is not seen would be removed
+		}
+		if err != nil {
+			return err
+		}
+		o.warn(f.Gaps())
+		changes, err := change.Approve(f, args, prune)
+		if err != nil {
+			return err
+		}
+		return o.write(command.Context(), cluster, changes, dry)
+	}
+	return command
+}
+
+func newPauseCommand(o *options, pause bool) *cobra.Command {
+	var dry dryRun
+	var all bool
+	command := &cobra.Command{
+		Use:     "pause POLICY...",
+		Short:   "Undo all that policies do, and let nothing new be done",
+		Example: "  kubectl joulevirt pause web\n  kubectl joulevirt pause --all",
+	}
+	if !pause {
+		command.Use, command.Short = "resume POLICY...", "Let paused policies go on"
+		command.Example = "  kubectl joulevirt resume web\n  kubectl joulevirt resume --all"
+	}
+	command.ValidArgsFunction = o.complete(facts.Policies, 0)
+	dry.add(command)
+	command.Flags().BoolVar(&all, "all", false, "All policies.")
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if err := dry.validate(); err != nil {
+			return err
+		}
+		if all == (len(args) > 0) {
+			return fmt.Errorf("name policies, or say --all: see %s --help", command.CommandPath())
+		}
+		f, err := o.policies(command.Context())
+		if err != nil {
+			return err
+		}
+		if all {
+			for i := range f.Policies {
+				args = append(args, f.Policies[i].Name)
+			}
+		}
+		changes, err := change.Pause(f.Policies, args, pause)
+		if err != nil {
+			return err
+		}
+		cluster, err := o.cluster()
+		if err != nil {
+			return err
+		}
+		return o.write(command.Context(), cluster, changes, dry)
+	}
+	return command
+}
+
+// write writes changes one after the other, and says of each what was done.
+func (o *options) write(ctx context.Context, cluster *access.Cluster, changes []change.Change, dry dryRun) error {
+	suffix := map[dryRun]string{dryRunServer: " (server dry run)", dryRunClient: " (dry run)"}[dry]
+	for _, c := range changes {
+		if len(c.Fields) > 0 && dry != dryRunClient {
+			patch, err := c.Patch()
+			if err != nil {
+				return err
+			}
+			if err := cluster.Patch(ctx, c.Policy.DeepCopy(), client.RawPatch(types.MergePatchType, patch), dry == dryRunServer); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(o.streams.Out, "energypolicy.joulevirt.io/%s %s%s\n", c.Policy.Name, c.Done, suffix)
+		if owner, field := c.OwnedBy(); owner != "" {
+			fmt.Fprintf(o.streams.ErrOut, "warning: %s of EnergyPolicy %s is applied by %s, which will put it back: change it there too\n", field, c.Policy.Name, owner)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/cli/explain"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
+)
+
+func newExplainCommand(o *options) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "explain",
+		Short: "Say what was decided for a VM, a node or a group, and why nothing is done",
+		Example: "  kubectl joulevirt explain vm web-0 -n shop\n  kubectl joulevirt explain node worker-1\n" +
+			"  kubectl joulevirt explain group web -n shop",
+	}
+	type run func(ctx context.Context, cluster *access.Cluster, namespace, name string) (*explain.Explanation, error)
+	add := func(use, alias, short string, part facts.Part, run run) {
+		sub := &cobra.Command{
+			Use: use + " NAME", Aliases: []string{alias}, Short: short,
+			Args: one(use), ValidArgsFunction: o.complete(part, 1),
+		}
+		out := addOutput(sub, true)
+		sub.RunE = func(command *cobra.Command, args []string) error {
+			cluster, err := o.cluster()
+			if err != nil {
+				return err
+			}
+			namespace, err := o.namespace()
+			if err != nil {
+				return err
+			}
+			e, err := run(command.Context(), cluster, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			o.warn(e.Gaps)
+			return out.print(o.streams, e)
+		}
+		command.AddCommand(sub)
+	}
+	add("vm", "vmi", "Explain what is done for a VM", facts.VMs,
+		func(ctx context.Context, cluster *access.Cluster, namespace, name string) (*explain.Explanation, error) {
+			return explain.ReadVM(ctx, cluster, namespace, name, o.clock.Now())
+		})
+	add("node", "no", "Explain what is done on a node", facts.Reports,
+		func(ctx context.Context, cluster *access.Cluster, _, name string) (*explain.Explanation, error) {
+			return explain.ReadNode(ctx, cluster, name, o.clock.Now())
+		})
+	add("group", "vmnp", "Explain how the traffic of a profile's group is spread", facts.Profiles,
+		func(ctx context.Context, cluster *access.Cluster, namespace, name string) (*explain.Explanation, error) {
+			return explain.ReadGroup(ctx, cluster, namespace, name, o.clock.Now())
+		})
+	return command
+}

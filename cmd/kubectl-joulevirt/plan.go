@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/cli/difference"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/savings"
+)
+
+func newPlanCommand(o *options) *cobra.Command {
+	var all bool
+	command := &cobra.Command{
+		Use:   "plan NODE",
+		Short: "Show the difference between what is in force on a node and what is planned",
+		Long: "Show the difference between what is in force on a node, as its agent read it back, and what is planned or recommended: " +
+			"+ is added, ~ changed, - undone, = stays.",
+		Example: "  kubectl joulevirt plan worker-1\n  kubectl joulevirt plan worker-1 --all -o wide",
+		Args:    one("NODE"), ValidArgsFunction: o.complete(facts.Plans, 1),
+	}
+	out := addOutput(command, true)
+	command.Flags().BoolVar(&all, "all", false, "Show also what stays as it is, and where nothing is done.")
+	command.RunE = func(command *cobra.Command, args []string) error {
+		cluster, err := o.cluster()
+		if err != nil {
+			return err
+		}
+		plan := &v1alpha1.NodePlan{}
+		if err := cluster.Get(command.Context(), "", args[0], plan); err != nil {
+			var none *access.NotFound
+			if errors.As(err, &none) {
+				return fmt.Errorf("node %q has no plan: no EnergyPolicy governs it, or there is no such node; see kubectl joulevirt explain node %s", args[0], args[0])
+			}
+			return err
+		}
+		return out.print(o.streams, difference.Of(plan, all))
+	}
+	return command
+}
+
+func newSavingsCommand(o *options) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "savings [POLICY...]",
+		Short: "Show what policies saved, by lever, measured and modelled apart",
+		Long: "Show what policies saved by month and in total, by lever, with intervals, and what levers save now. " +
+			"Measured and modelled are never added up. Cost and CO2 equivalents are told where the policy has a tariff, as it is now.",
+		Example:           "  kubectl joulevirt savings\n  kubectl joulevirt savings web -o json",
+		ValidArgsFunction: o.complete(facts.Policies, 0),
+	}
+	out := addOutput(command, true)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		f, err := o.policies(command.Context())
+		if err != nil {
+			return err
+		}
+		report := savings.Of(f, args...)
+		for _, name := range args {
+			if err := known(f, name); err != nil {
+				return err
+			}
+		}
+		if err := out.print(o.streams, report); err != nil {
+			return err
+		}
+		for _, item := range report.Items {
+			if len(item.Booked)+len(item.Rates) == 0 {
+				fmt.Fprintf(o.streams.ErrOut, "EnergyPolicy %s: nothing was saved or foretold yet; see its condition SavingsProven, and kubectl joulevirt doctor\n", item.Name)
+			}
+		}
+		if len(report.Items) == 0 {
+			fmt.Fprintln(o.streams.ErrOut, "No resources found")
+		}
+		return nil
+	}
+	return command
+}
