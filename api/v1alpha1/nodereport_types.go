@@ -81,6 +81,30 @@ type IdleState struct {
 	TargetResidencyMicroseconds int32 `json:"targetResidencyMicroseconds"`
 }
 
+// Clocks are how fast the node's CPUs may run.
+type Clocks struct {
+	// governor that the kernel sets them by, such as schedutil.
+	// A word of a newer agent passes.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z_-]+$`
+	// +kubebuilder:validation:MaxLength=64
+	Governor string `json:"governor"`
+	// followLoad is true when a CPU that is used more runs faster.
+	// +optional
+	FollowLoad bool `json:"followLoad"`
+	// lowestMegahertz is the lowest clock that the governor may ask for.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	LowestMegahertz int32 `json:"lowestMegahertz,omitempty"`
+	// highestMegahertz is the highest clock, which a CPU may reach while few work.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	HighestMegahertz int32 `json:"highestMegahertz,omitempty"`
+	// baseMegahertz is the clock that all CPUs reach at once. Absent: not known.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	BaseMegahertz int32 `json:"baseMegahertz,omitempty"`
+}
+
 // NIC is a network card and where its interrupts are handled.
 type NIC struct {
 	// name of the network device.
@@ -139,6 +163,9 @@ type Topology struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	IdleStates []IdleState `json:"idleStates,omitempty"`
+	// clocks of the first CPU. Absent: not known.
+	// +optional
+	Clocks *Clocks `json:"clocks,omitempty"`
 	// nics are the network cards that have interrupts of their own.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -258,6 +285,10 @@ const (
 	ReasonSamplingFailed = "SamplingFailed"
 	// ReasonMeterFound: the node has readable energy counters.
 	ReasonMeterFound = "MeterFound"
+	// ReasonMeterSuspect: the meter went to another level by itself, and is not believed.
+	ReasonMeterSuspect = "MeterSuspect"
+	// ReasonMeterLost: no meter knows the node's power any more, and one did within a day.
+	ReasonMeterLost = "MeterLost"
 	// ReasonNoMeter: the node has no readable energy counters.
 	ReasonNoMeter = "NoMeter"
 )

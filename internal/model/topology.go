@@ -35,6 +35,17 @@ type IdleState struct {
 	ExitLatency, TargetResidency time.Duration
 }
 
+// Clocks are how fast a node's CPUs may run.
+type Clocks struct {
+	// Governor is what the kernel sets them by, such as "schedutil".
+	Governor string
+	// FollowLoad is true when a CPU that is used more runs faster.
+	FollowLoad bool
+	// Lowest and Highest are what the governor may ask for, Highest while one core works.
+	// Base is what all cores reach at once; 0: not known.
+	Lowest, Highest, Base units.Megahertz
+}
+
 // NIC is a network card and where its interrupts are handled.
 type NIC struct {
 	// Name of the network device on the node.
@@ -58,6 +69,8 @@ type Topology struct {
 	Reserved units.CPUSet
 	// IdleStates of the first CPU, the shallowest first. None: not known.
 	IdleStates []IdleState
+	// Clocks of the first CPU. Zero: not known.
+	Clocks Clocks
 	// NICs in the order of their names: those with interrupts of their own.
 	NICs []NIC
 	// Nested is true when the node is itself a VM.

@@ -34,7 +34,7 @@ func Topology(t v1alpha1.Topology) (model.Topology, error) {
 	if out.Cores, err = cores(t.CoreGroups); err != nil {
 		return model.Topology{}, err
 	}
-	out.NICs, out.IdleStates = nics(t.NICs), idleStates(t.IdleStates)
+	out.NICs, out.IdleStates, out.Clocks = nics(t.NICs), idleStates(t.IdleStates), clocks(t.Clocks)
 	return out, nil
 }
 
@@ -83,6 +83,17 @@ func nics(reported []v1alpha1.NIC) []model.NIC {
 		}
 	}
 	return out
+}
+
+// clocks that cannot be are not known.
+func clocks(reported *v1alpha1.Clocks) model.Clocks {
+	if reported == nil || reported.LowestMegahertz < 0 || reported.BaseMegahertz < 0 || reported.HighestMegahertz < max(1, reported.LowestMegahertz) {
+		return model.Clocks{}
+	}
+	return model.Clocks{
+		Governor: reported.Governor, FollowLoad: reported.FollowLoad, Lowest: units.Megahertz(reported.LowestMegahertz),
+		Highest: units.Megahertz(reported.HighestMegahertz), Base: units.Megahertz(reported.BaseMegahertz),
+	}
 }
 
 // idleStates leaves out states that cannot be, for the same reason.

@@ -21,6 +21,7 @@ func TestTopology(t *testing.T) {
 			{Cores: []string{"4"}, LLC: 2, Class: "Vector"}, // of a newer agent
 		},
 		IdleStates: []v1alpha1.IdleState{{Name: "C6", ExitLatencyMicroseconds: 220, TargetResidencyMicroseconds: 600}},
+		Clocks:     &v1alpha1.Clocks{Governor: "schedutil", FollowLoad: true, LowestMegahertz: 1500, HighestMegahertz: 3700, BaseMegahertz: 2800},
 		NICs:       []v1alpha1.NIC{{Name: "eth0", NUMANode: 1, InterruptCPUs: "1-2"}, {Name: "eth1"}},
 	})
 	want := model.Topology{
@@ -31,6 +32,7 @@ func TestTopology(t *testing.T) {
 			{CPUs: units.NewCPUSet(4), LLC: 2},
 		},
 		IdleStates: []model.IdleState{{Name: "C6", ExitLatency: 220 * time.Microsecond, TargetResidency: 600 * time.Microsecond}},
+		Clocks:     model.Clocks{Governor: "schedutil", FollowLoad: true, Lowest: 1500, Highest: 3700, Base: 2800},
 		NICs:       []model.NIC{{Name: "eth0", NUMANode: 1, CPUs: units.NewCPUSet(1, 2)}, {Name: "eth1"}},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

@@ -111,7 +111,7 @@ type Config struct {
 // Harm is by how much the power of all packages rises, relative, while a lever acts on at
 // least one VM. Below 0 it falls. It stands for whatever a lever could do on some machine
 // that neither this simulator nor the product's model knows of.
-type Harm struct{ Affinity, Slice, Shaping, Buffering float64 }
+type Harm struct{ Affinity, Slice, Shaping, Buffering, TrafficShare float64 }
 
 const (
 	defaultPIDMax = 32768
@@ -194,8 +194,19 @@ func (c *Config) topology() model.Topology {
 	t.NICs = slices.Clone(c.NICs)
 	deep := time.Duration(c.Physics.Power.DeepAfter * float64(time.Second))
 	t.IdleStates = []model.IdleState{{Name: "C1"}, {Name: "C6", ExitLatency: deep / 2, TargetResidency: deep}}
+	if c.Off&Frequency == 0 {
+		// What a machine shows of them is the range, and not when it is used.
+		p := &c.Physics.Power
+		t.Clocks = model.Clocks{
+			Governor: "simulated", FollowLoad: true, Base: nominal,
+			Lowest: nominal * units.Megahertz(p.Slowest), Highest: nominal * units.Megahertz(p.Fastest),
+		}
+	}
 	return t
 }
+
+// nominal is the clock that hosts show for that of the physics.
+const nominal units.Megahertz = 3000
 
 // class of a package's core.
 func (s *Shape) class(within int) model.CoreClass {

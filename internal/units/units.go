@@ -22,6 +22,9 @@ type PacketsPerSecond float64
 // PerSecond is a rate of events, such as context switches.
 type PerSecond float64
 
+// Megahertz is a frequency of a CPU's clock.
+type Megahertz float64
+
 // Over returns the CPU use that a run time makes over an elapsed time. It is 0
 // when no time elapsed.
 func Over(run, elapsed time.Duration) Cores {

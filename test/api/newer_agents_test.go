@@ -29,6 +29,9 @@ func testNewerAgents(t *testing.T, c *cluster.Cluster) {
 		refused bool
 	}{
 		"words":      {status: `{"topology":{` + topology + `,"coreGroups":[{"cores":["0"],"class":"Middling"}]},"power":{"source":"Battery","scope":"Rack"}}`},
+		"clocks":     {status: `{"topology":{` + topology + `,"clocks":{"governor":"quick_step","followLoad":true,"lowestMegahertz":800,"highestMegahertz":3700,"boost":5}}}`},
+		"a riddle":   {status: `{"topology":{` + topology + `,"clocks":{"governor":"two words"}}}`, refused: true},
+		"backwards":  {status: `{"topology":{` + topology + `,"clocks":{"governor":"schedutil","highestMegahertz":-1}}}`, refused: true},
 		"a field":    {status: `{"topology":{` + topology + `,"coreGroups":[{"cores":["0"],"clusterID":3}],"caches":["L4"]}}`},
 		"no word":    {status: `{"power":{"source":"R.A.P.L."}}`, refused: true},
 		"an essay":   {status: `{"topology":{` + topology + `,"coreGroups":[{"cores":["0"],"class":"Two Words"}]}}`, refused: true},

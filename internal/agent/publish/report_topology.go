@@ -11,6 +11,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // maxItems is the API's limit of idle states, of network cards and of actors.
@@ -38,6 +39,12 @@ func topology(t model.Topology) v1alpha1.Topology {
 			ExitLatencyMicroseconds:     microseconds(state.ExitLatency),
 			TargetResidencyMicroseconds: microseconds(state.TargetResidency),
 		})
+	}
+	if t.Clocks != (model.Clocks{}) {
+		out.Clocks = &v1alpha1.Clocks{
+			Governor: t.Clocks.Governor, FollowLoad: t.Clocks.FollowLoad, LowestMegahertz: wholeMegahertz(t.Clocks.Lowest),
+			HighestMegahertz: wholeMegahertz(t.Clocks.Highest), BaseMegahertz: wholeMegahertz(t.Clocks.Base),
+		}
 	}
 	for _, nic := range t.NICs[:min(len(t.NICs), maxItems)] {
 		out.NICs = append(out.NICs, v1alpha1.NIC{Name: nic.Name, NUMANode: int32(nic.NUMANode), InterruptCPUs: nic.CPUs.String()})
@@ -70,6 +77,10 @@ func coreGroups(cores []model.Core) []v1alpha1.CoreGroup {
 
 func microseconds(d time.Duration) int32 {
 	return int32(min(max(d.Microseconds(), 0), math.MaxInt32))
+}
+
+func wholeMegahertz(clock units.Megahertz) int32 {
+	return int32(min(max(math.Round(float64(clock)), 0), math.MaxInt32))
 }
 
 func actors(found []host.Actor) []v1alpha1.Actor {

@@ -32,6 +32,7 @@ func hybrid() model.Topology {
 			{Name: "C10", ExitLatency: 680 * time.Microsecond, TargetResidency: 2 * time.Millisecond},
 		},
 		NICs:     []model.NIC{{Name: "eno1", CPUs: units.NewCPUSet(0, 4)}, {Name: "eno2", NUMANode: 1, CPUs: units.NewCPUSet(5)}},
+		Clocks:   model.Clocks{Governor: "powersave", FollowLoad: true, Lowest: 800, Highest: 4900, Base: 2100},
 		CPUModel: "m", Nested: true,
 	}
 }
@@ -71,6 +72,7 @@ func TestReportsOfWhatChanges(t *testing.T) {
 		"a card on another":    {func(s *State) { s.Topology.NICs[0].NUMANode = 1 }, true},
 		"CPUs were given away": {func(s *State) { s.Topology.Exclusive = units.NewCPUSet(3) }, true},
 		"an idle state is off": {func(s *State) { s.Topology.IdleStates = s.Topology.IdleStates[:1] }, true},
+		"another governor":     {func(s *State) { s.Topology.Clocks = model.Clocks{Governor: "performance", Highest: 4900} }, true},
 		"another actor":        {func(s *State) { s.Actors = []host.Actor{{Name: host.ActorTuned}} }, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -138,6 +138,7 @@ func TestMachines(t *testing.T) {
 			Cores:      coresOf(t, in(0, 0, 0, "", "0,8", "1,9", "2,10", "3,11", "4,12", "5,13", "6,14", "7,15")),
 			IdleStates: []model.IdleState{idle("C1", 1, 2), idle("C2", 18, 36), idle("C3", 350, 700)},
 			NICs:       []model.NIC{nic(t, "enp4s0", 0, "5")},
+			Clocks:     model.Clocks{Governor: "schedutil", FollowLoad: true, Lowest: 2200, Highest: 3800, Base: 3801},
 			CPUModel:   "AMD Ryzen 7 5800X 8-Core Processor",
 		},
 		"server": {
@@ -171,6 +172,7 @@ func TestMachines(t *testing.T) {
 			),
 			IdleStates: []model.IdleState{idle("C1E", 2, 4), idle("C6", 220, 600), idle("C8", 280, 800), idle("C10", 680, 2000)},
 			NICs:       []model.NIC{nic(t, "eno1", 0, "0,2,4,16-17"), nic(t, "enp6s0", 0, "6")},
+			Clocks:     model.Clocks{Governor: "powersave", FollowLoad: true, Lowest: 800, Highest: 4800, Base: 2100},
 			CPUModel:   "12th Gen Intel(R) Core(TM) i7-12700",
 		},
 		"nested": {
@@ -188,6 +190,7 @@ func TestMachines(t *testing.T) {
 			),
 			Reserved:   set(t, "0-1"),
 			IdleStates: []model.IdleState{idle("C1", 2, 2), idle("C1E", 10, 20), idle("C6", 133, 600)},
+			Clocks:     model.Clocks{Governor: "performance", Lowest: 1200, Highest: 3700, Base: 3200},
 			CPUModel:   "Intel(R) Xeon(R) Gold 6134 CPU @ 3.20GHz",
 		},
 		"board": {

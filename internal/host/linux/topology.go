@@ -34,6 +34,9 @@ func (h *Host) Topology() (model.Topology, error) {
 	if !t.Nested {
 		h.classify(t.Cores)
 	}
+	if len(t.Cores) > 0 && !t.Nested {
+		t.Clocks = h.clocks(t.Cores[0].CPUs.CPUs()[0])
+	}
 	if len(t.Cores) > 0 {
 		t.IdleStates = h.idleStates(t.Cores[0].CPUs.CPUs()[0])
 	}
