@@ -2,7 +2,7 @@ package sim
 
 func (h *Harm) possible() bool {
 	const least, most = -0.5, 10.0
-	for _, harm := range []float64{h.Affinity, h.Slice, h.Shaping, h.Buffering} {
+	for _, harm := range []float64{h.Affinity, h.Slice, h.Shaping, h.Buffering, h.TrafficShare} {
 		if !(harm >= least && harm <= most) {
 			return false
 		}
@@ -16,7 +16,7 @@ func (h *Host) harmed() float64 {
 	if *harm == (Harm{}) {
 		return 1
 	}
-	var affinity, slice, shaping, buffering bool
+	var affinity, slice, shaping, buffering, steered bool
 	for _, v := range h.vms {
 		for i := range v.threads {
 			affinity = affinity || !v.threads[i].asked.IsEmpty()
@@ -24,12 +24,15 @@ func (h *Host) harmed() float64 {
 		}
 		shaping = shaping || v.shape.Ceiling > 0 || v.shape.Turns
 		buffering = buffering || v.work.window > 0
+		steered = steered || v.Traffic.Steered
 	}
 	factor := 1.0
 	for _, lever := range []struct {
 		acts bool
 		harm float64
-	}{{affinity, harm.Affinity}, {slice, harm.Slice}, {shaping, harm.Shaping}, {buffering, harm.Buffering}} {
+	}{
+		{affinity, harm.Affinity}, {slice, harm.Slice}, {shaping, harm.Shaping}, {buffering, harm.Buffering}, {steered, harm.TrafficShare},
+	} {
 		if lever.acts {
 			factor *= 1 + lever.harm
 		}

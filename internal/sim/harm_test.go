@@ -15,6 +15,7 @@ func TestHarm(t *testing.T) {
 	const harm = 0.07
 	harms := map[string]Harm{
 		"affinity": {Affinity: harm}, "slice": {Slice: harm}, "shaping": {Shaping: harm}, "buffering": {Buffering: harm},
+		"shares": {TrafficShare: harm},
 	}
 	acts := map[string]func(*testing.T, *Host){
 		"affinity": func(t *testing.T, h *Host) {
@@ -25,6 +26,11 @@ func TestHarm(t *testing.T) {
 		"buffering": func(t *testing.T, h *Host) {
 			must(t, h.KeepBuffering(time.Hour))
 			must(t, h.Buffer(h.vms[0].id, tap, model.Buffering{Window: time.Millisecond, OnPackets: 1000}))
+		},
+		"shares": func(t *testing.T, h *Host) {
+			steered := h.vms[0].Traffic
+			steered.Steered = true
+			must(t, h.SetTraffic(h.vms[0].PodUID, steered))
 		},
 	}
 	watts := func(harm Harm, act func(*testing.T, *Host)) float64 {
@@ -49,7 +55,7 @@ func TestHarm(t *testing.T) {
 }
 
 func TestImpossibleHarm(t *testing.T) {
-	for _, harm := range []Harm{{Affinity: -0.6}, {Slice: 11}, {Shaping: math.NaN()}, {Buffering: math.Inf(1)}} {
+	for _, harm := range []Harm{{Affinity: -0.6}, {Slice: 11}, {Shaping: math.NaN()}, {Buffering: math.Inf(1)}, {TrafficShare: -1}} {
 		if _, err := NewHost(Config{Name: "a", Harm: harm}); err == nil || !strings.Contains(err.Error(), "harm") {
 			t.Errorf("%+v: %v", harm, err)
 		}

@@ -52,6 +52,9 @@ type Traffic struct {
 	// RoundTrip of a request whose sender waits for the reply before the next: there are
 	// the fewer of them the longer packets are held. 0: nobody waits.
 	RoundTrip time.Duration
+	// Steered is true while lever TrafficShare decides how much of a group's traffic this
+	// is. It changes nothing but where that lever does harm.
+	Steered bool
 }
 
 // Flood returns small packets to a VM, each of which it answers.

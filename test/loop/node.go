@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -31,8 +32,10 @@ type node struct {
 	agent *agentOf
 	dir   string
 
-	policy   model.Policy
-	models   *learned.Models
+	policy model.Policy
+	models *learned.Models
+	// shared are the schedules that switch the node's group.
+	shared   []model.Schedule
 	verdicts *disturbance.Store
 	tuning   *tuning.Store
 	// plan that the node has, planned when, and from when on all is looked at anew.
@@ -47,27 +50,50 @@ type node struct {
 func policyOf() model.Policy {
 	const maxUse = 0.85
 	return model.Policy{
-		Name: "simulated", Mode: model.ModeEnforce, Levers: []model.Lever{model.LeverAffinity, model.LeverBuffering},
+		Name: "simulated", Mode: model.ModeEnforce, Levers: append(leversOfNodes(), model.LeverTrafficShare),
 		MaxCoreUtilization: maxUse, Sharing: model.ShareWithinNamespace,
 	}
 }
 
-func newNode(s spec) (*node, error) {
-	n := &node{spec: s, policy: policyOf(), record: newRecord(s.name)}
+// leversOfNodes act on one node each.
+func leversOfNodes() []model.Lever { return []model.Lever{model.LeverAffinity, model.LeverBuffering} }
+
+// newModels that know nothing but priors.
+func newModels() (*learned.Models, error) {
+	priors, err := prior.Default()
+	if err != nil {
+		return nil, err
+	}
+	return learned.New(priors), nil
+}
+
+// newNode returns a node from a time on. What happened to it before is left out, but the world
+// is as far as if it had. every is true when it has all twins.
+func newNode(s spec, from time.Time, every bool) (*node, error) {
+	n := &node{spec: s, policy: policyOf(), record: newRecord(s.name, from)}
+	if s.Levers != nil {
+		n.policy.Levers = s.Levers
+	}
 	var err error
-	if n.twins, err = newTwins(&n.spec); err != nil {
+	if n.twins, err = newTwins(&n.spec, from, every); err != nil {
 		return nil, err
 	}
 	n.world = newWorld(&n.spec)
-	if err := n.world.begin(n.twins.all[:]); err != nil {
+	n.world.begin()
+	for before := start(); before.Before(from); before = before.Add(s.Tick) {
+		if _, err := n.world.next(before, nil); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.world.run(n.twins.each); err != nil {
 		return nil, err
 	}
 	n.truth.add(n.now, n.twins.joules())
 	return n, nil
 }
 
-// wake starts the node's agent. The caller calls close.
-func (n *node) wake() error {
+// wake starts the node's agent, of which models learn. The caller calls close.
+func (n *node) wake(models *learned.Models) error {
 	priors, err := prior.Default()
 	if err != nil {
 		return err
@@ -79,7 +105,7 @@ func (n *node) wake() error {
 		return errors.Join(err, os.RemoveAll(n.dir))
 	}
 	n.agent.runs(n.world.slots)
-	n.models = learned.New(priors)
+	n.models = models
 	n.verdicts = disturbance.NewStore(n.agent.clock, time.Hour, func() disturbance.Detector { return &interference.History{} })
 	n.tuning = tuning.NewStore(n.agent.clock, time.Hour)
 	return nil
@@ -95,32 +121,26 @@ func (n *node) close() error {
 // pass lets a tick pass. The agent makes a round at its end and at each time at which a
 // schedule wants one, and the manager hears of each.
 func (n *node) pass() error {
-	moved, err := n.world.next(n.now, n.twins.all[:])
+	moved, err := n.world.next(n.now, n.twins.each)
 	if err != nil {
 		return err
 	}
-	if moved && n.agent != nil {
+	if moved {
 		n.agent.runs(n.world.slots)
 	}
 	n.twins.SetFault(n.world.fault)
 	end := n.now.Add(n.spec.Tick)
 	for n.now.Before(end) {
-		next := n.boundary(n.schedules(), end)
+		next := n.boundary(slices.Concat(n.shared, n.schedules()), end)
 		if err := n.twins.advance(next.Sub(n.now)); err != nil {
 			return err
 		}
 		n.now = next
 		n.truth.add(n.now, n.twins.joules())
-		if n.agent == nil {
-			continue
-		}
 		n.agent.round(next)
 		if err := n.hear(); err != nil {
 			return err
 		}
-	}
-	if n.agent == nil {
-		return nil
 	}
 	return n.truth.serve(n.now, n.world.slots, n.twins)
 }
@@ -209,13 +229,28 @@ func (n *node) replan(stand []model.Proof, awaited, due bool) {
 	if !due && n.now.Sub(n.planned) < replanning {
 		return
 	}
-	n.planned = n.now
 	is := n.snapshot()
 	is.Proofs, is.ProofsAwaited = stand, awaited
+	if is.Review && slices.ContainsFunc(leversOfNodes(), n.policy.Allows) {
+		// What levers would save is no other in between, and as much work as the plan.
+		n.potentials = planner.Potential(is, n.now)
+	}
+	n.plans(is)
+}
+
+// plainly has levers act by the plan alone, as if nothing had to be proved.
+func (n *node) plainly() {
+	if n.now.Sub(n.planned) >= replanning {
+		n.plans(n.snapshot())
+	}
+}
+
+// plans the node anew.
+func (n *node) plans(is model.Node) {
+	n.planned = n.now
 	if is.Review {
 		n.review = n.now.Add(reviewing)
 	}
-	n.potentials = planner.Potential(is, n.now)
 	plan := planner.Plan(is, n.now)
 	n.agent.Follow(observe.NodePlanSpec(plan))
 	n.plan = observe.Plan(n.agent.Latest())

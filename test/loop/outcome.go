@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/blocks"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
@@ -29,6 +30,7 @@ type Outcome struct {
 	// cost service.
 	Looked, Broken int
 	Nodes          []Node
+	Groups         []Group
 	// Standings at the end.
 	Standings []proof.Standing
 }
@@ -50,11 +52,19 @@ type Node struct {
 	Name, Kind string
 	// Odd nodes are harmed by a lever that saves on others of the kind.
 	Odd bool
-	// Effects of the levers, in their order, beside the others: logarithms. Above 0 one harms.
+	// Effects of the node's own levers, in their order, beside the others: logarithms. Above 0 one harms.
 	Effects [2]float64
 	Stances [2]model.Stance
 	// Saved share of what is drawn, and Best that the oracle saves.
 	Saved, Best float64
+}
+
+// Group is what came of one group, in the hours that are judged.
+type Group struct {
+	Name, Kind string
+	// Effect of uneven shares on all its nodes, beside other levers: a logarithm.
+	Effect float64
+	Stance model.Stance
 }
 
 // outcome of the loop so far, but for the oracle's.
@@ -93,19 +103,12 @@ func (l *loop) booked(o *Outcome) error {
 		for _, m := range l.nodes {
 			n := m.recorded()
 			line.Acted += n.acted[lever]
-			for i := range n.closed {
-				b := &n.closed[i]
-				switch {
-				case b.Lever != lever:
-				case b.Excluded != "":
-					line.Excluded++
-				case b.On && isBooked(probe, n.name, b.Lever, b.From, b.To, l.now):
-					judged := b.Seconds / b.To.Sub(b.From).Seconds()
-					from := b.To.Add(-b.To.Sub(b.From) * time.Duration(judged*1000) / 1000)
-					line.Truth += saved(lever, n.truth.drawn(from, b.To))
-					line.Blocks++
-					line.Booked += b.Seconds
-				}
+			line.add(probe, n.closed, l.now, n.truth.drawn)
+		}
+		for _, g := range l.groups {
+			if lever == model.LeverTrafficShare {
+				line.Acted += g.acted
+				line.add(probe, g.closed, l.now, g.drawn)
 			}
 		}
 		o.Truth += line.Truth
@@ -114,9 +117,37 @@ func (l *loop) booked(o *Outcome) error {
 	return nil
 }
 
+// add the blocks of a unit that are booked, with what it truly drew between two times.
+func (line *Line) add(probe *ledger.Ledger, closed []blocks.Block, now time.Time, drawn func(from, to time.Time) joules) {
+	for i := range closed {
+		b := &closed[i]
+		switch {
+		case b.Lever != line.Lever:
+		case b.Excluded != "":
+			line.Excluded++
+		case b.On && isBooked(probe, b.Unit, b.Lever, b.From, b.To, now):
+			judged := b.Seconds / b.To.Sub(b.From).Seconds()
+			from := b.To.Add(-b.To.Sub(b.From) * time.Duration(judged*1000) / 1000)
+			line.Truth += saved(line.Lever, drawn(from, b.To))
+			line.Blocks++
+			line.Booked += b.Seconds
+		}
+	}
+}
+
+// drawn is what all hosts of the group's nodes drew between two times.
+func (g *group) drawn(from, to time.Time) (sum joules) {
+	for _, n := range g.nodes {
+		for lacks, one := range n.truth.drawn(from, to) {
+			sum[lacks] += one
+		}
+	}
+	return sum
+}
+
 // saved by a lever, in truth, beside what else acts: so it is measured and booked. Where
 // levers save in part the same, all of them together save more than the sum of that.
-func saved(lever model.Lever, j [allHosts]float64) float64 { return j[lacking(lever)] - j[actual] }
+func saved(lever model.Lever, j joules) float64 { return j[lacking(lever)] - j[actual] }
 
 // isBooked tells whether a block is in a ledger: it would refuse it.
 func isBooked(l *ledger.Ledger, name string, lever model.Lever, from, to, now time.Time) bool {
@@ -126,17 +157,15 @@ func isBooked(l *ledger.Ledger, name string, lever model.Lever, from, to, now ti
 	}, now) == ledger.AlreadyBooked
 }
 
-// stances of the levers on a node at the end.
-func (l *loop) stances(name string) (s [2]model.Stance) {
+// stance of a lever on a unit at the end.
+func (l *loop) stance(name string, lever model.Lever) model.Stance {
 	stand, _ := l.memory.Of(policyOf().Name, name)
-	for i, lever := range levers() {
-		for _, one := range stand {
-			if one.Lever == lever {
-				s[i] = one.Stance
-			}
+	for _, one := range stand {
+		if one.Lever == lever {
+			return one.Stance
 		}
 	}
-	return s
+	return ""
 }
 
 // Covered tells whether the ledger's interval covers the truth.
@@ -193,6 +222,9 @@ func (o *Outcome) String() string {
 	for _, n := range o.Nodes {
 		fmt.Fprintf(&b, "simulated: %s %s odd %v: effects %+.4f %v, %+.4f %v; saved %.2f %%, oracle %.2f %%\n",
 			n.Name, n.Kind, n.Odd, n.Effects[0], n.Stances[0], n.Effects[1], n.Stances[1], percent*n.Saved, percent*n.Best)
+	}
+	for _, g := range o.Groups {
+		fmt.Fprintf(&b, "simulated: %s %s: effect %+.4f %v\n", g.Name, g.Kind, g.Effect, g.Stance)
 	}
 	return b.String()
 }

@@ -41,9 +41,9 @@ type record struct {
 	heard time.Time
 }
 
-func newRecord(name string) record {
+func newRecord(name string, from time.Time) record {
 	return record{
-		name: name, now: start(), heard: start(), blocks: blocks.NewStore(),
+		name: name, now: from, heard: from, blocks: blocks.NewStore(),
 		use: map[model.Lever]bool{}, acted: map[model.Lever]float64{},
 	}
 }
@@ -53,7 +53,7 @@ func (r *record) recorded() *record { return r }
 // see takes in what the manager knows of the node now.
 func (r *record) see(sight blocks.Sight) {
 	passed := r.now.Sub(r.heard)
-	for _, lever := range levers() {
+	for _, lever := range leversOfNodes() {
 		if r.on(lever, sight.Schedules, r.heard.Add(passed/2)) {
 			r.acted[lever] += passed.Seconds()
 		}

@@ -22,6 +22,7 @@ import (
 type loop struct {
 	Config
 	nodes  []member
+	groups []*group
 	memory *proofs.Store
 	now    time.Time
 	events []Event
@@ -39,15 +40,8 @@ type Event struct {
 func Run(ctx context.Context, c Config, progress io.Writer) (o Outcome, err error) {
 	l := &loop{Config: c, progress: progress}
 	defer func() { err = errors.Join(err, l.close()) }()
-	for i := range c.Nodes {
-		n, err := newNode(c.spec(i))
-		if err != nil {
-			return o, err
-		}
-		l.nodes = append(l.nodes, n)
-		if err := n.wake(); err != nil {
-			return o, err
-		}
+	if err := l.wake(); err != nil {
+		return o, err
 	}
 	if err := l.run(ctx); err != nil {
 		return o, err
@@ -56,6 +50,26 @@ func Run(ctx context.Context, c Config, progress io.Writer) (o Outcome, err erro
 		return o, err
 	}
 	return o, l.oracle(ctx, &o)
+}
+
+// wake makes all nodes and groups.
+func (l *loop) wake() error {
+	models, err := newModels()
+	if err != nil {
+		return err
+	}
+	nodes := make([]*node, l.Nodes)
+	for i := range nodes {
+		if nodes[i], err = newNode(l.spec(i), start(), false); err != nil {
+			return err
+		}
+		l.nodes = append(l.nodes, nodes[i])
+		if err := nodes[i].wake(models); err != nil {
+			return err
+		}
+	}
+	l.groups = groupsOf(nodes, start(), models)
+	return nil
 }
 
 // run lets all hours pass.
@@ -82,27 +96,36 @@ func (l *loop) close() error {
 
 // tick lets one pass on all nodes, the manager's memory decide, and nodes be planned.
 func (l *loop) tick() error {
+	for _, g := range l.groups {
+		if err := g.pass(l.now); err != nil {
+			return err
+		}
+	}
 	if err := each(l.nodes, member.pass); err != nil {
 		return err
 	}
 	l.now = l.now.Add(l.Tick)
+	l.hear()
 	policy := policyOf().Name
-	for _, n := range l.nodes {
-		of := n.recorded()
-		for _, sight := range of.sights {
-			l.memory.Hear(of.name, proofs.Heard{Policy: policy, Class: n.class(), Sight: sight}, sight.Received)
-		}
-		of.sights = of.sights[:0]
-	}
-	units := make([]proof.Unit, len(l.nodes))
+	units := make([]proof.Unit, len(l.nodes), len(l.nodes)+len(l.groups))
 	for i, n := range l.nodes {
 		units[i] = n.unit()
+	}
+	for _, g := range l.groups {
+		if g.plan != nil {
+			units = append(units, g.tried)
+		}
 	}
 	news, changed := l.memory.Round(policy, units, proof.Settings{HoldBack: holdBack, Confidence: confidence}, l.now)
 	for _, one := range news {
 		l.events = append(l.events, Event{l.now.Sub(start()), one})
 		fmt.Fprintf(l.progress, "simulated: hour %.1f: %s %s, %s, %d units: %s\n",
 			l.now.Sub(start()).Hours(), one.Lever, one.Kind, one.Class, len(one.Units), one.Message)
+	}
+	for _, g := range l.groups {
+		if err := g.follow(l.memory, l.now); err != nil {
+			return err
+		}
 	}
 	return each(l.nodes, func(n member) error {
 		name := n.recorded().name
@@ -112,6 +135,20 @@ func (l *loop) tick() error {
 		n.replan(stand, !known, due)
 		return nil
 	})
+}
+
+// hear lets the manager's memory learn from what nodes told in the tick.
+func (l *loop) hear() {
+	for _, n := range l.nodes {
+		of := n.recorded()
+		for _, sight := range of.sights {
+			l.memory.Hear(of.name, proofs.Heard{Policy: policyOf().Name, Class: n.class(), Sight: sight}, sight.Received)
+			for _, g := range l.groups {
+				g.closed = append(g.closed, g.blocks.Look(of.name, sight, sight.Received)...)
+			}
+		}
+		of.sights = of.sights[:0]
+	}
 }
 
 // The API's defaults.

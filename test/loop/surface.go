@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// surface is what a simulated node draws, in watts, by the level of its traffic: with each of
+// surface is what a simulated node of no group draws, in watts, by the level of its traffic: with each of
 // its levers and without, as the simulator's physics and the product's plans have it.
 type surface struct {
 	spec   spec
 	levels []float64
-	watts  [][allHosts]float64
+	watts  []joules
 	// bytes a second at level 1.
 	bytes float64
 }
@@ -18,7 +18,7 @@ type surface struct {
 // measureSurfaces runs the nodes of a fleet at some levels, which stay as they are, with
 // levers that always act.
 func measureSurfaces(c Config) ([]surface, error) {
-	c.Quiet = true
+	c.Quiet, c.GroupNodes = true, 0
 	surfaces := make([]surface, c.Nodes)
 	return surfaces, all(c.Nodes, func(i int) error {
 		s := &surfaces[i]
@@ -35,14 +35,18 @@ func measureSurfaces(c Config) ([]surface, error) {
 }
 
 // measure one level.
-func (s *surface) measure(level float64) (watts [allHosts]float64, bytes float64, err error) {
+func (s *surface) measure(level float64) (watts joules, bytes float64, err error) {
 	const settles, measured = 40 * time.Minute, 20 * time.Minute
-	n, err := newNode(s.spec)
+	n, err := newNode(s.spec, start(), false)
 	if err != nil {
 		return watts, 0, err
 	}
 	n.world.load.fixed = level
-	if err := n.wake(); err != nil {
+	models, err := newModels()
+	if err != nil {
+		return watts, 0, err
+	}
+	if err := n.wake(models); err != nil {
 		return watts, 0, err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
@@ -50,7 +54,7 @@ func (s *surface) measure(level float64) (watts [allHosts]float64, bytes float64
 		if err := n.pass(); err != nil {
 			return watts, 0, err
 		}
-		n.replan(nil, false, false)
+		n.plainly()
 	}
 	watts = n.truth.drawn(n.now.Add(-measured), n.now)
 	for i := range watts {
@@ -60,7 +64,7 @@ func (s *surface) measure(level float64) (watts [allHosts]float64, bytes float64
 }
 
 // at a level: between those that were measured.
-func (s *surface) at(level float64) (watts [allHosts]float64) {
+func (s *surface) at(level float64) (watts joules) {
 	i := 1
 	for i < len(s.levels)-1 && level > s.levels[i] {
 		i++

@@ -25,7 +25,7 @@ type surrogate struct {
 	level   float64
 	// wander is what the power is off the surface, as a logarithm.
 	wander float64
-	joules [allHosts]float64
+	joules joules
 	totals model.Totals
 	// silent and lying are until when the meter is.
 	silent, lying time.Time
@@ -35,7 +35,7 @@ type surrogate struct {
 func newSurrogate(s *surface, seed uint64) *surrogate {
 	// Schedules are drawn by the names of units: fleets with equal ones would share their draws.
 	name := fmt.Sprintf("%s-of-%d", s.spec.name, seed)
-	n := &surrogate{record: newRecord(name), surface: s, load: load{flat: s.spec.Flat}}
+	n := &surrogate{record: newRecord(name, start()), surface: s, load: load{flat: s.spec.Flat}}
 	n.random = rand.New(rand.NewPCG(seed, uint64(s.spec.index)))
 	n.totals.Since = n.now
 	n.truth.add(n.now, n.joules)
@@ -78,9 +78,9 @@ func (n *surrogate) draw(until time.Time) {
 		}
 		return watts[withoutAny]
 	}
-	is := [allHosts]float64{
-		actual: draws(affinity, buffering), withoutAffinity: draws(false, buffering),
-		withoutBuffering: draws(affinity, false), withoutAny: draws(false, false),
+	is := joules{
+		actual: draws(affinity, buffering), withoutAffinity: draws(false, buffering), withoutBuffering: draws(affinity, false),
+		withoutShares: draws(affinity, buffering), withoutAny: draws(false, false),
 	}
 	for h := range is {
 		n.joules[h] += is[h] * more * seconds
@@ -140,7 +140,7 @@ func (n *surrogate) unit() proof.Unit {
 	if u.Ready {
 		u.Meter = verify.Meter{Interval: pull, Freshness: pull}
 	}
-	for i, lever := range levers() {
+	for i, lever := range leversOfNodes() {
 		u.Candidates = append(u.Candidates, proof.Candidate{Lever: lever, Watts: units.Watts(i + 1)})
 	}
 	return u

@@ -10,17 +10,17 @@ import (
 type truth struct {
 	// times and joules of all hosts at each round.
 	times  []time.Time
-	joules [][allHosts]float64
+	joules []joules
 	// minutes of VMs that were looked at, and those of them in which a lever cost service.
 	looked, broken int
 }
 
-func (t *truth) add(now time.Time, joules [allHosts]float64) {
-	t.times, t.joules = append(t.times, now), append(t.joules, joules)
+func (t *truth) add(now time.Time, is joules) {
+	t.times, t.joules = append(t.times, now), append(t.joules, is)
 }
 
 // at is what was drawn up to a time.
-func (t *truth) at(when time.Time) [allHosts]float64 {
+func (t *truth) at(when time.Time) joules {
 	i := sort.Search(len(t.times), func(i int) bool { return !t.times[i].Before(when) })
 	switch {
 	case i == 0:
@@ -30,7 +30,7 @@ func (t *truth) at(when time.Time) [allHosts]float64 {
 	}
 	from, to := t.times[i-1], t.times[i]
 	part := when.Sub(from).Seconds() / to.Sub(from).Seconds()
-	var j [allHosts]float64
+	var j joules
 	for h := range j {
 		j[h] = t.joules[i-1][h] + part*(t.joules[i][h]-t.joules[i-1][h])
 	}
@@ -38,7 +38,7 @@ func (t *truth) at(when time.Time) [allHosts]float64 {
 }
 
 // drawn is what all hosts drew between two times.
-func (t *truth) drawn(from, to time.Time) [allHosts]float64 {
+func (t *truth) drawn(from, to time.Time) joules {
 	j, before := t.at(to), t.at(from)
 	for h := range j {
 		j[h] -= before[h]
@@ -63,8 +63,8 @@ func (t *truth) serve(now time.Time, slots []slot, of *twins) error {
 		if slots[i].absent {
 			continue
 		}
-		with, err := of.all[actual].VMTruth(slots[i].vm.PodUID)
-		without, second := of.all[withoutAny].VMTruth(slots[i].vm.PodUID)
+		with, err := of.of[actual].VMTruth(slots[i].vm.PodUID)
+		without, second := of.of[withoutAny].VMTruth(slots[i].vm.PodUID)
 		if err := errors.Join(err, second); err != nil {
 			return err
 		}

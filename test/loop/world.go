@@ -25,6 +25,8 @@ type world struct {
 type slot struct {
 	guest
 	number int
+	// grouped VMs are of the node's group, which gives them their traffic.
+	grouped bool
 	// absent VMs are between one that went and the next that comes.
 	absent bool
 	// until the VM goes, or the next comes. Zero: never.
@@ -47,16 +49,25 @@ const (
 	failing, failure = 60 * time.Hour, time.Hour
 )
 
-// begin starts the VMs.
-func (w *world) begin(hosts []*sim.Host) error {
-	var errs []error
+// begin says which VMs there are at first.
+func (w *world) begin() {
 	for i := range w.slots {
 		s := &w.slots[i]
+		s.grouped = w.spec.grouped(i)
 		s.guest = w.spec.guest(i, 0)
 		if i%movingSlots == 0 && !w.spec.Quiet {
 			s.until = start().Add(w.after(life))
 		}
-		errs = append(errs, add(hosts, s.vm))
+	}
+}
+
+// run starts the VMs that there are now on hosts that have none.
+func (w *world) run(hosts []twin) error {
+	var errs []error
+	for i := range w.slots {
+		if !w.slots[i].absent {
+			errs = append(errs, add(hosts, w.slots[i].vm))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -67,7 +78,7 @@ func (w *world) after(mean time.Duration) time.Duration {
 }
 
 // next lets happen what happens at a minute. moved is true when VMs came or went.
-func (w *world) next(now time.Time, hosts []*sim.Host) (moved bool, err error) {
+func (w *world) next(now time.Time, hosts []twin) (moved bool, err error) {
 	var errs []error
 	for i := range w.slots {
 		s := &w.slots[i]
@@ -94,11 +105,11 @@ func (w *world) next(now time.Time, hosts []*sim.Host) (moved bool, err error) {
 }
 
 // relevel moves the traffic.
-func (w *world) relevel(since time.Duration, hosts []*sim.Host) error {
+func (w *world) relevel(since time.Duration, hosts []twin) error {
 	level := units.BitsPerSecond(w.load.next(since, w.random))
 	var errs []error
 	for i := range w.slots {
-		if w.slots[i].absent {
+		if w.slots[i].absent || w.slots[i].grouped {
 			continue
 		}
 		traffic := w.slots[i].traffic
@@ -148,7 +159,7 @@ func (w *world) fail(now time.Time) {
 	}
 }
 
-func add(hosts []*sim.Host, vm sim.VM) error {
+func add(hosts []twin, vm sim.VM) error {
 	var errs []error
 	for _, h := range hosts {
 		_, err := h.AddVM(vm)
