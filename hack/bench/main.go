@@ -72,7 +72,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"ledger_coverage_pct"}, simulated: true, run: measureLedgerCoverage},
 		{figures: []string{
 			"loop_saving_vs_oracle_pct", "loop_exploring_cost_pct", "service_broken_pct",
-			"loop_hours_to_adopt_affinity", "loop_hours_to_adopt_buffering",
+			"loop_hours_to_adopt_affinity", "loop_hours_to_adopt_buffering", "loop_hours_to_adopt_traffic_share",
 		}, simulated: true, run: measureLoop},
 		{figures: []string{"loop_ledger_coverage_pct", "loop_ledger_booked_pct"}, simulated: true, run: measureLoopCoverage},
 		{figures: []string{"guard_undo_p99_ms", "guard_false_trips_per_vm_day"}, simulated: true, run: measureGuard},
