@@ -102,6 +102,21 @@ bin/joulevirt-guest: $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%)
 $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%): bin/joulevirt-guest-linux-%:
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/joulevirt-guest
 
+# The plug-in for krew: archives and the filled-in manifest in dist/.
+KREW_PLATFORMS = linux_amd64 linux_arm64 darwin_arm64
+.PHONY: krew
+krew: $(KREW_PLATFORMS:%=dist/kubectl-joulevirt_%.tar.gz) ## Build the archives and the manifest of the kubectl plug-in for krew.
+	sed -e 's|{{ .TagName }}|$(VERSION)|g' \
+	  $(foreach p,$(KREW_PLATFORMS),-e "s|{{ .SHA256.$(p) }}|$$(sha256sum dist/kubectl-joulevirt_$(p).tar.gz | cut -d' ' -f1)|") \
+	  config/krew/joulevirt.yaml > dist/joulevirt.yaml
+
+.PHONY: $(KREW_PLATFORMS:%=dist/kubectl-joulevirt_%.tar.gz)
+$(KREW_PLATFORMS:%=dist/kubectl-joulevirt_%.tar.gz): dist/kubectl-joulevirt_%.tar.gz:
+	mkdir -p dist/$*
+	CGO_ENABLED=0 GOOS=$(firstword $(subst _, ,$*)) GOARCH=$(lastword $(subst _, ,$*)) go build -trimpath -ldflags "$(LDFLAGS)" -o dist/$*/kubectl-joulevirt ./cmd/kubectl-joulevirt
+	cp LICENSE dist/$*/
+	tar --create --gzip --sort=name --owner=0 --group=0 --mtime=@0 --directory=dist/$* --file=$@ kubectl-joulevirt LICENSE
+
 .PHONY: docker-build
 docker-build: ## Build the images of manager and agent.
 	$(CONTAINER_TOOL) build --target manager --build-arg VERSION=$(VERSION) -t $(IMG_MANAGER) .

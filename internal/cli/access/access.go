@@ -203,20 +203,20 @@ func (s Service) String() string {
 	return s.Name + ":" + s.Port
 }
 
-// resourceName is the plural name and the group of an object's, or a list's, kind.
-func (c *Cluster) resourceName(object runtime.Object) (resource, group string) {
+// resourceName is the kind of an object, or of a list's objects, with its plural name and group.
+func (c *Cluster) resourceName(object runtime.Object) (kindName, resource, group string) {
 	kind, err := apiutil.GVKForObject(object, c.client.Scheme())
 	if err != nil {
-		return "objects", ""
+		return "object", "objects", ""
 	}
 	if meta.IsListType(object) && len(kind.Kind) > len("List") {
 		kind.Kind = kind.Kind[:len(kind.Kind)-len("List")]
 	}
 	mapping, err := c.client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
-		return kind.Kind, kind.Group
+		return kind.Kind, kind.Kind, kind.Group
 	}
-	return mapping.Resource.Resource, kind.Group
+	return kind.Kind, mapping.Resource.Resource, kind.Group
 }
 
 // Metadata returns an empty list of only the metadata of objects of a kind.

@@ -68,7 +68,7 @@ func (k *KindMissing) Error() string {
 }
 
 // NotFound means that an object does not exist.
-type NotFound struct{ Resource, Namespace, Name string }
+type NotFound struct{ Kind, Namespace, Name string }
 
 // Error names the object.
 func (n *NotFound) Error() string {
@@ -76,15 +76,15 @@ func (n *NotFound) Error() string {
 	if n.Namespace != "" {
 		where = " in namespace " + n.Namespace
 	}
-	return fmt.Sprintf("there is no %s %q%s", n.Resource, n.Name, where)
+	return fmt.Sprintf("there is no %s %q%s", n.Kind, n.Name, where)
 }
 
 // Conflict means that somebody else changed an object in between.
-type Conflict struct{ Resource, Name string }
+type Conflict struct{ Kind, Name string }
 
 // Error says what to do.
 func (c *Conflict) Error() string {
-	return fmt.Sprintf("%s %q was changed by somebody else in this moment, and nothing was written: look at it, and try again", c.Resource, c.Name)
+	return fmt.Sprintf("%s %q was changed by somebody else in this moment, and nothing was written: look at it, and try again", c.Kind, c.Name)
 }
 
 // Unreachable means that the API server, or a service behind it, cannot be asked.
@@ -124,9 +124,9 @@ func (c *Cluster) explain(err error, verb string, object runtime.Object, namespa
 	if err == nil {
 		return nil
 	}
-	resource, group := "address", ""
+	kind, resource, group := "address", "address", ""
 	if object != nil {
-		resource, group = c.resourceName(object)
+		kind, resource, group = c.resourceName(object)
 	}
 	switch {
 	case apierrors.IsForbidden(err):
@@ -139,9 +139,9 @@ func (c *Cluster) explain(err error, verb string, object runtime.Object, namespa
 	case apierrors.IsNotFound(err) && object != nil && (name == "" || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)):
 		return &KindMissing{Resource: resource, Group: group}
 	case apierrors.IsNotFound(err):
-		return &NotFound{Resource: resource, Namespace: namespace, Name: name}
+		return &NotFound{Kind: kind, Namespace: namespace, Name: name}
 	case apierrors.IsConflict(err):
-		return &Conflict{Resource: resource, Name: name}
+		return &Conflict{Kind: kind, Name: name}
 	case isUnreachable(err):
 		return &Unreachable{Host: c.host, Err: err}
 	default:

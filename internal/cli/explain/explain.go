@@ -173,7 +173,7 @@ func (e *Explanation) Tables() []show.Table {
 }
 
 func (e *Explanation) decisionTables() []show.Table {
-	decided := show.Table{Heading: "What was decided:", Columns: show.Columns("LEVER", "STATE", "REASON", "VMS", "PLANNED", "READ BACK")}
+	decided := show.Table{Heading: "What was decided:", Columns: show.Columns("LEVER", "STATE", "REASON", "VMS", "PLANNED", "READ-BACK")}
 	why := show.Table{Heading: "Why, and what to do:", Columns: show.Columns("LEVER", "WHY", "NEXT")}
 	for i := range e.Decisions {
 		d := &e.Decisions[i]
@@ -206,7 +206,7 @@ func percent(perMille int32) string {
 }
 
 func (e *Explanation) contextTables() []show.Table {
-	trials := show.Table{Heading: "Trials and hold-backs on the node:", Columns: show.Columns("LEVER", "NOW", "BLOCK", "ENDS IN")}
+	trials := show.Table{Heading: "Trials and hold-backs on the node:", Columns: show.Columns("LEVER", "NOW", "BLOCK", "ENDS-IN")}
 	for _, t := range e.Trials {
 		state := map[bool]string{true: "on", false: "off"}[t.On]
 		trials.Rows = append(trials.Rows, []string{string(t.Lever), state, fmt.Sprintf("%d of %d", t.Block, t.Blocks), ahead(t.End.Time, e.now)})
@@ -220,7 +220,7 @@ func (e *Explanation) contextTables() []show.Table {
 		}
 		withdrawn.Rows = append(withdrawn.Rows, []string{string(w.Lever), strings.TrimSpace(string(w.Sign) + " " + w.Alert), until, show.Or(w.Message)})
 	}
-	standings := show.Table{Heading: "What experiments showed, by class of nodes or groups:", Columns: show.Columns("LEVER", "STANCE", "SAVES %", "INTERVAL", "UNITS", "PAIRS", "CLASS")}
+	standings := show.Table{Heading: "What experiments showed, by class of nodes or groups:", Columns: show.Columns("LEVER", "STANCE", "SAVES-%", "INTERVAL", "UNITS", "PAIRS", "CLASS")}
 	for i := range e.Standings {
 		s := &e.Standings[i]
 		saves, interval := show.None, show.None

@@ -120,7 +120,7 @@ func (r *Report) Tables() []show.Table {
 }
 
 func (r *Report) booked(heading string, basis v1alpha1.Basis) show.Table {
-	table := show.Table{Heading: heading, Columns: show.Columns("POLICY", "PERIOD", "LEVER", "KWH", "INTERVAL", "COST", "KG CO2E", "J/GB", "WITHOUT", "+CONFIDENCE")}
+	table := show.Table{Heading: heading, Columns: show.Columns("POLICY", "PERIOD", "LEVER", "KWH", "INTERVAL", "COST", "KG-CO2E", "J/GB", "WITHOUT", "+CONFIDENCE")}
 	for i := range r.Items {
 		p := &r.Items[i]
 		confidence := fmt.Sprintf("%d %%", p.ConfidencePercent)

@@ -129,7 +129,7 @@ func spread(s *v1alpha1.TrafficSpread) *Spread {
 
 // Tables shows a row a group.
 func (l *GroupEnergyList) Tables() []show.Table {
-	table := show.Table{Columns: show.Columns("NAMESPACE", "NAME", "ACTIVE", "SIGMA NOW", "SIGMA PLANNED", "N_EFF NOW", "N_EFF PLANNED", "J/GB", "SAVES W (MODELLED)", "STATE", "REASON", "+TARGET", "+WATTS", "+REVISION")}
+	table := show.Table{Columns: show.Columns("NAMESPACE", "NAME", "ACTIVE", "SIGMA-NOW", "SIGMA-PLANNED", "N_EFF-NOW", "N_EFF-PLANNED", "J/GB", "SAVES-W-MODELLED", "STATE", "REASON", "+TARGET", "+WATTS", "+REVISION")}
 	for i := range l.Items {
 		g := &l.Items[i]
 		table.Rows = append(table.Rows, []string{

@@ -154,7 +154,7 @@ func inForce(plan *leverstate.Plan) map[v1alpha1.Lever]int {
 
 // Tables shows a row a node.
 func (l *NodeEnergyList) Tables() []show.Table {
-	table := show.Table{Columns: show.Columns("NAME", "WATTS", "BASIS", "SOURCE", "AGE", "J/GB", "VMS", "IN FORCE", "POLICY", "MODE", "+SCOPE", "+READY", "+REPORTED", "+AGENT", "+KERNEL")}
+	table := show.Table{Columns: show.Columns("NAME", "WATTS", "BASIS", "SOURCE", "AGE", "J/GB", "VMS", "IN-FORCE", "POLICY", "MODE", "+SCOPE", "+READY", "+REPORTED", "+AGENT", "+KERNEL")}
 	for i := range l.Items {
 		n := &l.Items[i]
 		table.Rows = append(table.Rows, []string{

@@ -61,7 +61,7 @@ func Policies(f *facts.Facts) *PolicyEnergyList {
 
 // Tables shows a row a policy.
 func (l *PolicyEnergyList) Tables() []show.Table {
-	table := show.Table{Columns: show.Columns("NAME", "MODE", "PAUSED", "NODES", "METERED", "WATTS", "J/GB", "IN FORCE")}
+	table := show.Table{Columns: show.Columns("NAME", "MODE", "PAUSED", "NODES", "METERED", "WATTS", "J/GB", "IN-FORCE")}
 	for i := range l.Items {
 		p := &l.Items[i]
 		table.Rows = append(table.Rows, []string{

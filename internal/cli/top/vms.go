@@ -79,7 +79,7 @@ func VMs(f *facts.Facts, fast *figures.Figures, namespace, sortBy string) *VMEne
 
 // Tables shows a row a VM.
 func (l *VMEnergyList) Tables() []show.Table {
-	table := show.Table{Columns: show.Columns("NAMESPACE", "NAME", "NODE", "PROFILE", "WATTS", "J/GB", "MBIT/S", "IN FORCE", "WAITING", "+POOL", "+REASONS")}
+	table := show.Table{Columns: show.Columns("NAMESPACE", "NAME", "NODE", "PROFILE", "WATTS", "J/GB", "MBIT/S", "IN-FORCE", "WAITING", "+POOL", "+REASONS")}
 	for i := range l.Items {
 		vm := &l.Items[i]
 		var reasons []string

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+)
+
+const (
+	system = "joulevirt-system"
+	shop   = "shop"
+	node   = "worker-1"
+)
+
+// scene is an API server with KubeVirt's kinds, and people of different rights.
+type scene struct {
+	*testing.T
+	cluster *cluster.Cluster
+	client  client.Client
+	// kubeconfigs of people by name.
+	people map[string]string
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *scene) as(who string, args ...string) answer {
+	s.Helper()
+	return call(s.T, s.people[who], "kubectl-joulevirt", args...)
+}
+
+// TestCluster goes from a cluster without the product to one that is whole, and to one that
+// lost a kind.
+func TestCluster(t *testing.T) {
+	s := &scene{T: t, people: map[string]string{}}
+	var err error
+	s.cluster, err = cluster.Start(t.Context(), cluster.Options{Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI})
+	s.must(err)
+	t.Cleanup(func() {
+		if err := s.cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.people["admin"] = s.cluster.Kubeconfig()
+	s.as("admin", "doctor").want(t, exitFailed, "not installed", "kubectl apply --server-side -k config/default")
+	s.as("admin", "top", "nodes").want(t, exitFailed, "nodereports.joulevirt.io", "apply config/crd")
+
+	s.install()
+	for _, step := range []struct {
+		name string
+		run  func(*scene)
+	}{
+		{"rights", testRights}, {"views", testViews}, {"changes", testChanges}, {"doctor", testDoctor}, {"missing kind", testMissingKind},
+	} {
+		if !t.Run(step.name, func(t *testing.T) {
+			within := *s
+			within.T = t
+			step.run(&within)
+		}) {
+			return
+		}
+	}
+}
+
+// install applies the product's manifests and what manager and agents would have written.
+func (s *scene) install() {
+	s.Helper()
+	ctx := s.Context()
+	s.must(s.cluster.AddNode(ctx, cluster.RealNode{Name: node}))
+	s.must(s.cluster.ApplyManifests(ctx, "../../config/default"))
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, virtv1.AddToScheme} {
+		s.must(add(scheme))
+	}
+	var err error
+	s.client, err = client.New(s.cluster.RESTConfig(), client.Options{Scheme: scheme})
+	s.must(err)
+	for who, roles := range map[string][]string{
+		"viewer": {"joulevirt-viewer"}, "editor": {"joulevirt-viewer", "joulevirt-policy-editor"}, "nobody": nil,
+	} {
+		s.addPerson(who, roles)
+	}
+	names, err := s.cluster.SeedVMIs(ctx, cluster.Seed{Namespace: shop, Prefix: "web", Count: 2, Nodes: []string{node}})
+	s.must(err)
+	s.must(s.create(policy()))
+	s.must(s.create(profile()))
+	s.must(s.create(report()))
+	plan := plan()
+	for i, name := range names {
+		var vmi virtv1.VirtualMachineInstance
+		s.must(s.client.Get(ctx, name, &vmi))
+		vmi.Labels = map[string]string{"app": "web"}
+		s.must(s.client.Update(ctx, &vmi))
+		for pod := range vmi.Status.ActivePods {
+			plan.Spec.VMs[i].PodUID = pod
+		}
+		plan.Spec.VMs[i].Name = name.Name
+	}
+	s.must(s.create(plan))
+}
+
+func (s *scene) addPerson(who string, roles []string) {
+	s.Helper()
+	s.must(s.client.Create(s.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: who}}))
+	for _, role := range roles {
+		s.must(s.client.Create(s.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: who + "-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: who}},
+		}))
+	}
+	_, kubeconfig, err := s.cluster.ServiceAccountConfig(s.Context(), "default", who, "")
+	s.must(err)
+	s.people[who] = kubeconfig
+}
+
+// create writes an object with its status.
+func (s *scene) create(object client.Object) error {
+	status := object.DeepCopyObject().(client.Object)
+	if err := s.client.Create(s.Context(), object); err != nil {
+		return err
+	}
+	status.SetResourceVersion(object.GetResourceVersion())
+	return s.client.Status().Update(s.Context(), status)
+}
+
+func testRights(s *scene) {
+	s.as("nobody", "top", "nodes").want(s.T, exitFailed, "you may not list nodereports.joulevirt.io", "ClusterRole joulevirt-viewer")
+	s.as("nobody", "top", "groups", "-n", shop).want(s.T, exitFailed, "vmnetworkprofiles.joulevirt.io in namespace shop", "ClusterRole view")
+	s.as("nobody", "explain", "vm", "web-00000", "-n", shop).want(s.T, exitFailed, "virtualmachineinstances.kubevirt.io web-00000", "joulevirt-viewer")
+	s.as("nobody", "explain", "node", node).want(s.T, 0, "warning: NodePlan: you may not get nodeplans.joulevirt.io")
+	s.as("nobody", "doctor").want(s.T, exitUnknown, "Unknown", "you may not get leases.coordination.k8s.io")
+	s.as("viewer", "pause", "web").want(s.T, exitFailed, "you may not patch energypolicies.joulevirt.io web", "joulevirt-policy-editor")
+	s.as("viewer", "--context=gone", "savings").want(s.T, exitFailed, "gone", "a context of it by --context")
+	s.as("viewer", "--token=wrong", "top", "nodes").want(s.T, exitFailed, "does not accept your credentials")
+}
+
+func testViews(s *scene) {
+	s.as("viewer", "top", "nodes").want(s.T, 0, node, "180", "Measured", "RAPL", "Recommend")
+	s.as("viewer", "top", "nodes", "-l", "kubernetes.io/hostname=other").want(s.T, 0, "No resources found")
+	s.as("viewer", "top", "vms", "-n", shop).want(s.T, 0, "web-00000", "web-00001", "Slice", "Affinity")
+	s.as("viewer", "top", "vms", "-n", "default").want(s.T, 0, "No resources found")
+	s.as("viewer", "top", "vms", "-A", "-l", "app=none").want(s.T, 0, "No resources found")
+	s.as("viewer", "top", "vms", "-A", "-l", "app=web", "-o", "name").want(s.T, 0, "virtualmachineinstance.kubevirt.io/web-00001")
+	s.as("viewer", "top", "groups", "-A").want(s.T, 0, "shop", "120M", "1.8", "Recommended")
+	s.as("viewer", "top", "policies", "-o", "jsonpath={.items[0].name}").want(s.T, 0, "web")
+	s.as("viewer", "top", "nodes", "--prometheus=monitoring/prometheus:9090").want(s.T, 0, node, "you may not get services/proxy", "--prometheus=URL")
+	s.as("viewer", "top", "nodes", "--prometheus=http://127.0.0.1:1").want(s.T, 0, node, "what moves fast is not shown")
+
+	s.as("viewer", "explain", "vm", "web-00000", "-n", shop).want(s.T, 0, "Slice", "ShortSlice", "Why, and what to do", "slice 1000us", "TrafficShare")
+	s.as("viewer", "explain", "node", node).want(s.T, 0, "AwaitingApproval", "kubectl joulevirt approve", "SchedSlice (too old)")
+	s.as("viewer", "explain", "group", "web", "-n", shop).want(s.T, 0, "Service web", "web-00001", "20 %")
+	s.as("viewer", "explain", "vm", "gone", "-n", shop).want(s.T, exitFailed, `there is no VirtualMachineInstance "gone" in namespace shop`, "kubectl get vmi -A")
+	s.as("viewer", "explain", "node", "gone").want(s.T, exitFailed, `there is no node "gone"`)
+	s.as("viewer", "plan", node).want(s.T, 0, "vCPUs 0:1", "slice 1000us", "r-node")
+	s.as("viewer", "plan", "gone").want(s.T, exitFailed, "has no plan")
+	s.as("viewer", "savings").want(s.T, 0, "2026-10", "12.5", "3.5 (3 to 4) EUR", "Proven")
+	s.as("viewer", "savings", "gone").want(s.T, exitFailed, `there is no EnergyPolicy "gone"`)
+
+	var document struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Items      []struct {
+			Name  string   `json:"name"`
+			Watts *float64 `json:"watts"`
+		} `json:"items"`
+	}
+	got := s.as("viewer", "top", "nodes", "-o", "json")
+	s.must(json.Unmarshal([]byte(got.out), &document))
+	if document.APIVersion != "cli.joulevirt.io/v1alpha1" || document.Kind != "NodeEnergyList" || len(document.Items) != 1 || ptr.Deref(document.Items[0].Watts, 0) != 180 {
+		s.Errorf("document %+v, want the one node with 180 W", document)
+	}
+	if got := s.as("viewer", "top", "nodes", "-o", "xml"); got.code == 0 {
+		s.Errorf("-o xml is accepted: %s", got.out)
+	}
+	completed := call(s.T, s.people["viewer"], completer, "explain", "group", "-n", shop, "")
+	completed.want(s.T, 0, "web\n:4")
+}
+
+func testChanges(s *scene) {
+	approvals := func() []string {
+		s.Helper()
+		var policy v1alpha1.EnergyPolicy
+		s.must(s.client.Get(s.Context(), client.ObjectKey{Name: "web"}, &policy))
+		return policy.Spec.Approvals
+	}
+	s.as("editor", "approve", "r-unknown").want(s.T, exitFailed, "r-unknown", "those that stand are r-node of node worker-1, r-group of group shop/web")
+	s.as("editor", "approve", "r-before").want(s.T, exitFailed, "revision r-node took its place")
+	s.as("editor", "approve", "r-node", "--dry-run=server").want(s.T, 0, "1 revision approved (server dry run)")
+	if got := approvals(); len(got) != 0 {
+		s.Errorf("a dry run wrote approvals %v", got)
+	}
+	s.as("editor", "approve", "r-node").want(s.T, 0, "energypolicy.joulevirt.io/web 1 revision approved")
+	s.as("editor", "approve", "web").want(s.T, 0, "1 revision approved")
+	s.as("editor", "approve", "r-node").want(s.T, 0, "unchanged")
+	if got := strings.Join(approvals(), ","); got != "r-node,r-group" {
+		s.Errorf("approvals %s, want those of the node and of the group", got)
+	}
+
+	s.as("editor", "pause", "gone").want(s.T, exitFailed, "there are web")
+	s.as("editor", "pause", "web").want(s.T, 0, "web paused")
+	s.as("editor", "pause", "web").want(s.T, 0, "unchanged")
+	s.as("editor", "resume", "--all").want(s.T, 0, "web resumed")
+
+	c, err := access.New(s.cluster.RESTConfig())
+	s.must(err)
+	stale := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"resourceVersion":"1"},"spec":{"paused":true}}`))
+	var conflict *access.Conflict
+	if err := c.Patch(s.Context(), &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, stale, false); !errors.As(err, &conflict) {
+		s.Errorf("a patch of an old version: %v, want a conflict", err)
+	}
+}
+
+// testDoctor makes the installation whole.
+func testDoctor(s *scene) {
+	s.as("viewer", "doctor").want(s.T, exitFailed, "nobody ever led", "0 of 2 pods are ready")
+	now := metav1.NewMicroTime(time.Now())
+	s.must(s.client.Create(s.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "joulevirt-manager"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("pod-1_x"), LeaseDurationSeconds: ptr.To(int32(3600)), RenewTime: &now},
+	}))
+	deployment := &appsv1.Deployment{}
+	s.must(s.client.Get(s.Context(), client.ObjectKey{Namespace: system, Name: "joulevirt-manager"}, deployment))
+	deployment.Status.Replicas, deployment.Status.ReadyReplicas = 2, 2
+	s.must(s.client.Status().Update(s.Context(), deployment))
+	s.as("viewer", "doctor").want(s.T, 0, "pod-1 leads", "all 5 kinds are served", "1 agent reported", "missing on worker-1: too old", "upgrade the node's kernel to 6.12")
+	s.as("viewer", "doctor", "-o", "jsonpath={.healthy}").want(s.T, 0, "true")
+}
+
+func testMissingKind(s *scene) {
+	_, err := s.cluster.RunKubectl(s.Context(), "delete", "crd", "nodeplans.joulevirt.io", "--timeout=20s")
+	s.must(err)
+	s.must(s.cluster.WaitFor(s.Context(), 20*time.Second, "the kind is gone", gone(s)))
+	s.as("viewer", "doctor").want(s.T, exitFailed, "missing: nodeplans")
+	s.as("viewer", "top", "nodes").want(s.T, 0, node, "warning: NodePlans: the cluster has no nodeplans.joulevirt.io of version v1alpha1")
+	s.as("viewer", "plan", node).want(s.T, exitFailed, "the cluster has no nodeplans.joulevirt.io")
+	s.as("editor", "approve", "web").want(s.T, exitFailed, "the cluster has no nodeplans.joulevirt.io")
+}

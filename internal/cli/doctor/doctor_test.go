@@ -1,0 +1,188 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/utils/ptr"
+	virtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
+)
+
+func now() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+// healthy is an installation that lacks nothing.
+func healthy() Input {
+	reported := metav1.NewTime(now().Add(-time.Minute))
+	renewed := metav1.NewMicroTime(now().Add(-5 * time.Second))
+	deployment := &appsv1.Deployment{Status: appsv1.DeploymentStatus{ReadyReplicas: 2}}
+	deployment.Spec.Replicas = ptr.To(int32(2))
+	deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry.example:5000/joulevirt/manager:v1"}}
+	return Input{
+		Facts: &facts.Facts{
+			Now:      now(),
+			KubeVirt: []virtv1.KubeVirt{{Status: virtv1.KubeVirtStatus{Phase: "Deployed", ObservedKubeVirtVersion: "v1.7.0"}}},
+			Nodes:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{virtv1.NodeSchedulable: "true"}}}},
+			Reports: []v1alpha1.NodeReport{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: v1alpha1.NodeReportStatus{
+				AgentVersion: "v1", ReportedAt: &reported, Capabilities: []v1alpha1.Capability{{Name: "Affinity", Available: true}},
+				Power: v1alpha1.Power{Source: v1alpha1.PowerRAPL, Watts: ptr.To(int64(180)), MeasuredAt: &reported},
+			}}},
+			Policies: []v1alpha1.EnergyPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
+			Profiles: []v1alpha1.VMNetworkProfile{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}},
+		},
+		CLIVersion: "v1", Namespace: "joulevirt-system",
+		Server: &version.Info{Major: "1", Minor: "36+", GitVersion: "v1.36.1"}, Resources: append(ownResources(), "nodeplans/status"),
+		Lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("pod-1_x"), RenewTime: &renewed, LeaseDurationSeconds: ptr.To(int32(15)),
+		}},
+		Manager: deployment,
+	}
+}
+
+func TestDiagnose(t *testing.T) {
+	denied := &access.Denied{Verb: "get", Resource: "leases", Group: "coordination.k8s.io"}
+	condition := func(kind string, status metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: kind, Status: status, Reason: "Paused", Message: "words"}}
+	}
+	for name, tc := range map[string]struct {
+		change  func(*Input)
+		check   string
+		finding Finding
+		message string
+		code    int
+	}{
+		"all well":        {func(*Input) {}, "Manager leads", OK, "pod-1 leads", 0},
+		"versions":        {func(*Input) {}, "Versions", OK, "all are v1", 0},
+		"old Kubernetes":  {func(in *Input) { in.Server.Minor = "29" }, "Kubernetes", Problem, "v1.36.1", 1},
+		"odd Kubernetes":  {func(in *Input) { in.Server.Minor = "x" }, "Kubernetes", Unknown, "cannot be read", 2},
+		"no KubeVirt":     {func(in *Input) { in.KubeVirt = nil }, "KubeVirt", Problem, "no KubeVirt object", 1},
+		"KubeVirt starts": {func(in *Input) { in.KubeVirt[0].Status.Phase = "Deploying" }, "KubeVirt", Note, "Deploying", 0},
+		"half installed":  {func(in *Input) { in.Resources = in.Resources[1:] }, "CRDs", Problem, "missing: energyledgers", 1},
+		"not installed":   {func(in *Input) { in.Resources = nil }, "CRDs", Problem, "not installed", 1},
+		"never led":       {func(in *Input) { in.LeaseErr = &access.NotFound{} }, "Manager leads", Problem, "nobody ever led", 1},
+		"no right":        {func(in *Input) { in.LeaseErr = denied }, "Manager leads", Unknown, "cannot be read", 2},
+		"lease is old": {func(in *Input) {
+			old := metav1.NewMicroTime(now().Add(-time.Hour))
+			in.Lease.Spec.RenewTime = &old
+		}, "Manager leads", Problem, "nobody leads: pod-1 renewed its Lease 1h0m0s ago", 1},
+		"manager is down": {func(in *Input) { in.Manager.Status.ReadyReplicas = 0 }, "Manager runs", Problem, "0 of 2", 1},
+		"one is down":     {func(in *Input) { in.Manager.Status.ReadyReplicas = 1 }, "Manager runs", Note, "1 of 2", 0},
+		"run otherwise":   {func(in *Input) { in.ManagerErr, in.Manager = &access.NotFound{}, nil }, "Manager runs", Note, "in another way", 0},
+		"newer agents":    {func(in *Input) { in.Reports[0].Status.AgentVersion = "v2" }, "Versions", Note, "this program is v1; the manager v1; 1 agent v2", 0},
+		"old report":      {func(in *Input) { in.Reports[0].Status.ReportedAt = nil }, "Agents report", Problem, "1 of 1 node: old or missing on a", 1},
+		"silent node":     {func(in *Input) { in.Nodes[0].Name = "b" }, "Agents report", Problem, "missing on b", 1},
+		"no agents":       {func(in *Input) { in.Reports, in.Nodes = nil, nil }, "Agents report", Problem, "no agent ever reported", 1},
+		"lacks":           {func(in *Input) { in.Reports[0].Status.Capabilities[0].Available = false }, "Affinity", Note, "missing on a", 0},
+		"no meter":        {func(in *Input) { in.Reports[0].Status.Power.Source = v1alpha1.PowerModel }, "Meters", Note, "Model 1", 0},
+		"metered elsewhere": {func(in *Input) {
+			in.Policies[0].Status.Nodes.Metered = 1
+			in.Reports[0].Status.Power = v1alpha1.Power{}
+		}, "Meters", OK, "None 1; by their policies' sources 1 node is metered", 0},
+		"no policy": {func(in *Input) { in.Policies = nil }, "EnergyPolicies", Note, "nothing is changed anywhere", 0},
+		"broken policy": {func(in *Input) {
+			in.Policies[0].Status.Conditions = condition(v1alpha1.ConditionReady, metav1.ConditionFalse)
+		}, "p Ready", Problem, "words", 1},
+		"paused policy": {func(in *Input) {
+			in.Policies[0].Status.Conditions = condition(v1alpha1.ConditionPaused, metav1.ConditionTrue)
+		}, "p Paused", Note, "words", 0},
+		"no profile": {func(in *Input) { in.Profiles = nil }, "VMNetworkProfiles", Note, "no VM is acted on", 0},
+		"disturbed VMs": {func(in *Input) {
+			in.Profiles[0].Status.Conditions = condition(v1alpha1.ConditionDisturbed, metav1.ConditionTrue)
+		}, "VMNetworkProfiles", Note, "with trouble: shop/web", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := healthy()
+			tc.change(&in)
+			d := Diagnose(in)
+			if d.ExitCode() != tc.code || d.Healthy != (tc.code == 0) {
+				t.Errorf("exit code %d, healthy %v, want %d: %+v", d.ExitCode(), d.Healthy, tc.code, d.Checks)
+			}
+			for _, check := range d.Checks {
+				if check.Name != tc.check {
+					continue
+				}
+				if check.Finding != tc.finding || !strings.Contains(check.Message, tc.message) {
+					t.Errorf("check %+v, want %s with %q", check, tc.finding, tc.message)
+				}
+				if check.Finding == Problem && check.Fix == "" {
+					t.Errorf("problem %+v says not what to do", check)
+				}
+				return
+			}
+			t.Errorf("there is no check %q", tc.check)
+		})
+	}
+}
+
+// TestUnreadable asks nobody who knows: everything that could not be read is Unknown.
+func TestUnreadable(t *testing.T) {
+	in := healthy()
+	in.ServerErr, in.ResourcesErr, in.LeaseErr, in.ManagerErr = errors.New("a"), errors.New("b"), errors.New("c"), errors.New("d")
+	d := Diagnose(in)
+	unknown := 0
+	for _, check := range d.Checks {
+		if check.Finding == Unknown {
+			unknown++
+		}
+	}
+	if d.ExitCode() != 2 || unknown != 4 {
+		t.Errorf("exit code %d with %d unknown, want 2 with 4", d.ExitCode(), unknown)
+	}
+}
+
+// TestNeedsAreWhole holds the costs of what nodes lack to the capabilities that agents report.
+func TestNeedsAreWhole(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../host/linux/facts.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, ok := node.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Capability") || len(spec.Values) == 0 {
+			return true
+		}
+		name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found++
+		if need := needOf(name); need == needOf("not a capability") || need.costs == "" || need.fix == "" {
+			t.Errorf("capability %s: %+v, want what it costs to lack it, and what to do", name, need)
+		}
+		return true
+	})
+	if found < 10 {
+		t.Errorf("only %d capabilities were found: are they declared in another way now?", found)
+	}
+}
+
+func TestImageTag(t *testing.T) {
+	for image, want := range map[string]string{
+		"joulevirt/manager:latest": "", "joulevirt/manager": "", "r:5000/joulevirt/manager": "", "r:5000/joulevirt/manager:v2@sha256:00": "v2",
+	} {
+		deployment := &appsv1.Deployment{}
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: image}}
+		if got := imageTag(deployment); got != want {
+			t.Errorf("%s: %q, want %q", image, got, want)
+		}
+	}
+	if got := fmt.Sprint(imageTag(nil)); got != "" {
+		t.Errorf("no Deployment: %q", got)
+	}
+}
