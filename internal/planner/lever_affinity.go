@@ -144,7 +144,8 @@ func (w *work) placed(i int, rates *model.VMRates) affinity.VM {
 		Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
 		Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
 		Wary: w.isWary(i), Stays: w.isLeft(i), Waited: hasWaited(w.node.Rates, rates.PodUID),
-		Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
+		MostWait: w.vms[i].MaxSteal,
+		Current:  w.kept[i].pins, CurrentThreads: w.kept[i].threads,
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	starts = 6
 	// fruitless is how many tries without success end a search from one start, and
 	// fruitlessFew how many more it takes for few VMs, divided by their number.
-	fruitless, fruitlessFew = 80, 1000
+	fruitless, fruitlessFew = 80, 2000
 	// deniedSteps and deniedTries bound what is spent on VMs that were let go of.
 	deniedSteps, deniedTries = 20_000, 4
 	// mostRemoved VMs are placed anew at once.
@@ -43,6 +43,7 @@ func (s *state) admit() {
 	for _, v := range free {
 		q.reinsert([]*vm{v})
 	}
+	q.tryPacked(free)
 	q.end = q.work + searchSteps
 	if len(s.vms) >= manyVMs {
 		q.end = q.work + searchStepsMany
@@ -148,6 +149,28 @@ func (q *search) startAgain(free []*vm) {
 		// A start from which nothing sound was reached is no better.
 		if isSound := q.hotPart() == nil; !isSound || (wasSound && !q.isBetter(hot, before)) {
 			q.restore(all, saved)
+		}
+	}
+}
+
+// tryPacked fills cores one after the other, up to so much of their CPUs, and keeps the
+// cheapest. Cores are awake by VMs that run anywhere, so that one VM alone gains nothing
+// where others are, and never gets there; and one alone wakes no core that is worth it.
+func (q *search) tryPacked(free []*vm) {
+	p := &q.node.prices
+	rise := p.clocks.rise
+	if rise == 0 {
+		return
+	}
+	for _, fill := range []float64{0.2, 0.3, 0.45, knee} {
+		before, hot, saved := q.total, q.hot, q.save(free)
+		p.clocks.rise, p.fill = 0, fill
+		q.refreshAll()
+		q.reinsert(free)
+		p.clocks.rise, p.fill = rise, knee
+		q.refreshAll()
+		if !q.isBetter(hot, before) || q.hotPart() != nil {
+			q.restore(free, saved)
 		}
 	}
 }

@@ -49,6 +49,9 @@ type VM struct {
 	// Wary VMs were left unbound, or unpinned, before: they are bound only where that
 	// would be well with all of their vCPUs busy.
 	Wary bool
+	// MostWait is the share of a CPU that a vCPU may wait for one, by the VM's service level.
+	// 0: the most that is planned for any.
+	MostWait units.Cores
 	// Waited VMs have waited for CPUs that they shared while others idled: as long as that is
 	// remembered they are bound only where they need not, one vCPU to a CPU.
 	Waited bool

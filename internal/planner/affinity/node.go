@@ -16,6 +16,9 @@ type node struct {
 	numaNodes []int
 	// near are the NUMA nodes with network cards.
 	near []bool
+	// sizes of cores, in CPUs, and what is used of a core of each beside a vCPU that may be
+	// always busy.
+	sizes, besideBusy []float64
 }
 
 type core struct {
@@ -23,6 +26,8 @@ type core struct {
 	// first is the number of one CPU, and cpus their count.
 	first int
 	cpus  float64
+	// size numbers the core among those of as many CPUs.
+	size int
 	// llc, pkg, numa and class number what the core is in. Class 0 is the one to
 	// prefer.
 	llc, pkg, numa, class int
@@ -43,8 +48,8 @@ type core struct {
 }
 
 func newNode(in Node) *node {
-	n := &node{cores: make([]core, len(in.Topology.Cores)), prices: newPrices(in.Costs), sharing: in.Sharing}
-	llcs, packages, numas := numbers{}, numbers{}, numbers{}
+	n := &node{cores: make([]core, len(in.Topology.Cores)), sharing: in.Sharing}
+	llcs, packages, numas, sizes := numbers{}, numbers{}, numbers{}, numbers{}
 	coreOf := map[int]int{}
 	slow := false
 	for i, c := range in.Topology.Cores {
@@ -52,7 +57,7 @@ func newNode(in Node) *node {
 		siblings := float64(len(cpus))
 		limit := bounded(float64(in.MaxCoreUtilization), 1) * siblings
 		n.cores[i] = core{
-			set: c.CPUs, first: -1, cpus: siblings,
+			set: c.CPUs, first: -1, cpus: siblings, size: sizes.of(len(cpus)),
 			llc: llcs.of(c.LLC), pkg: packages.of(c.Package), numa: numas.of(c.NUMANode),
 			slow:   c.Class == model.CoreEfficiency,
 			usable: len(cpus) > 0 && c.CPUs.Intersection(in.Excluded).IsEmpty(),
@@ -66,6 +71,7 @@ func newNode(in Node) *node {
 			coreOf[cpu] = i
 		}
 	}
+	n.findSizes(sizes)
 	n.llcs, n.packages, n.numas, n.classes = len(llcs), len(packages), len(numas), 1
 	if slow {
 		n.classes = 2
@@ -89,7 +95,26 @@ func newNode(in Node) *node {
 			n.cores[i].busy += bounded(float64(cpu.BusyCores), 1)
 		}
 	}
+	clocks := newClocks(in.Topology.Clocks, n.used())
+	clocks.weigh(n.cores)
+	n.prices = newPrices(in.Costs, clocks)
 	return n
+}
+
+// used is the part of all CPUs' time that is used.
+func (n *node) used() float64 {
+	busy, cpus := 0.0, 0.0
+	for i := range n.cores {
+		busy, cpus = busy+n.cores[i].busy, cpus+n.cores[i].cpus
+	}
+	return busy / max(1, cpus)
+}
+
+func (n *node) findSizes(sizes numbers) {
+	n.sizes, n.besideBusy = make([]float64, len(sizes)), make([]float64, len(sizes))
+	for cpus, at := range sizes {
+		n.sizes[at], n.besideBusy[at] = float64(cpus), others(burstWait, float64(cpus))
+	}
 }
 
 // numbers renumbers from 0 on, in the order in which they come.

@@ -62,11 +62,15 @@ type prices struct {
 	// of use above the knee. They are no watts: a crowded core costs in time first,
 	// and is never worth what it saves.
 	crowd, knee float64
+	// clocks are what running costs more on a core that is used more.
+	clocks clocks
+	// fill is the use of a core, per CPU, from which on it counts as crowded.
+	fill float64
 	// wish is the price of a profile's wish that is not met, above all others.
 	wish float64
 }
 
-func newPrices(c model.PowerCosts) prices {
+func newPrices(c model.PowerCosts, clocks clocks) prices {
 	if !(c.PerBusyCore > 0) && !(c.PerWakeUp > 0) && !(c.PerAwakeCore > 0) {
 		c.PerBusyCore, c.PerWakeUp, c.PerAwakeCore = defaultBusyCore, defaultWakeUp, defaultAwakeCore
 		if !(c.Pinned > 0) && !(c.Separated > 0) {
@@ -77,6 +81,7 @@ func newPrices(c model.PowerCosts) prices {
 		busy: bounded(float64(c.PerBusyCore), mostCost), wakeUp: bounded(float64(c.PerWakeUp), mostCost),
 		awake:  bounded(float64(c.PerAwakeCore), mostCost),
 		pinned: 1 - bounded(c.Pinned, mostSaved), separated: 1 - bounded(c.Separated, mostSaved),
+		clocks: clocks, fill: knee,
 	}
 	// More than a core, its cache and its package cost awake, and than memory far
 	// away: half of it has to be, which is what settled pins count for.
@@ -107,17 +112,18 @@ func busyness(demand float64) float64 {
 	return min(1, max(0, (demand-quietDemand)/(busyDemand-quietDemand)))
 }
 
-// core returns the price of a core that is crowded so much. most is the demand of the
-// busiest vCPU that is pinned to it.
+// core returns the price of what runs on a core beyond what it would cost at the node's
+// mean clock, and of a core that is crowded so much. most is the demand of the busiest
+// vCPU that is pinned to it.
 func (p *prices) core(use, busy, most, cpus float64, settled bool) float64 {
 	// Beyond all its CPUs something on the core waits: what may run nowhere else starves.
-	kneeAt, busyAt := min(cpus, max(knee*cpus, most+company*cpus)), 1.0
+	kneeAt, busyAt := min(cpus, max(p.fill*cpus, most+company*cpus)), 1.0
 	if settled {
 		kneeAt, busyAt = kneeAt*settledKnee, settledBusy
 	}
-	price := 0.0
+	price := p.busy * p.clocks.extra(use, cpus)
 	if busy > busyAt {
-		price = p.crowd * (busy - busyAt)
+		price += p.crowd * (busy - busyAt)
 	}
 	if use > kneeAt {
 		price += p.knee * (use - kneeAt)

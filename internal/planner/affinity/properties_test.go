@@ -88,6 +88,10 @@ func TestNoHotSpot(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		s := affinitytest.Random(r, shapes()[seed%5], 1+r.IntN(10), 4)
+		for i := range s.VMs {
+			// Of others none shares: they run anywhere rather.
+			s.VMs[i].Preference = []model.AffinityPreference{model.AffinityPinned, model.AffinityAuto}[r.IntN(2)]
+		}
 		decisions := affinity.Place(s.Node, s.VMs).Decisions
 		predicted, err := s.Predict(decisions)
 		if err != nil {

@@ -40,11 +40,12 @@ type coreState struct {
 	// all on it, by weights.
 	use, busy, press float64
 	// on are the vCPUs that are pinned to the core, fresh how many of them were not
-	// before, bears the least of what presses they bear, and most the demand of the
-	// busiest.
+	// before, bears the least of what presses they bear, endures of the use, and most the
+	// demand of the busiest.
 	on          []int
 	fresh       int
 	bears, most float64
+	endures     endures
 	// waited is how many of the vCPUs are of VMs that share no CPU.
 	waited int
 	// price and awake as they count now.
@@ -124,6 +125,12 @@ func (s *state) refresh(core int) {
 	}
 }
 
+func (s *state) refreshAll() {
+	for i := range s.cores {
+		s.refresh(i)
+	}
+}
+
 // wake returns what it costs that a core is more awake by a part, with its cache and
 // package.
 func (s *state) wake(n *core, by float64) float64 {
@@ -139,13 +146,14 @@ func (s *state) isHot(core int) bool {
 		lone = s.vcpus[c.on[0]].demand
 	}
 	return s.breaks(core, load{
-		use: c.use, press: c.press, bears: c.bears, lone: lone, vcpus: len(c.on), fresh: c.fresh > 0, alone: c.waited > 0,
+		use: c.use, press: c.press, bears: c.bears, endures: c.endures, lone: lone, vcpus: len(c.on), fresh: c.fresh > 0, alone: c.waited > 0,
 	})
 }
 
 // load is what limits are held against.
 type load struct {
 	use, press, bears, lone float64
+	endures                 endures
 	vcpus                   int
 	fresh                   bool
 	// alone loads have no more vCPUs than CPUs.
@@ -160,14 +168,14 @@ func (s *state) breaks(core int, l load) bool {
 	if l.alone && l.vcpus > int(n.cpus) {
 		return true
 	}
-	reserve := 0.0
+	reserve, endures := 0.0, l.endures.kept
 	if l.fresh {
-		reserve = n.reserve
+		reserve, endures = n.reserve, l.endures.fresh
 	}
 	if l.vcpus == 1 && l.use-l.lone <= n.quiet-reserve+eps {
 		return false
 	}
-	return l.use > n.limit-reserve+eps || l.press > l.bears*(1+eps)+eps || l.vcpus > maxVCPUsPerCPU*int(n.cpus)
+	return l.use > min(n.limit-reserve, endures)+eps || l.press > l.bears*(1+eps)+eps || l.vcpus > maxVCPUsPerCPU*int(n.cpus)
 }
 
 // probe returns what it would cost to pin a vCPU to a core, and false when it may not.
@@ -180,9 +188,9 @@ func (s *state) probe(i, core int) (float64, bool) {
 	}
 	l := load{use: c.use + v.demand, press: c.press + v.press, lone: v.demand, vcpus: len(c.on) + 1, fresh: c.fresh > 0 || core != v.start}
 	l.alone = c.waited > 0 || owner.waited
-	l.bears = v.bears(owner.perDemand, n.cpus)
+	l.bears, l.endures = v.bears(owner.perDemand, n.cpus), v.endures[n.size]
 	if len(c.on) > 0 {
-		l.bears = min(l.bears, c.bears)
+		l.bears, l.endures = min(l.bears, c.bears), l.endures.least(c.endures)
 	}
 	if s.breaks(core, l) || (owner.wary && core != v.start && s.breaks(core, s.allBusy(i, core, l))) {
 		return 0, false
@@ -206,6 +214,8 @@ func (s *state) allBusy(i, core int, l load) load {
 	}
 	// By weight it would get less while it is idle, and more when it is not.
 	l.press = 0
+	most := 1 + s.node.besideBusy[s.node.cores[core].size]
+	l.endures = endures{most, most}
 	return l
 }
 
@@ -237,6 +247,11 @@ func (s *state) put(i, core int) {
 	if len(c.on) == 0 || bears < c.bears {
 		c.bears = bears
 	}
+	if mine := v.endures[s.node.cores[core].size]; len(c.on) == 0 {
+		c.endures = mine
+	} else {
+		c.endures = c.endures.least(mine)
+	}
 	c.on, c.most = append(c.on, i), max(c.most, v.demand)
 	if core != v.start {
 		c.fresh++
@@ -264,6 +279,11 @@ func (s *state) take(i int) {
 		c.most = max(c.most, o.demand)
 		if bears := o.bears(s.vms[o.vm].perDemand, s.node.cores[core].cpus); k == 0 || bears < c.bears {
 			c.bears = bears
+		}
+		if theirs := o.endures[s.node.cores[core].size]; k == 0 {
+			c.endures = theirs
+		} else {
+			c.endures = c.endures.least(theirs)
 		}
 	}
 	if core != v.start {
@@ -297,7 +317,7 @@ func (s *state) watts() units.Watts {
 	p := &s.node.prices
 	sum := 0.0
 	for i := range s.cores {
-		sum += p.busy * s.unmanaged[i]
+		sum += p.busy * (s.unmanaged[i] + p.clocks.extra(s.cores[i].use, s.node.cores[i].cpus))
 		sum += p.awake * s.cores[i].awake
 	}
 	for i := range s.pkgAwake {

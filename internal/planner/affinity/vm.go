@@ -35,6 +35,8 @@ type vcpu struct {
 	// press is what the vCPU weighs against others on its core while it runs,
 	// times how long that is.
 	press float64
+	// endures is how much a core of each size may be used with the vCPU on it.
+	endures []endures
 	// start is the core of the pin in force, or -1, and at the core now.
 	start, at int
 	// away is what it costs on a core of a NUMA node and class, in watts: at
@@ -119,7 +121,7 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	v.demand = v.emulator.demand + v.io.demand + v.other.demand
 	for _, c := range r.VCPUs {
 		c := vcpu{vm: number, index: c.Index, start: -1, at: -1, demand: max(leastDemand, demandOf(c.ThreadRates, c.CPUs, 1))}
-		c.busy = busyness(c.demand)
+		c.busy, c.endures = busyness(c.demand), s.endures(c.demand, in.MostWait)
 		v.demand += c.demand
 		v.vcpuDemand += c.demand
 		v.busy += c.busy

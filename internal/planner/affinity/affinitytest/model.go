@@ -195,6 +195,9 @@ func (m *modelled) predict(vms []*bound) (Prediction, error) {
 		p.Watts += float64(m.costs.PerBusyCore)*m.unmanaged[c] + awakeCost*awake
 		p.Price += m.crowd*max(0, busy-busyAt) + kneeOf*m.crowd*max(0, use-kneeAt)
 	}
+	if m.rise() > 0 {
+		p.Watts += float64(m.costs.PerBusyCore) * m.dearer(p.Use)
+	}
 	for _, awake := range llcs {
 		p.Watts += awakeCost * awakeCache * min(1, awake)
 	}
@@ -272,6 +275,9 @@ func (m *modelled) check(c int, use, press float64, on []pin) error {
 		if use-d <= min(limit, quietShare*m.cpus[c])-reserve+rounding {
 			return nil
 		}
+	}
+	if err := m.checkWaits(c, use, on); err != nil {
+		return err
 	}
 	if use > limit-reserve+rounding {
 		return fmt.Errorf("use %v is above the limit %v less %v", use, limit, reserve)

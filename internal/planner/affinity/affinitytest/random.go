@@ -61,6 +61,12 @@ func Random(r *rand.Rand, shape Shape, vms, maxVCPUs int) Scenario {
 		PerBusyCore: units.Watts(2 + 14*r.Float64()), PerWakeUp: 1e-5, PerAwakeCore: units.Watts(2 * r.Float64()),
 		Pinned: 0.25 * r.Float64(), Separated: 0.12 * r.Float64(),
 	}
+	if r.IntN(2) == 0 {
+		n.Topology.Clocks = model.Clocks{
+			FollowLoad: true, Lowest: units.Megahertz(400 + 1600*r.Float64()), Highest: units.Megahertz(2500 + 2000*r.Float64()),
+			Base: []units.Megahertz{0, 2000, 2400}[r.IntN(3)],
+		}
+	}
 	n.Sharing = []model.SiblingSharing{model.ShareAny, model.ShareAny, model.ShareWithinNamespace, model.ShareWithinVM}[r.IntN(4)]
 	if r.IntN(6) == 0 {
 		n.Excluded = units.NewCPUSet(r.IntN(len(cores)))
