@@ -88,6 +88,9 @@ func Send(l wire.Load) (wire.Sent, error) {
 	}
 	for n := range l.Packets {
 		until(due(n))
+		if Clock() >= due(n+1) {
+			sent.Late++
+		}
 		flow := n % l.Flows
 		binary.BigEndian.PutUint16(packet[4:], uint16(flow))
 		binary.BigEndian.PutUint64(packet[6:], sent.Packets[flow])
@@ -96,9 +99,6 @@ func Send(l wire.Load) (wire.Sent, error) {
 			continue
 		}
 		sent.Packets[flow]++
-		if Clock() >= due(n+1) {
-			sent.Late++
-		}
 	}
 	sent.Seconds = (Clock() - start).Seconds()
 	return sent, nil

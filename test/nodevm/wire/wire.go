@@ -49,7 +49,7 @@ type Sent struct {
 	Packets []uint64
 	Errors  uint64
 	Seconds float64
-	// Late packets left when the next one was due already, so that the two went in a bunch.
+	// Late packets had not left when the next one was due, so that the two went in a bunch.
 	Late uint64
 }
 
