@@ -171,8 +171,8 @@ func (c *Cluster) Installed(groupVersion schema.GroupVersion) ([]string, error) 
 	return names, nil
 }
 
-// Proxy asks a port of a Service through the API server, and returns at most most bytes of
-// what it answered.
+// Proxy asks a port of a Service through the API server, and returns what it answered, up to
+// most bytes of it.
 func (c *Cluster) Proxy(ctx context.Context, service Service, path string, query map[string]string, most int64) ([]byte, error) {
 	request := c.discovery.RESTClient().Get().AbsPath("/api/v1/namespaces", service.Namespace, "services", service.String(), "proxy", path)
 	for name, value := range query {

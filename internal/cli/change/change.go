@@ -39,7 +39,7 @@ func (c Change) OwnedBy() (manager, field string) {
 		var owned struct {
 			Spec map[string]json.RawMessage `json:"f:spec"`
 		}
-		if err := json.Unmarshal(entry.FieldsV1.Raw, &owned); err != nil {
+		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned); err != nil {
 			continue // not ours to judge
 		}
 		for name := range c.Fields {

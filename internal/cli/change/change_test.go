@@ -128,8 +128,8 @@ func TestPause(t *testing.T) {
 func TestOwnedBy(t *testing.T) {
 	f := scene()
 	f.Policies[0].ManagedFields = []metav1.ManagedFieldsEntry{
-		{Manager: "manager", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:paused":{}}}`)}},
-		{Manager: "argocd", Operation: "Apply", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:mode":{},"f:approvals":{}}}`)}},
+		{Manager: "manager", Operation: "Update", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:paused":{}}}`)},
+		{Manager: "argocd", Operation: "Apply", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:mode":{},"f:approvals":{}}}`)},
 	}
 	paused := Change{Policy: &f.Policies[0], Fields: map[string]any{"paused": true}}
 	if owner, _ := paused.OwnedBy(); owner != "" {

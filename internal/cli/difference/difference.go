@@ -157,7 +157,7 @@ func InForce(applied *v1alpha1.VMApplied) string {
 	case applied.Lever == v1alpha1.LeverAffinity && len(applied.VCPUs) > 0:
 		back := &v1alpha1.AffinityAction{}
 		for _, thread := range applied.VCPUs {
-			back.VCPUs = append(back.VCPUs, v1alpha1.VCPUPin{VCPU: thread.VCPU, CPUs: thread.CPUs})
+			back.VCPUs = append(back.VCPUs, v1alpha1.VCPUPin(thread))
 		}
 		return vcpus(back)
 	case applied.SliceMicroseconds != nil:

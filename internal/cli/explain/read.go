@@ -30,12 +30,12 @@ type reading struct {
 	fatal  error
 }
 
-// get reads an object and tells whether it is there.
-func (r *reading) get(ctx context.Context, of, namespace, name string, into client.Object) bool {
+// get reads an object without a namespace and tells whether it is there.
+func (r *reading) get(ctx context.Context, of, name string, into client.Object) bool {
 	if r.fatal != nil {
 		return false
 	}
-	err := r.reader.Get(ctx, namespace, name, into)
+	err := r.reader.Get(ctx, "", name, into)
 	var none *access.NotFound
 	switch {
 	case err == nil:
@@ -117,12 +117,12 @@ func (r *reading) node(ctx context.Context, name string) NodeInput {
 	in := NodeInput{Name: name, Plan: r.plan(ctx, name)}
 	in.Policy = r.policy(ctx, in.Plan)
 	report := &v1alpha1.NodeReport{}
-	if r.get(ctx, "NodeReport", "", name, report) {
+	if r.get(ctx, "NodeReport", name, report) {
 		in.Report = report
 	}
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	if r.get(ctx, "Node", "", name, node) {
+	if r.get(ctx, "Node", name, node) {
 		in.Node = node
 	}
 	return in
@@ -130,7 +130,7 @@ func (r *reading) node(ctx context.Context, name string) NodeInput {
 
 func (r *reading) plan(ctx context.Context, node string) *v1alpha1.NodePlan {
 	plan := &v1alpha1.NodePlan{}
-	if !r.get(ctx, "NodePlan", "", node, plan) {
+	if !r.get(ctx, "NodePlan", node, plan) {
 		return nil
 	}
 	return plan
@@ -138,7 +138,7 @@ func (r *reading) plan(ctx context.Context, node string) *v1alpha1.NodePlan {
 
 func (r *reading) policy(ctx context.Context, plan *v1alpha1.NodePlan) *v1alpha1.EnergyPolicy {
 	policy := &v1alpha1.EnergyPolicy{}
-	if plan == nil || !r.get(ctx, "EnergyPolicy", "", plan.Spec.Policy, policy) {
+	if plan == nil || !r.get(ctx, "EnergyPolicy", plan.Spec.Policy, policy) {
 		return nil
 	}
 	return policy
