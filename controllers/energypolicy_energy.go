@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -48,6 +50,12 @@ type energyTally struct {
 	// does not give it.
 	unmetered string
 	why       *energy.Attempt
+	// lost is the first node that was metered within a day, and lostSince when last.
+	lost      string
+	lostSince time.Time
+	// suspected is the first metered node whose meter is not believed, and why.
+	suspected string
+	suspect   *energy.Attempt
 	// doubted is the first metered node whose meter gives nothing newer, and why.
 	doubted string
 	doubt   *energy.Attempt
@@ -78,9 +86,18 @@ func (t *energyTally) add(node energyOfNode) {
 	if choice.Doubt != nil {
 		t.blame(node.name, choice.Doubt)
 	}
+	if choice.Suspect != nil {
+		t.blame(node.name, choice.Suspect)
+		if t.suspect == nil {
+			t.suspected, t.suspect = node.name, choice.Suspect
+		}
+	}
 	if choice.Metered {
 		t.addMetered(node)
 		return
+	}
+	if t.lost == "" && !choice.LostSince.IsZero() {
+		t.lost, t.lostSince = node.name, choice.LostSince
 	}
 	t.awaited = t.awaited || choice.Unknown && slices.ContainsFunc(choice.Attempts, func(a energy.Attempt) bool {
 		return a.Reason == energy.ReasonAwaiting
@@ -190,6 +207,17 @@ func meterAvailable(tally policyTally) metav1.Condition {
 		meter.Message += fmt.Sprintf("repair source %s of node %s: %s", e.why.Type, e.unmetered, e.why.Message)
 	case e.doubt != nil:
 		meter.Message += fmt.Sprintf(". Source %s of node %s gives nothing newer, and what it gave ages: %s: %s", e.doubt.Type, e.doubted, e.doubt.Reason, e.doubt.Message)
+	}
+	if e.lost != "" {
+		meter.Reason = v1alpha1.ReasonMeterLost
+		meter.Message += fmt.Sprintf(". Node %s was metered until %s: until %s no lever begins to act there unproven, and with spec.energy.allowModelled what acts stays",
+			e.lost, e.lostSince.UTC().Format(time.RFC3339), observe.LostUntil(e.lostSince).UTC().Format(time.RFC3339))
+	}
+	if e.suspect != nil {
+		if meter.Status == metav1.ConditionTrue {
+			meter.Reason = v1alpha1.ReasonMeterSuspect
+		}
+		meter.Message += fmt.Sprintf(". What source %s says of node %s is not believed: %s", e.suspect.Type, e.suspected, e.suspect.Message)
 	}
 	if len(e.scopes) > 1 {
 		meter.Message += fmt.Sprintf(". status.watts adds figures of different parts of nodes: of the CPU packages on %d, of the whole machine on %d",

@@ -16,6 +16,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/credible"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -198,3 +199,39 @@ func TestSourceMessagesFit(t *testing.T) {
 		t.Errorf("the condition's message has %d bytes", len(meter.Message))
 	}
 }
+
+// A node that lost its meter is told from one that has none, for a day.
+func TestPolicyEnergyOfLostMeters(t *testing.T) {
+	policy := withPrometheus(policyOf("p", 0, ""))
+	good := energy.Candidate{Reading: measured(100, model.ScopePackage, 0)}
+	gone := energy.Candidate{Refused: energy.Refuse(energy.ReasonUnreachable, "no answer"), Since: statusTime().Add(-time.Hour)}
+	for since, want := range map[time.Duration]string{time.Hour: "False MeterLost", 25 * time.Hour: "False Unreachable"} {
+		view := energyScene(policy, metersByNode{"a": good, "b": gone, "c": good, "d": good})
+		view.powers.Past = observe.NewMeterPast()
+		view.powers.Past.Metered("b", statusTime().Add(-since))
+		words := []string{"3 of 4", "source Prometheus of node b"}
+		if since < 24*time.Hour {
+			words = append(words, "Node b was metered until "+statusTime().Add(-since).UTC().Format(time.RFC3339), "what acts stays")
+		}
+		status := policyStatus(&policy, view)
+		checkConditions(t, since.String(), status.Conditions, map[string]string{"MeterAvailable": want}, words)
+	}
+}
+
+// What is measured and not believed is said so, with the same words while the doubt lasts.
+func TestPolicyEnergyOfDoubtedMeters(t *testing.T) {
+	policy := withPrometheus(policyOf("p", 0, ""))
+	good := energy.Candidate{Reading: measured(100, model.ScopePackage, 0)}
+	view := energyScene(policy, metersByNode{"a": good, "b": good, "c": good, "d": good})
+	view.powers.Doubts = doubtsOf{"c": {Suspect: []credible.Span{{From: statusTime()}}}, "a": {Suspect: []credible.Span{{From: statusTime(), To: statusTime()}}}}
+	status := policyStatus(&policy, view)
+	checkConditions(t, "doubted", status.Conditions, map[string]string{"MeterAvailable": "True MeterSuspect"},
+		[]string{"4 of 4", "What source Prometheus says of node c is not believed", "since " + statusTime().UTC().Format(time.RFC3339)})
+	if source := status.EnergySources[0]; source.Reason != "MeterSuspect" || !strings.HasPrefix(source.Message, "node c: ") || source.Nodes != 4 {
+		t.Errorf("the source is told of as %+v", source)
+	}
+}
+
+type doubtsOf map[string]credible.Verdict
+
+func (d doubtsOf) Meter(node string) credible.Verdict { return d[node] }

@@ -17,7 +17,7 @@ type powerCollector struct {
 	models *learned.Models
 	clock  clock.PassiveClock
 
-	watts, joules, age, modelError, up *prometheus.Desc
+	watts, joules, age, suspect, modelError, up *prometheus.Desc
 }
 
 // serverAnswers tells of each Prometheus server that was asked whether it
@@ -35,6 +35,8 @@ func newPowerCollector(watch *powerWatch, meter serverAnswers) *powerCollector {
 		joules: describe("joulevirt_node_energy_joules_total",
 			"Energy that a governed node drew while the manager leads, by the source that gave its power.", "node", "source"),
 		age: describe("joulevirt_node_power_age_seconds", "Age of the power of a governed node.", "node"),
+		suspect: describe("joulevirt_node_meter_suspect",
+			"1 while what the meter of a governed node says is not believed, because it went to another level by itself, else 0.", "node"),
 		modelError: describe("joulevirt_power_model_error_ratio",
 			"Mean relative error of the power that the model of a node foretold, against what its meter said then.", "node"),
 		up: describe("joulevirt_energy_source_up",
@@ -45,7 +47,7 @@ func newPowerCollector(watch *powerWatch, meter serverAnswers) *powerCollector {
 
 // Describe implements prometheus.Collector.
 func (c *powerCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.watts, c.joules, c.age, c.modelError, c.up} {
+	for _, desc := range []*prometheus.Desc{c.watts, c.joules, c.age, c.suspect, c.modelError, c.up} {
 		out <- desc
 	}
 }
@@ -61,6 +63,9 @@ func (c *powerCollector) Collect(out chan<- prometheus.Metric) {
 			gauge(c.watts, float64(power.Watts), sight.node, string(power.Source))
 			gauge(c.age, energy.Age(*power, c.clock.Now()).Seconds(), sight.node)
 		}
+		if sight.choice.Metered {
+			gauge(c.suspect, oneIf(sight.choice.Suspect != nil), sight.node)
+		}
 		for _, drawn := range c.models.Energy(sight.node) {
 			out <- prometheus.MustNewConstMetric(c.joules, prometheus.CounterValue, float64(drawn.Joules), sight.node, string(drawn.Source))
 		}
@@ -69,12 +74,15 @@ func (c *powerCollector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	for source, up := range c.sourcesUp(sights) {
-		value := 0.0
-		if up {
-			value = 1
-		}
-		gauge(c.up, value, string(source.kind), source.server)
+		gauge(c.up, oneIf(up), string(source.kind), source.server)
 	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 type sourceLabels struct {

@@ -62,7 +62,7 @@ type powerSight struct {
 	choice energy.Choice
 }
 
-type plannedWith struct{ metered, unknown bool }
+type plannedWith struct{ metered, unknown, lost bool }
 
 // saidOfPower holds the words, not the figures: they are compared.
 type saidOfPower struct {
@@ -96,7 +96,7 @@ func (w *powerWatch) Wake() {
 func (w *powerWatch) Planned(node model.Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.planned[node.Name] = plannedWith{metered: node.Metered, unknown: node.MeterUnknown}
+	w.planned[node.Name] = plannedWith{metered: node.Metered, unknown: node.MeterUnknown, lost: node.MeterLost}
 }
 
 // Seen returns the last look. It must not be changed.
@@ -146,6 +146,9 @@ func (w *powerWatch) look(ctx context.Context) error {
 	for _, g := range governed {
 		names[g.node.Name] = true
 		choice := w.powers.Of(g.node.Name, g.settings, g.report)
+		if choice.Metered {
+			w.powers.Past.Metered(g.node.Name, w.clock.Now())
+		}
 		sights = append(sights, powerSight{node: g.node.Name, choice: choice})
 		choices = append(choices, choice)
 		w.learn(g, choice)
@@ -170,10 +173,14 @@ func (w *powerWatch) learn(g governedNode, choice energy.Choice) {
 	if g.report != nil {
 		topology = g.report.Status.Topology
 	}
+	power := choice.Power
+	if choice.Suspect != nil {
+		power = nil // Nothing is learned from what is not believed.
+	}
 	w.models.Look(g.node.Name, learned.Sight{
 		Processor: learned.Processor{Name: topology.CPUModel, Cores: int(topology.PhysicalCores)},
 		Topology:  func() (model.Topology, error) { return observe.Topology(topology) },
-		Power:     choice.Power, Rates: rates, Received: received,
+		Power:     power, Rates: rates, Received: received,
 	})
 }
 
@@ -183,7 +190,7 @@ func (w *powerWatch) learn(g governedNode, choice energy.Choice) {
 func (w *powerWatch) outdated(sight powerSight) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := plannedWith{metered: sight.choice.Metered, unknown: sight.choice.Unknown}
+	now := plannedWith{metered: sight.choice.Metered, unknown: sight.choice.Unknown, lost: !sight.choice.LostSince.IsZero()}
 	with, known := w.planned[sight.node]
 	w.planned[sight.node] = now
 	return !known || with != now
@@ -191,6 +198,7 @@ func (w *powerWatch) outdated(sight powerSight) bool {
 
 func (w *powerWatch) forgetOthers(names map[string]bool) {
 	w.models.Retain(names)
+	w.powers.Past.Retain(names)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.planned, func(name string, _ plannedWith) bool { return !names[name] })
@@ -223,6 +231,12 @@ func wordsOf(choice energy.Choice) saidOfPower {
 	}
 	if choice.Doubt != nil {
 		words.reasons += "doubt " + string(choice.Doubt.Reason)
+	}
+	if choice.Suspect != nil {
+		words.reasons += "suspect " + choice.Suspect.Message
+	}
+	if !choice.LostSince.IsZero() {
+		words.reasons += "lost"
 	}
 	if choice.Power != nil {
 		words.at = choice.Power.Time

@@ -12,7 +12,7 @@ import (
 // newProofs makes what has levers prove themselves.
 func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *proofWatch {
 	return newProofWatch(proofWatchOptions{
-		reader: mgr.GetClient(), store: parts.memory, rates: parts.store, models: parts.models, potentials: parts.potentials,
+		reader: mgr.GetClient(), store: parts.memory, rates: parts.store, past: parts.powers.Past, models: parts.models, potentials: parts.potentials,
 		groups: func(ctx context.Context, policy string) ([]proof.Unit, bool) {
 			return parts.sights.units(policy), parts.sights.complete(ctx, mgr.GetClient())
 		},

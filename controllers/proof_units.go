@@ -118,7 +118,7 @@ type nodeFacts struct {
 func factsOf(node *model.Node) nodeFacts {
 	f := nodeFacts{
 		policy: node.Policy, vms: map[model.TrafficClass]int{},
-		waits: node.Frozen || node.Hold.Reason != "" || node.OptOut.All || !node.Reported || node.Rates == nil || node.MeterUnknown,
+		waits: node.Frozen || node.Hold.Reason != "" || node.OptOut.All || !node.Reported || node.Rates == nil || node.MeterUnknown || node.MeterLost,
 	}
 	for i := range node.VMs {
 		f.vms[node.VMs[i].TrafficClass]++
@@ -165,7 +165,7 @@ func (s *nodeSight) unit(policy *v1alpha1.EnergyPolicy, now time.Time) proof.Uni
 			u.Candidates = append(u.Candidates, proof.Candidate{Lever: p.Lever, Watts: p.Watts})
 		}
 	}
-	u.Ready = !f.waits && !policy.Spec.Paused && policy.Spec.Mode != v1alpha1.ModeObserve && !s.choice.Unknown &&
+	u.Ready = !f.waits && !policy.Spec.Paused && policy.Spec.Mode != v1alpha1.ModeObserve && !s.choice.Unknown && s.choice.LostSince.IsZero() &&
 		s.plan != nil && s.plan.Spec.Apply && s.plan.Spec.Policy == policy.Name && !isChanging(s.plan, now)
 	return u
 }

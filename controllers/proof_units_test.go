@@ -94,6 +94,7 @@ func TestUnitOfANode(t *testing.T) {
 		"paused":                 {func(_ *nodeSight, p *v1alpha1.EnergyPolicy) { p.Spec.Paused = true }, false, false, candidates},
 		"nothing new now":        {func(s *nodeSight, _ *v1alpha1.EnergyPolicy) { s.facts.waits = true }, false, false, candidates},
 		"the meter is not heard": {func(s *nodeSight, _ *v1alpha1.EnergyPolicy) { s.choice.Unknown = true }, false, false, candidates},
+		"the meter is lost":      {func(s *nodeSight, _ *v1alpha1.EnergyPolicy) { s.choice.LostSince = statusTime() }, false, false, candidates},
 		"no plan":                {func(s *nodeSight, _ *v1alpha1.EnergyPolicy) { s.plan = nil }, false, false, candidates},
 		"a plan of another":      {func(s *nodeSight, _ *v1alpha1.EnergyPolicy) { s.plan.Spec.Policy = "q" }, false, false, candidates},
 		"its plan is being done": {func(s *nodeSight, _ *v1alpha1.EnergyPolicy) {

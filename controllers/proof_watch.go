@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,6 +50,7 @@ type proofWatchOptions struct {
 	reader     client.Reader
 	store      *proofs.Store
 	rates      observe.Rates
+	past       *observe.MeterPast
 	models     *learned.Models
 	potentials Potentials
 	// groups are a policy's groups of VMs as units. False: not all were looked at yet, and
@@ -76,6 +78,8 @@ type knownNode struct {
 	meter            verify.Meter
 	// heard is true once it was known whether the node has a meter.
 	heard bool
+	// doubted is since when its meter is not believed, as was told. Zero: it is.
+	doubted time.Time
 	// version of the plan that has and acting are read from.
 	version string
 	has     []model.Schedule
@@ -149,6 +153,10 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	}
 	if was, read := w.store.Was(g.policy, name); read && !known.begun {
 		known.begin(was)
+		if was != nil && was.Metered && !choice.Metered {
+			w.past.Metered(name, now) // When it lost its meter is not known: it counts from now on.
+			s.choice.LostSince = w.past.Lose(name, g.settings, &choice, now)
+		}
 	}
 	known.update(&s, w.pull, now)
 	s.begun, s.class, s.meter, s.has = known.begun, known.class, known.meter, known.has
@@ -160,7 +168,24 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	}
 	heard.BusyCore, heard.MostWatts = busyCore(w.models, name), mostWatts(s.report, choice)
 	w.store.Hear(name, heard, now)
+	w.doubt(&s, known)
 	return s
+}
+
+// doubt tells once that a node's meter is not believed any more.
+func (w *proofWatch) doubt(s *nodeSight, known *knownNode) {
+	verdict := w.store.Meter(s.node.Name)
+	since := verdict.Since()
+	if since.Equal(known.doubted) {
+		return
+	}
+	if known.doubted = since; since.IsZero() || s.report == nil {
+		return
+	}
+	const percent = 100
+	w.recorder.Eventf(s.report, nil, corev1.EventTypeWarning, v1alpha1.ReasonMeterSuspect, "Doubt",
+		"the meter of node %s (%s) says %+.0f %% against what it said, since %s by the node's clock, which neither the load nor a lever explains: nothing of that time is judged or booked",
+		s.node.Name, s.choice.Source, percent*(verdict.Factor-1), since.UTC().Format(time.RFC3339))
 }
 
 // begin with what an earlier manager took the node to be. Nil: none knew it.
@@ -180,7 +205,7 @@ func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
 		}
 	}
 	switch {
-	case !s.choice.Unknown:
+	case !s.choice.Unknown && s.choice.LostSince.IsZero():
 		k.meter, k.heard = meterOf(s.choice, pull), true
 	case !k.heard && k.unmetered:
 		// Its levers act by what is modelled, and go on.

@@ -58,6 +58,7 @@ func newProofScene(t *testing.T) *proofScene {
 	s.watch = newProofWatch(proofWatchOptions{
 		reader: s.client, store: s.store, rates: s.rates, models: learned.New(priors), potentials: couldSave{},
 		recorder: s.recorder, clock: s.clock, pull: 15 * time.Second, interval: 15 * time.Second,
+		past:    observe.NewMeterPast(),
 		cpuTime: func() time.Duration { s.used += time.Second; return s.used },
 		groups:  func(context.Context, string) ([]proof.Unit, bool) { return nil, true },
 		replan:  func(_ context.Context, node string) { s.replanned = append(s.replanned, node) },

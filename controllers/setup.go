@@ -224,7 +224,9 @@ func addEnergy(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		},
 		Interval: o.Energy.Interval, Clock: o.Clock, Log: mgr.GetLogger().WithName("energy"),
 	})
-	parts.powers = &observe.Powers{Rates: parts.store, Meters: parts.meter, Clock: o.Clock}
+	parts.powers = &observe.Powers{
+		Rates: parts.store, Meters: parts.meter, Clock: o.Clock, Past: observe.NewMeterPast(), Doubts: parts.memory,
+	}
 	parts.models = learned.New(priors)
 	parts.proved = newProofs(mgr, o, parts)
 	parts.watch = newPowerWatch(powerWatchOptions{

@@ -69,7 +69,7 @@ func (r *groupRound) tried(was *groupSight, pull time.Duration) (policy string, 
 	policy, unit = planner.ProvingPolicy(r.seen.Plan.Nodes), r.unit(pull)
 	for i := range r.seen.Sources {
 		source := &r.seen.Sources[i]
-		if source.Report != nil && !source.Choice.Unknown {
+		if source.Report != nil && !source.Choice.Unknown && source.Choice.LostSince.IsZero() {
 			continue
 		}
 		if was == nil || was.policy == "" {

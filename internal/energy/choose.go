@@ -46,6 +46,11 @@ type Choice struct {
 	// Doubt says why the source chosen gave nothing newer than Power. Nil: no
 	// doubt.
 	Doubt *Attempt
+	// Suspect says why what the meter chosen says is not believed. Nil: it is.
+	Suspect *Attempt
+	// LostSince is when the power was measured last, where no meter knows it any more, and
+	// one did within a day. Zero: one knows, or there is none, or see Unknown.
+	LostSince time.Time
 	// Attempts are the sources before the one chosen, in the policy's order.
 	Attempts []Attempt
 }

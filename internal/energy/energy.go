@@ -41,6 +41,8 @@ const (
 	ReasonWentBack Reason = "WentBack"
 	// ReasonJumped: far off what the meter said before.
 	ReasonJumped Reason = "Jumped"
+	// ReasonSuspect: the meter went to another level by itself.
+	ReasonSuspect Reason = "MeterSuspect"
 	// ReasonFrozen: the meter stands still.
 	ReasonFrozen Reason = "Frozen"
 	// ReasonStale: older than the source's freshness.

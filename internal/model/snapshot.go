@@ -182,6 +182,9 @@ type Node struct {
 	// MeterUnknown is true while it is too early to say that the node has no meter,
 	// as after a change of leader, or when a figure is late. Metered is then false.
 	MeterUnknown bool
+	// MeterLost is true when no meter knows the node's power, and one did within a day:
+	// nothing that needs one to prove itself starts.
+	MeterLost bool
 	// Rates are the agent's newest. Nil: none, or too old to plan with.
 	Rates *NodeRates
 	// RatesAwaited is true while there are no rates because the node's agent was

@@ -126,6 +126,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 	settings := EnergySettings(policy.EnergyPolicy)
 	power := o.Powers.Of(node.Name, settings, report)
 	seen.Node.Power, seen.Node.Metered, seen.Node.MeterUnknown = power.Power, power.Metered, power.Unknown
+	seen.Node.MeterLost = !power.LostSince.IsZero()
 	if report != nil && len(report.Status.Topology.CoreGroups) > 0 {
 		seen.ReportErr = o.report(&seen.Node, report)
 	}

@@ -46,6 +46,10 @@ type Powers struct {
 	Rates  Rates
 	Meters Meters
 	Clock  clock.PassiveClock
+	// Past remembers meters, and Doubts tell which are not believed. Nil, which both may be:
+	// nothing is remembered, all are believed.
+	Past   *MeterPast
+	Doubts Doubts
 }
 
 // Of tells what is known of a node's power by a policy's sources. The report may
@@ -60,7 +64,10 @@ func (p *Powers) Of(node string, settings []energy.Setting, report *v1alpha1.Nod
 		}
 		return agent.candidate(setting.Type)
 	}
-	return energy.Choose(settings, know, now)
+	choice := energy.Choose(settings, know, now)
+	choice.LostSince = p.Past.Lose(node, settings, &choice, now)
+	choice.Suspect = suspicion(p.Doubts, node, &choice)
+	return choice
 }
 
 // ReportFresh tells whether a node's agent lives, by its report, which may be
