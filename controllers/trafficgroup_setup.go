@@ -34,7 +34,7 @@ func addTraffic(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Traffic, sights: parts.sights,
 		Proofs: parts.memory, Pull: o.Pull.Interval,
 	}
-	if err := groups.setup(mgr); err != nil {
+	if err := groups.setup(mgr, o.Clock); err != nil {
 		return fmt.Errorf("add the controller of groups: %w", err)
 	}
 	if err := mgr.Add(&orphans{client: mgr.GetClient(), live: mgr.GetAPIReader()}); err != nil {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -37,7 +39,7 @@ const gatewayGroup = "gateway.networking.k8s.io"
 
 // setup adds the reconciler with what all groups depend on. Launcher pods,
 // Services and routes are watched from the first group on that needs them.
-func (r *TrafficGroupReconciler) setup(mgr ctrl.Manager) error {
+func (r *TrafficGroupReconciler) setup(mgr ctrl.Manager, clk clock.WithTicker) error {
 	groups := &groupMapper{reader: mgr.GetClient()}
 	built, err := ctrl.NewControllerManagedBy(mgr).
 		Named("trafficgroup").
@@ -48,13 +50,20 @@ func (r *TrafficGroupReconciler) setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(groups.all), builder.WithPredicates(nodeChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(groups.inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.Channel(r.sights.again, &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: trafficGroupWorkers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: trafficGroupWorkers, NewQueue: queueBy(clk)}).
 		Build(r)
 	if err != nil {
 		return err
 	}
 	r.kinds = &groupKinds{controller: built, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(), groups: groups, on: map[schema.GroupKind]bool{}}
 	return nil
+}
+
+// queueBy makes work queues whose delays go by a clock: schedules switch by it.
+func queueBy(clk clock.WithTicker) func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name, Clock: clk})
+	}
 }
 
 // groupKinds watches what groups depend on from when there are such: a cluster

@@ -30,6 +30,8 @@ type Options struct {
 	Labels    map[string]string
 	// Nodes, and VMs on each.
 	Nodes, VMs int
+	// Groups of VMs behind Services run beside them.
+	Groups []Group
 	// Harm is what levers cost on the node of a number that nobody foresees. May be nil.
 	Harm func(node int) sim.Harm
 	Seed uint64
@@ -42,7 +44,11 @@ type Options struct {
 type Fleet struct {
 	clock   *clocktesting.FakeClock
 	nodes   []*node
+	groups  []*group
 	manager *fleet.Manager
+	// launchers are watched until end is called.
+	launchers client.Reader
+	end       context.CancelFunc
 	// lead starts the controllers.
 	lead func(context.Context) error
 	// seconds that passed.
@@ -60,30 +66,19 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 }
 
 func (f *Fleet) start(ctx context.Context, o Options) error {
-	names, err := o.Cluster.AddSimulatedNodes(ctx, o.Nodes, cluster.SimulatedNodes{Prefix: "fleet"})
-	if err != nil {
+	if _, err := f.addNodes(ctx, &o, part{name: "fleet", nodes: o.Nodes, vms: o.VMs, labels: o.Labels, harm: o.Harm, swings: true}); err != nil {
 		return err
 	}
-	_, err = o.Cluster.SeedVMIs(ctx, cluster.Seed{
-		Namespace: o.Namespace, Prefix: "vm", Count: o.Nodes * o.VMs, Nodes: names, Cores: vCPUs,
-		Labels: func(int) map[string]string { return o.Labels },
-	})
-	if err != nil {
+	watching, end := context.WithCancel(context.WithoutCancel(ctx))
+	f.end = end
+	var err error
+	if f.launchers, err = watchLaunchers(watching, o.Cluster, o.Namespace); err != nil {
 		return err
 	}
-	var pods corev1.PodList
-	if err := o.Cluster.Client().List(ctx, &pods, client.InNamespace(o.Namespace)); err != nil {
-		return fmt.Errorf("list launcher pods: %w", err)
-	}
-	for i, name := range names {
-		n, err := newNode(nodeOptions{
-			name: name, seed: o.Seed + uint64(i), harm: o.harm(i), clock: f.clock, config: o.Cluster.RESTConfig(),
-			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name),
-		})
-		if err != nil {
-			return fmt.Errorf("simulated node %s: %w", name, err)
+	for _, g := range o.Groups {
+		if err := f.addGroup(ctx, &o, g); err != nil {
+			return err
 		}
-		f.nodes = append(f.nodes, n)
 	}
 	for _, n := range f.nodes {
 		if err := n.waitSynced(ctx); err != nil {
@@ -93,12 +88,60 @@ func (f *Fleet) start(ctx context.Context, o Options) error {
 	timing := fleet.Shipped()
 	timing.Clock = f.clock
 	timing.FiguresDelay = figuresDelay
+	timing.Traffic.Figures = time.Hour
 	f.lead = func(ctx context.Context) error {
 		var err error
 		f.manager, err = fleet.StartManager(ctx, o.Cluster.RESTConfig(), clientsOf(f.nodes), timing, o.Log)
 		return err
 	}
 	return f.lead(ctx)
+}
+
+// part is nodes with equal VMs.
+type part struct {
+	name       string
+	nodes, vms int
+	labels     map[string]string
+	// harm is that of levers on the node of a number. May be nil.
+	harm func(node int) sim.Harm
+	// swings is true when each VM's traffic goes up and down by itself.
+	swings bool
+}
+
+// addNodes seeds nodes and VMIs, and starts the agents.
+func (f *Fleet) addNodes(ctx context.Context, o *Options, p part) ([]*node, error) {
+	names, err := o.Cluster.AddSimulatedNodes(ctx, p.nodes, cluster.SimulatedNodes{Prefix: p.name, Labels: map[string]string{LabelPart: p.name}})
+	if err != nil {
+		return nil, err
+	}
+	_, err = o.Cluster.SeedVMIs(ctx, cluster.Seed{
+		Namespace: o.Namespace, Prefix: p.name, Count: p.nodes * p.vms, Nodes: names, Cores: vCPUs,
+		Labels: func(int) map[string]string { return p.labels },
+	})
+	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := o.Cluster.Client().List(ctx, &pods, client.InNamespace(o.Namespace)); err != nil {
+		return nil, fmt.Errorf("list launcher pods: %w", err)
+	}
+	var added []*node
+	for i, name := range names {
+		number := len(f.nodes)
+		options := nodeOptions{
+			name: name, seed: o.Seed + uint64(number), clock: f.clock, config: o.Cluster.RESTConfig(),
+			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name), swings: p.swings,
+		}
+		if p.harm != nil {
+			options.harm = p.harm(i)
+		}
+		n, err := newNode(options)
+		if err != nil {
+			return nil, fmt.Errorf("simulated node %s: %w", name, err)
+		}
+		f.nodes, added = append(f.nodes, n), append(added, n)
+	}
+	return added, nil
 }
 
 // Restart ends the controllers and starts them anew: what they knew is what the API
@@ -115,13 +158,6 @@ func (f *Fleet) Restart(ctx context.Context) error {
 // pull is the time between two pulls of the agents' rates, as the manager does without
 // flags.
 const pull = 15 * time.Second
-
-func (o *Options) harm(node int) sim.Harm {
-	if o.Harm == nil {
-		return sim.Harm{}
-	}
-	return o.Harm(node)
-}
 
 // figuresDelay is how long statuses wait for further figures, by the wall's clock: what
 // the product waits is an hour of the fleet's.
@@ -145,6 +181,11 @@ func (f *Fleet) Now() time.Time { return f.clock.Now() }
 func (f *Fleet) Run(ctx context.Context, d, pause time.Duration, after func(time.Time) error) error {
 	for range int(d / pull) {
 		rest := time.After(pause)
+		for _, g := range f.groups {
+			if err := g.follow(ctx, f.clock.Now()); err != nil {
+				return err
+			}
+		}
 		for range int(pull / time.Second) {
 			f.second()
 		}
@@ -186,8 +227,20 @@ func (f *Fleet) second() {
 
 // Truth is what the simulated machines drew since the start, and what twins of them drew
 // on which the product was never installed.
-func (f *Fleet) Truth() (with, without units.Joules) {
-	for _, n := range f.nodes {
+func (f *Fleet) Truth() (with, without units.Joules) { return truthOf(f.nodes) }
+
+// TruthOf is the same of the nodes of a group.
+func (f *Fleet) TruthOf(name string) (with, without units.Joules) {
+	for _, g := range f.groups {
+		if g.Name == name {
+			return truthOf(g.nodes)
+		}
+	}
+	return 0, 0
+}
+
+func truthOf(nodes []*node) (with, without units.Joules) {
+	for _, n := range nodes {
 		with += n.host.PlatformJoules() - n.drawn
 		without += n.twin.PlatformJoules() - n.drawn
 	}
@@ -202,6 +255,9 @@ func (f *Fleet) Stop() error {
 	}
 	for _, n := range f.nodes {
 		problems = append(problems, n.stop())
+	}
+	if f.end != nil {
+		f.end()
 	}
 	return errors.Join(problems...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -24,44 +25,72 @@ const (
 	// startTimeout includes a cold build of the control planes.
 	startTimeout = 20 * time.Minute
 	pause        = 10 * time.Millisecond
-	nodes, vms   = 5, 10
+	nodes, vms   = 2, 10
 	namespace    = "shop"
 )
 
-// TestLeverProvesItself: on a fleet of simulated nodes with a real API server a lever
-// waits, is tried on all of them, survives a change of the manager, is adopted and held
-// back, and what the policy's status says that it saves is what the simulator's twins say.
-func TestLeverProvesItself(t *testing.T) {
+// TestLeversProveThemselves: on a fleet of simulated nodes with a real API server lever
+// Affinity waits, is tried on all nodes, survives a change of the manager, is adopted and
+// held back. Lever TrafficShare is tried on two groups by labels of their Services' pods, is
+// adopted where it saves and rejected where it costs. What policies' statuses say that levers
+// save is what the simulator's twins say.
+func TestLeversProveThemselves(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	s := start(ctx, t)
+	s.run(ctx, time.Minute, nil) // endpoints follow the pods
 	s.run(ctx, 3*time.Minute, func() bool { return len(s.plans(ctx)) == nodes })
 	for _, p := range s.plans(ctx) {
 		if p.Status.VMsInForce != 0 {
 			t.Errorf("before its trial the lever is in force for %d VMs of %s", p.Status.VMsInForce, p.Name)
 		}
 	}
+	s.run(ctx, time.Hour, func() bool { return s.groupsAwaited(ctx) })
 	s.run(ctx, time.Hour, s.onTrial)
-	before := s.trials(ctx)
-	if err := s.fleet.Restart(ctx); err != nil {
-		t.Fatal(err)
-	}
-	s.run(ctx, 20*time.Minute, nil)
-	if diff := cmp.Diff(before, s.trials(ctx)); diff != "" {
-		t.Errorf("schedules after another manager began to lead (-before +after):\n%s", diff)
-	}
-	s.run(ctx, 16*time.Hour, func() bool { return s.stance(ctx) == "Adopted" })
-	s.run(ctx, time.Hour, nil) // plans of all nodes, and a hold-back that begins
+	s.run(ctx, 3*time.Hour, func() bool { return s.pairs(ctx, "shop") > 0 && s.pairs(ctx, "batch") > 0 })
+	s.wereSwitched()
+	s.changeManager(ctx)
+
+	s.run(ctx, 16*time.Hour, func() bool { return s.stance(ctx, "batch") == "Rejected" })
+	s.wereSwitched()
+	s.run(ctx, 10*time.Minute, func() bool { return s.traffic(ctx, "batch").Reason == v1alpha1.ReasonRejectedByTrial })
+	s.run(ctx, 16*time.Hour, func() bool { return s.stance(ctx, "fleet") == "Adopted" && s.stance(ctx, "shop") == "Adopted" })
+	s.run(ctx, time.Hour, nil) // plans of all nodes, and hold-backs that begin
 	for _, p := range s.plans(ctx) {
 		if len(p.Spec.Trials) != 1 || !p.Spec.Trials[0].Otherwise || p.Status.VMsInForce != vms {
 			t.Errorf("%s after the verdict: %d VMs in force, trials %+v", p.Name, p.Status.VMsInForce, p.Spec.Trials)
 		}
 	}
-	with, without := s.fleet.Truth()
+	clear(s.served)
+	before := s.drawn()
 	s.run(ctx, 3*time.Hour, nil)
-	withThen, withoutThen := s.fleet.Truth()
-	truth := 100 * (1 - float64((withThen-with)/(withoutThen-without)))
-	s.checkStatus(ctx, truth, withoutThen-withThen)
+	after := s.drawn()
+	for _, policy := range []string{"fleet", "shop"} {
+		s.checkStatus(ctx, policy, after[policy].since(before[policy]), after[policy].saved())
+	}
+	s.checkRejected(ctx, "batch", after["batch"].since(before["batch"]))
+}
+
+// changeManager wants another manager to go on where the one before was.
+func (s *story) changeManager(ctx context.Context) {
+	s.t.Helper()
+	policies := []string{"fleet", "shop", "batch"}
+	plans, trials := s.trials(ctx), map[string]v1alpha1.LeverTrial{}
+	for _, policy := range policies {
+		trials[policy] = s.trial(ctx, policy)
+	}
+	if err := s.fleet.Restart(ctx); err != nil {
+		s.t.Fatal(err)
+	}
+	s.run(ctx, 20*time.Minute, nil)
+	if diff := cmp.Diff(plans, s.trials(ctx)); diff != "" {
+		s.t.Errorf("schedules after another manager began to lead (-before +after):\n%s", diff)
+	}
+	for _, policy := range policies {
+		if was, is := trials[policy], s.trial(ctx, policy); was.Stance != is.Stance || !was.Until.Equal(is.Until) || is.Pairs < was.Pairs {
+			s.t.Errorf("trial of policy %s was %+v, and is %+v after another manager began to lead", policy, was, is)
+		}
+	}
 }
 
 // story is a fleet in a test.
@@ -69,6 +98,10 @@ type story struct {
 	t       *testing.T
 	cluster *cluster.Cluster
 	fleet   *Fleet
+	// served are the numbers of VMs that were seen to serve of each group.
+	served map[string]map[int]bool
+	// awaited are the groups that were seen to wait for their trials.
+	awaited map[string]bool
 }
 
 func start(ctx context.Context, t *testing.T) *story {
@@ -89,7 +122,7 @@ func start(ctx context.Context, t *testing.T) *story {
 		t.Fatal(err)
 	}
 	labels := map[string]string{"app": "web"}
-	f, err := Start(ctx, Options{Cluster: c, Namespace: namespace, Labels: labels, Nodes: nodes, VMs: vms, Seed: 1, Dir: t.TempDir(), Log: logr.Discard()})
+	f, err := Start(ctx, Options{Cluster: c, Namespace: namespace, Labels: labels, Nodes: nodes, VMs: vms, Groups: groups(), Seed: 1, Dir: t.TempDir(), Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,26 +131,36 @@ func start(ctx context.Context, t *testing.T) *story {
 			t.Error(err)
 		}
 	})
-	for _, object := range []client.Object{
+	objects := []client.Object{
 		&v1alpha1.VMNetworkProfile{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
 			Spec: v1alpha1.VMNetworkProfileSpec{
 				Selector: metav1.LabelSelector{MatchLabels: labels}, TrafficClass: v1alpha1.TrafficThroughput,
 			},
 		},
-		&v1alpha1.EnergyPolicy{
-			ObjectMeta: metav1.ObjectMeta{Name: "fleet"},
-			Spec: v1alpha1.EnergyPolicySpec{
-				Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
-				Energy: v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{Type: v1alpha1.EnergySourceRAPL}}},
-			},
-		},
-	} {
+		policyOf("fleet", v1alpha1.LeverAffinity),
+	}
+	for _, g := range groups() {
+		objects = append(objects, groupObjects(&g)...)
+	}
+	for _, object := range objects {
 		if err := c.Client().Create(ctx, object); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &story{t, c, f}
+	return &story{t, c, f, map[string]map[int]bool{}, map[string]bool{}}
+}
+
+// policyOf the nodes of a part of the fleet.
+func policyOf(part string, lever v1alpha1.Lever) *v1alpha1.EnergyPolicy {
+	return &v1alpha1.EnergyPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: part},
+		Spec: v1alpha1.EnergyPolicySpec{
+			Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{lever},
+			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{LabelPart: part}},
+			Energy:       v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{Type: v1alpha1.EnergySourceRAPL}}},
+		},
+	}
 }
 
 // run lets the fleet's time pass, a minute after another, until what is waited for holds.
@@ -131,25 +174,30 @@ func (s *story) run(ctx context.Context, d time.Duration, until func() bool) {
 		if err := s.fleet.Run(ctx, time.Minute, pause, func(time.Time) error { return nil }); err != nil {
 			s.t.Fatal(err)
 		}
+		s.see()
 	}
 	if until != nil && !until() {
-		s.t.Fatalf("simulated: not within %s of the fleet; policy: %+v, plans: %+v", d, s.policy(ctx).Status, s.plans(ctx))
+		for _, part := range []string{"fleet", "shop", "batch"} {
+			s.t.Logf("policy %s: %+v", part, s.policy(ctx, part).Status)
+		}
+		s.t.Fatalf("simulated: not within %s of the fleet; plans: %+v", d, s.plans(ctx))
 	}
 }
 
+// plans of the nodes without groups.
 func (s *story) plans(ctx context.Context) []v1alpha1.NodePlan {
 	s.t.Helper()
 	var plans v1alpha1.NodePlanList
 	if err := s.cluster.Client().List(ctx, &plans); err != nil {
 		s.t.Fatal(err)
 	}
-	return plans.Items
+	return slices.DeleteFunc(plans.Items, func(p v1alpha1.NodePlan) bool { return p.Spec.Policy != "fleet" })
 }
 
-func (s *story) policy(ctx context.Context) *v1alpha1.EnergyPolicy {
+func (s *story) policy(ctx context.Context, name string) *v1alpha1.EnergyPolicy {
 	s.t.Helper()
 	var policy v1alpha1.EnergyPolicy
-	if err := s.cluster.Client().Get(ctx, client.ObjectKey{Name: "fleet"}, &policy); err != nil {
+	if err := s.cluster.Client().Get(ctx, client.ObjectKey{Name: name}, &policy); err != nil {
 		s.t.Fatal(err)
 	}
 	return &policy
@@ -183,27 +231,63 @@ func (s *story) onTrial() bool {
 	return first != nil
 }
 
-func (s *story) stance(ctx context.Context) v1alpha1.Stance {
+// trial of the one lever of a policy. Its zero value: nothing is said yet.
+func (s *story) trial(ctx context.Context, policy string) v1alpha1.LeverTrial {
 	s.t.Helper()
-	trials := s.policy(ctx).Status.Trials
+	trials := s.policy(ctx, policy).Status.Trials
 	if len(trials) == 0 {
-		return ""
+		return v1alpha1.LeverTrial{}
 	}
-	return trials[0].Stance
+	return trials[0]
+}
+
+func (s *story) stance(ctx context.Context, policy string) v1alpha1.Stance {
+	s.t.Helper()
+	return s.trial(ctx, policy).Stance
+}
+
+func (s *story) pairs(ctx context.Context, policy string) int32 {
+	s.t.Helper()
+	return s.trial(ctx, policy).Pairs
+}
+
+// drawn is what the machines of a policy drew since the start, and their twins.
+type drawn struct{ with, without units.Joules }
+
+func (d drawn) saved() units.Joules { return d.without - d.with }
+
+// since is the percent that was saved since before.
+func (d drawn) since(before drawn) float64 {
+	return 100 * (1 - float64((d.with-before.with)/(d.without-before.without)))
+}
+
+// drawn is what the simulator knows, by policy.
+func (s *story) drawn() map[string]drawn {
+	out := map[string]drawn{}
+	var rest drawn
+	rest.with, rest.without = s.fleet.Truth()
+	for _, g := range groups() {
+		var of drawn
+		of.with, of.without = s.fleet.TruthOf(g.Name)
+		out[g.Name] = of
+		rest.with, rest.without = rest.with-of.with, rest.without-of.without
+	}
+	out["fleet"] = rest
+	return out
 }
 
 // checkStatus compares what the status says with what the simulator knows: the percent
 // that the lever saved in hours in which it was on but for what is held back, and the
 // joules since the start, of which the ledger books what was measured only.
-func (s *story) checkStatus(ctx context.Context, truth float64, saved units.Joules) {
+func (s *story) checkStatus(ctx context.Context, policy string, truth float64, saved units.Joules) {
 	s.t.Helper()
-	status := s.policy(ctx).Status
+	status := s.policy(ctx, policy).Status
 	told := s.number(status.Trials[0].SavedPercent.Value)
 	// Of the time after the verdict a twentieth is held back, in drawn blocks.
 	const heldBack, points = 0.05, 1
-	s.t.Logf("simulated: %s; in truth %.2f %% while %.0f %% of the time was held back", status.Trials[0].Message, truth, 100*heldBack)
+	s.t.Logf("simulated: %s: %s; in truth %.2f %% while %.0f %% of the time was held back", policy, status.Trials[0].Message, truth, 100*heldBack)
 	if math.Abs(told*(1-heldBack)-truth) > points {
-		s.t.Errorf("simulated: the status tells of %.2f %% saved, and it is %.2f %%", told, truth)
+		s.t.Errorf("simulated: the status of policy %s tells of %.2f %% saved, and it is %.2f %%", policy, told, truth)
 	}
 	const joulesPerKWh = 3.6e6
 	for _, savings := range status.Savings {

@@ -46,11 +46,15 @@ type nodeOptions struct {
 	config *rest.Config
 	dir    string
 	pods   []corev1.Pod
+	// swings is true when each VM's traffic goes up and down by itself. Otherwise it has
+	// none yet.
+	swings bool
 }
 
 // node is a simulated node with its agent.
 type node struct {
 	name string
+	pods []corev1.Pod
 	// twin is the same host without an agent. Both had drawn as much at the start.
 	host, twin *sim.Host
 	drawn      units.Joules
@@ -64,7 +68,7 @@ type node struct {
 }
 
 func newNode(o nodeOptions) (*node, error) {
-	n := &node{name: o.name, board: &publish.Board{}, idle: make(chan struct{}, 1)}
+	n := &node{name: o.name, pods: o.pods, board: &publish.Board{}, idle: make(chan struct{}, 1)}
 	var err error
 	if n.host, err = newHost(&o); err != nil {
 		return nil, err
@@ -88,16 +92,18 @@ func newHost(o *nodeOptions) (*sim.Host, error) {
 	random := rand.New(rand.NewPCG(o.seed, 0))
 	for i := range o.pods {
 		pod := &o.pods[i]
-		_, err := h.AddVM(sim.VM{
+		vm := sim.VM{
 			PodUID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Labels[kubevirtv1.VirtualMachineInstanceIDLabel], VCPUs: vCPUs,
-			Traffic: sim.Traffic{
+		}
+		if o.swings {
+			vm.Traffic = sim.Traffic{
 				Programme: sim.Programme{
 					Pattern: sim.Diurnal, Period: longestPeriod/2 + time.Duration(random.Int64N(int64(longestPeriod/2))), Swing: swing,
 				},
 				FromVM: units.BitsPerSecond(total / float64(len(o.pods))),
-			},
-		})
-		if err != nil {
+			}
+		}
+		if _, err := h.AddVM(vm); err != nil {
 			return nil, err
 		}
 	}
