@@ -135,9 +135,20 @@ func (s *state) spread(r reach, use, busy, press float64) {
 	}
 }
 
+// spare counts what binding anew spares on the cores that it reaches. Use is added after it,
+// which judges the cores.
+func (s *state) spare(r reach, use float64) {
+	for i, core := range r.cores {
+		s.cores[core].spared += use * r.shares[i]
+	}
+}
+
 // spreadParts adds, or with sign -1 removes, a separated VM.
 func (s *state) spreadParts(v *vm, sign float64) {
 	part := &v.scope.parts[v.now.part]
+	spares := sign * v.spares(separated)
+	s.spare(part.reach, spares*(v.vcpuDemand+v.io.demand))
+	s.spare(part.emulator, spares*v.emulator.demand)
 	s.spread(part.reach, sign*(v.vcpuDemand+v.io.demand), sign*v.busy, sign*(v.press-v.emulator.press-v.other.press))
 	s.spread(part.emulator, sign*v.emulator.demand, 0, sign*v.emulator.press)
 }
@@ -168,6 +179,7 @@ func (s *state) spreadThreads(v *vm, sign float64) {
 			share = sign * n.cpus / io
 			use, press = use+share*v.io.demand, press+share*v.io.press
 		}
+		s.cores[core].spared += v.spares(pinned) * use
 		s.add(core, use, 0, press)
 	}
 }

@@ -95,7 +95,7 @@ func TestPlace(t *testing.T) {
 			plain(1), []affinity.VM{vm(plain(1), pinned, 0.7), vm(plain(1), pinned, 0.2), vm(plain(1), pinned, 0.2)},
 			[]string{"CoreWouldBeHot", "CoreWouldBeHot", "CoreWouldBeHot"}},
 		"what waits on CPUs that idle wants no more": {
-			plain(2), []affinity.VM{vm(plain(2), pinned, 0.25), but(vm(plain(2), pinned, 0.1), func(v *affinity.VM) { v.Rates.VCPUs[0].WaitCores = 0.7 })},
+			plain(2), []affinity.VM{vm(plain(2), pinned, 0.4), but(vm(plain(2), pinned, 0.1), func(v *affinity.VM) { v.Rates.VCPUs[0].WaitCores = 0.7 })},
 			[]string{"Pinned 0", "Pinned 0"}},
 		"what waits on CPUs that never do does": {
 			with(plain(2), func(n *affinity.Node) { n.CPUs[0].StealCores, n.CPUs[1].StealCores = 0.75, 0.75 }), []affinity.VM{

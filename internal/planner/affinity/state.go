@@ -36,9 +36,9 @@ type state struct {
 
 // coreState is what runs on one core.
 type coreState struct {
-	// use of the core, the vCPUs on it that want it for themselves, and the press of
-	// all on it, by weights.
-	use, busy, press float64
+	// use of the core, the vCPUs on it that want it for themselves, the press of all on
+	// it, by weights, and the part of the use that binding anew is to spare.
+	use, busy, press, spared float64
 	// on are the vCPUs that are pinned to the core, fresh how many of them were not
 	// before, bears the least of what presses they bear, endures of the use, and most the
 	// demand of the busiest.
@@ -146,16 +146,16 @@ func (s *state) isHot(core int) bool {
 		lone = s.vcpus[c.on[0]].demand
 	}
 	return s.breaks(core, load{
-		use: c.use, press: c.press, bears: c.bears, endures: c.endures, lone: lone, vcpus: len(c.on), fresh: c.fresh > 0, alone: c.waited > 0,
+		use: c.use, spared: c.spared, press: c.press, bears: c.bears, endures: c.endures, lone: lone, vcpus: len(c.on), fresh: c.fresh > 0, alone: c.waited > 0,
 	})
 }
 
 // load is what limits are held against.
 type load struct {
-	use, press, bears, lone float64
-	endures                 endures
-	vcpus                   int
-	fresh                   bool
+	use, spared, press, bears, lone float64
+	endures                         endures
+	vcpus                           int
+	fresh                           bool
 	// alone loads have no more vCPUs than CPUs.
 	alone bool
 }
@@ -175,7 +175,7 @@ func (s *state) breaks(core int, l load) bool {
 	if l.vcpus == 1 && l.use-l.lone <= n.quiet-reserve+eps {
 		return false
 	}
-	return l.use > min(n.limit-reserve, endures)+eps || l.press > l.bears*(1+eps)+eps || l.vcpus > maxVCPUsPerCPU*int(n.cpus)
+	return l.use > n.limit-reserve+eps || l.use-l.spared > endures+eps || l.press > l.bears*(1+eps)+eps || l.vcpus > maxVCPUsPerCPU*int(n.cpus)
 }
 
 // probe returns what it would cost to pin a vCPU to a core, and false when it may not.
@@ -186,7 +186,7 @@ func (s *state) probe(i, core int) (float64, bool) {
 	if !s.mayShare(owner, core) {
 		return 0, false
 	}
-	l := load{use: c.use + v.demand, press: c.press + v.press, lone: v.demand, vcpus: len(c.on) + 1, fresh: c.fresh > 0 || core != v.start}
+	l := load{use: c.use + v.demand, spared: c.spared + owner.spares(pinned)*v.demand, press: c.press + v.press, lone: v.demand, vcpus: len(c.on) + 1, fresh: c.fresh > 0 || core != v.start}
 	l.alone = c.waited > 0 || owner.waited
 	l.bears, l.endures = v.bears(owner.perDemand, n.cpus), v.endures[n.size]
 	if len(c.on) > 0 {
@@ -214,6 +214,8 @@ func (s *state) allBusy(i, core int, l load) load {
 	}
 	// By weight it would get less while it is idle, and more when it is not.
 	l.press = 0
+	// It is not known what is spared of it.
+	l.spared = s.cores[core].spared
 	most := 1 + s.node.besideBusy[s.node.cores[core].size]
 	l.endures = endures{most, most}
 	return l
@@ -263,6 +265,7 @@ func (s *state) put(i, core int) {
 	}
 	v.at = core
 	owner.enter(s.node.cores[core].llc)
+	c.spared += owner.spares(pinned) * v.demand
 	s.add(core, v.demand, v.busy, v.press)
 }
 
@@ -296,6 +299,7 @@ func (s *state) take(i int) {
 	}
 	v.at = -1
 	owner.leave(s.node.cores[core].llc)
+	c.spared -= owner.spares(pinned) * v.demand
 	s.add(core, -v.demand, -v.busy, -v.press)
 }
 

@@ -67,8 +67,10 @@ type vm struct {
 	demand, press, busy, vcpuDemand float64
 	watts                           float64
 	threshold                       float64
-	memoryAway                      []float64
-	network                         bool
+	// sparing is what binding the VM anew spares of its threads' time, separated and pinned.
+	sparing    [2]float64
+	memoryAway []float64
+	network    bool
 	// busiest is the demand of the busiest vCPU.
 	busiest float64
 	// currentIO are the CPUs of its IO threads and vhost workers, which stay while all
@@ -121,7 +123,7 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	v.demand = v.emulator.demand + v.io.demand + v.other.demand
 	for _, c := range r.VCPUs {
 		c := vcpu{vm: number, index: c.Index, start: -1, at: -1, demand: max(leastDemand, demandOf(c.ThreadRates, c.CPUs, 1))}
-		c.busy, c.endures = busyness(c.demand), s.endures(c.demand, in.MostWait)
+		c.busy = busyness(c.demand)
 		v.demand += c.demand
 		v.vcpuDemand += c.demand
 		v.busy += c.busy
@@ -132,6 +134,10 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	if weight <= 0 {
 		weight = vCPUWeight * float64(max(1, v.count))
 	}
+	v.findCurrent(s, in.Current)
+	for i, m := range []mode{separated, pinned} {
+		v.sparing[i] = 1 - s.node.prices.remains(m)/s.node.prices.remains(v.start.mode)
+	}
 	v.perDemand = weight / max(leastDemand, v.demand)
 	for _, t := range []*thread{&v.emulator, &v.io, &v.other} {
 		t.press = v.perDemand * t.demand * min(1, t.demand)
@@ -140,9 +146,9 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	for i := range v.count {
 		c := &s.vcpus[v.first+i]
 		c.press = v.perDemand * c.demand * c.demand
+		c.endures = s.endures((1-v.spares(pinned))*c.demand, in.MostWait)
 		v.press += c.press
 	}
-	v.findCurrent(s, in.Current)
 	v.findCurrentIO(s.node, in.CurrentThreads)
 	// What is measured of a bound VM already has what the binding saves.
 	p := &s.node.prices
@@ -150,6 +156,15 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	v.threshold = max(leastSaving, leastShare*v.watts)
 	s.locate(v, in)
 	return v
+}
+
+// spares is the part of the VM's threads' time that binding it so spares, beyond what it is
+// bound now: a vCPU that wakes where it ran before runs for less, and others wait less.
+func (v *vm) spares(m mode) float64 {
+	if m == separated {
+		return v.sparing[0]
+	}
+	return v.sparing[1]
 }
 
 // mostRate is beyond any rate of wake-ups.

@@ -12,7 +12,7 @@ const (
 	// undoes pins for, as waits of single seconds are twice the mean and more.
 	mostWait = 0.1
 	// newWait is the part of it that new pins keep to.
-	newWait = 0.5
+	newWait = 0.75
 	// burstWait is the same for a vCPU of which it is not known how busy it becomes, in
 	// the time that it runs, were it to run all the time.
 	burstWait = 0.25

@@ -107,6 +107,12 @@ func (m *modelled) bind(at int, d affinity.Decision) (*bound, error) {
 		m.spread(b, r.AllowedCPUs, m.emulatorDemand(vm), w)
 		m.spread(b, r.AllowedCPUs, m.ioDemand(vm), w)
 	}
+	b.spared = make([]float64, len(m.cores))
+	for c := range b.use {
+		if len(d.Pins) > 0 {
+			b.spared[c] = b.use[c] * (1 - remains/saved)
+		}
+	}
 	m.spread(b, r.AllowedCPUs, m.otherDemand(vm), w)
 	own := (float64(m.costs.PerBusyCore)*m.demandOfAll(vm) + float64(m.costs.PerWakeUp)*float64(r.WakeUps())) / saved
 	b.watts += own * remains

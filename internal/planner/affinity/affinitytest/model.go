@@ -37,8 +37,8 @@ type Prediction struct {
 	Price, Watts float64
 	// Unmet counts the VMs that are not bound as their owners wish.
 	Unmet int
-	// Use of each core.
-	Use []float64
+	// Use of each core, and what is left of it when binding spared what it is to.
+	Use, Foreseen []float64
 }
 
 // Predict returns what the design predicts of decisions, and an error when they break
@@ -71,6 +71,8 @@ type modelled struct {
 type bound struct {
 	vm, unmet        int
 	use, busy, press []float64
+	// spared is the part of the use that is not to be any more, as the VM is bound.
+	spared []float64
 	// pins are the core of each vCPU. None: they have none of their own.
 	pins         []int
 	watts, price float64
@@ -161,6 +163,7 @@ func busyness(demand float64) float64 {
 // predict adds up what VMs put on the cores, and what that costs.
 func (m *modelled) predict(vms []*bound) (Prediction, error) {
 	p := Prediction{Use: make([]float64, len(m.cores))}
+	p.Foreseen = make([]float64, len(m.cores))
 	llcs, packages := map[int]float64{}, map[int]float64{}
 	var broken error
 	awakeCost := float64(m.costs.PerAwakeCore)
@@ -168,7 +171,9 @@ func (m *modelled) predict(vms []*bound) (Prediction, error) {
 		use := m.unmanaged[c]
 		busy, press := busyness(use), use*cpuWeight
 		var on []pin
+		spared := 0.0
 		for _, b := range vms {
+			spared += b.spared[c]
 			use, busy, press = use+b.use[c], busy+b.busy[c], press+b.press[c]
 			for i, at := range b.pins {
 				if at == c {
@@ -176,9 +181,9 @@ func (m *modelled) predict(vms []*bound) (Prediction, error) {
 				}
 			}
 		}
-		p.Use[c] = use
+		p.Use[c], p.Foreseen[c] = use, use-spared
 		settled := m.isSettled(c, on)
-		if err := m.check(c, use, press, on); err != nil && broken == nil {
+		if err := m.check(c, use, use-spared, press, on); err != nil && broken == nil {
 			broken = fmt.Errorf("core %d: %w", c, err)
 		}
 		kneeAt, busyAt := knee*m.cpus[c], 1.0
@@ -252,7 +257,7 @@ func (m *modelled) isSettled(core int, on []pin) bool {
 }
 
 // check holds a core with pins against its limits.
-func (m *modelled) check(c int, use, press float64, on []pin) error {
+func (m *modelled) check(c int, use, foreseen, press float64, on []pin) error {
 	if len(on) == 0 {
 		return nil
 	}
@@ -276,7 +281,7 @@ func (m *modelled) check(c int, use, press float64, on []pin) error {
 			return nil
 		}
 	}
-	if err := m.checkWaits(c, use, on); err != nil {
+	if err := m.checkWaits(c, foreseen, on); err != nil {
 		return err
 	}
 	if use > limit-reserve+rounding {

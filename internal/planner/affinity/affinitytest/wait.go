@@ -7,7 +7,7 @@ import (
 
 // The figures of the design.
 const (
-	mostWait, newWait      = 0.1, 0.5
+	mostWait, newWait      = 0.1, 0.75
 	rampEnds, voltage      = 0.8, 1.2
 	leastClock, assumeBase = 0.85, 0.8
 	mostRise               = 1
@@ -33,7 +33,8 @@ func (m *modelled) checkWaits(c int, use float64, on []pin) error {
 		if !m.isSettled(c, on) {
 			most *= newWait
 		}
-		d := m.demandOf(&m.VMs[x.vm], x.vcpu)
+		vm := &m.VMs[x.vm]
+		d := m.demandOf(vm, x.vcpu) * (1 - m.costs.Pinned) / m.remains(vm)
 		if wait := Wait(d, max(0, use-d), m.cpus[c]); wait > most+rounding {
 			return fmt.Errorf("vCPU %d of VM %d waits for %v of a CPU, and may for %v", x.vcpu, x.vm, wait, most)
 		}
