@@ -25,7 +25,7 @@ const (
 // lasts longer than an emulated guest is sure to bear.
 const (
 	settle     = 1200 * time.Millisecond
-	loadTime   = 2100 * time.Millisecond
+	measuring  = 900 * time.Millisecond
 	flows      = 4
 	smallBytes = 18
 	// latest is how much longer than asked for a load may take: a machine that is too
@@ -90,19 +90,24 @@ func (n *Node) counters(ctx context.Context) (c counters, err error) {
 	return c, err
 }
 
-// Measure sends small packets in a direction for loadTime. With ping it asks the guest's
-// echo meanwhile.
-func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping bool) (m Measured, err error) {
+// Measure sends small packets in a direction, and measures what that causes once the tap has
+// settled. With ping it asks the guest's echo meanwhile.
+func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping bool) (Measured, error) {
+	return n.measureAfter(ctx, settle, d, perSecond, ping)
+}
+
+// measureAfter measures what a load causes after a time of it.
+func (n *Node) measureAfter(ctx context.Context, settled time.Duration, d Direction, perSecond float64, ping bool) (m Measured, err error) {
 	n.runs++
 	load := wire.Load{
 		Run: n.runs, Address: wire.GuestAddress + ":" + fmt.Sprint(wire.SinkPort),
-		Flows: flows, PerSecond: perSecond, Packets: int(perSecond * loadTime.Seconds()), Bytes: smallBytes,
+		Flows: flows, PerSecond: perSecond, Packets: int(perSecond * (settled + measuring).Seconds()), Bytes: smallBytes,
 	}
 	decided, err := n.decided(ctx)
 	if err != nil {
 		return m, err
 	}
-	sent, err := n.during(ctx, d, load, func(ctx context.Context) error {
+	sent, err := n.during(ctx, d, load, settled, func(ctx context.Context) error {
 		before, err := n.counters(ctx)
 		if err != nil {
 			return err
@@ -110,7 +115,7 @@ func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping
 		if ping {
 			err = n.Call(ctx, "Node.Ping", wire.Ping{Address: wire.GuestAddress + ":" + fmt.Sprint(wire.EchoPort), Count: pings, Gap: pingGap}, &m.RTT)
 		} else {
-			err = n.Pass(ctx, loadTime-settle-settle/4)
+			err = n.Pass(ctx, measuring*2/3)
 		}
 		if err != nil {
 			return err
@@ -135,7 +140,7 @@ func (n *Node) Measure(ctx context.Context, d Direction, perSecond float64, ping
 
 // during sends a load, and has it measured once it has settled. ErrTooBusy when the machine
 // could not send it in time, or when it ended before it was measured.
-func (n *Node) during(ctx context.Context, d Direction, load wire.Load, measure func(context.Context) error) (sent wire.Sent, err error) {
+func (n *Node) during(ctx context.Context, d Direction, load wire.Load, settled time.Duration, measure func(context.Context) error) (sent wire.Sent, err error) {
 	var ended, measured time.Time
 	group, both := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -143,13 +148,13 @@ func (n *Node) during(ctx context.Context, d Direction, load wire.Load, measure 
 			err = n.Call(both, "Node.Send", load, &sent)
 		} else {
 			load.Address = wire.SenderAddress + ":" + fmt.Sprint(wire.SinkPort)
-			err = n.Ask(both, "Guest.Send", load, &sent, 4*loadTime)
+			err = n.Ask(both, "Guest.Send", load, &sent, 4*(settled+measuring))
 		}
 		ended = time.Now()
 		return err
 	})
 	group.Go(func() error {
-		if err := n.Pass(both, settle); err != nil {
+		if err := n.Pass(both, settled); err != nil {
 			return err
 		}
 		err := measure(both)
@@ -160,7 +165,7 @@ func (n *Node) during(ctx context.Context, d Direction, load wire.Load, measure 
 		return sent, err
 	}
 	switch all := float64(total(sent.Packets)); {
-	case sent.Seconds > latest*loadTime.Seconds():
+	case sent.Seconds > latest*(settled+measuring).Seconds():
 		err = fmt.Errorf("%w: %.0f packets per second became %.0f", ErrTooBusy, load.PerSecond, all/sent.Seconds)
 	case float64(sent.Late) > mostLate*all:
 		err = fmt.Errorf("%w: %.0f %% of the packets left late, in bunches", ErrTooBusy, 100*Ratio(float64(sent.Late), all))
