@@ -162,8 +162,7 @@ func busyness(demand float64) float64 {
 
 // predict adds up what VMs put on the cores, and what that costs.
 func (m *modelled) predict(vms []*bound) (Prediction, error) {
-	p := Prediction{Use: make([]float64, len(m.cores))}
-	p.Foreseen = make([]float64, len(m.cores))
+	p := Prediction{Use: make([]float64, len(m.cores)), Foreseen: make([]float64, len(m.cores))}
 	llcs, packages := map[int]float64{}, map[int]float64{}
 	var broken error
 	awakeCost := float64(m.costs.PerAwakeCore)
