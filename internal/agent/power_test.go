@@ -108,8 +108,7 @@ func (n *meteredNode) Sample(process host.TaskID) (host.ProcessSample, error) {
 func (n *meteredNode) Uptime() (uint64, error) { return uint64(n.seconds * host.TicksPerSecond), nil }
 
 func (n *meteredNode) Cgroup(host.TaskID) (host.CgroupFacts, error) { return host.CgroupFacts{}, nil }
-
-func (n *meteredNode) Cpuset(host.TaskID) (units.CPUSet, error) { return units.NewCPUSet(0, 1), nil }
+func (n *meteredNode) Cpuset(host.TaskID) (units.CPUSet, error)     { return units.NewCPUSet(0, 1), nil }
 
 // meteredAgent is an agent on a meteredNode, round by round.
 type meteredAgent struct {

@@ -181,7 +181,7 @@ func (g *group) spread(now time.Time) error {
 			err = n.twin.SetTraffic(string(uid), sim.Traffic{FromVM: asked / units.BitsPerSecond(len(g.at))})
 		}
 		if err != nil {
-			return fmt.Errorf("Service %s: %w", g.Name, err)
+			return fmt.Errorf("service %s: %w", g.Name, err)
 		}
 	}
 	return nil
