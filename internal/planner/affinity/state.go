@@ -168,14 +168,14 @@ func (s *state) breaks(core int, l load) bool {
 	if l.alone && l.vcpus > int(n.cpus) {
 		return true
 	}
-	reserve, endures := 0.0, l.endures.kept
+	reserve, waits := 0.0, l.use > l.endures.kept+eps
 	if l.fresh {
-		reserve, endures = n.reserve, l.endures.fresh
+		reserve, waits = n.reserve, waits || l.use-l.spared > l.endures.fresh+eps
 	}
 	if l.vcpus == 1 && l.use-l.lone <= n.quiet-reserve+eps {
 		return false
 	}
-	return l.use > n.limit-reserve+eps || l.use-l.spared > endures+eps || l.press > l.bears*(1+eps)+eps || l.vcpus > maxVCPUsPerCPU*int(n.cpus)
+	return l.use > n.limit-reserve+eps || waits || l.press > l.bears*(1+eps)+eps || l.vcpus > maxVCPUsPerCPU*int(n.cpus)
 }
 
 // probe returns what it would cost to pin a vCPU to a core, and false when it may not.

@@ -146,7 +146,7 @@ func (s *state) newVM(number int, in VM, scope *scope) *vm {
 	for i := range v.count {
 		c := &s.vcpus[v.first+i]
 		c.press = v.perDemand * c.demand * c.demand
-		c.endures = s.endures((1-v.spares(pinned))*c.demand, in.MostWait)
+		c.endures = s.endures(c.demand, (1-v.spares(pinned))*c.demand, in.MostWait)
 		v.press += c.press
 	}
 	v.findCurrentIO(s.node, in.CurrentThreads)

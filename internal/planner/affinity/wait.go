@@ -7,12 +7,13 @@ import (
 )
 
 const (
-	// mostWait is what a vCPU may be predicted to wait where it is pinned, in CPUs, of a VM
-	// whose service level says nothing or more: below half of what the agent's guard
-	// undoes pins for, as waits of single seconds are twice the mean and more.
+	// mostWait is what a vCPU may wait for, in CPUs, of a VM whose service level says
+	// nothing, or more: well below what the agent's guard undoes pins for, as waits of single
+	// seconds are twice the mean and more.
 	mostWait = 0.1
-	// newWait is the part of it that new pins keep to.
-	newWait = 0.75
+	// newWait is the part of it that new pins keep to, with what they are to spare, and
+	// keptWait the one up to which pins stay: new ones would if they spared nothing.
+	newWait, keptWait = 0.75, 1.5
 	// burstWait is the same for a vCPU of which it is not known how busy it becomes, in
 	// the time that it runs, were it to run all the time.
 	burstWait = 0.25
@@ -51,11 +52,12 @@ func others(longest, cpus float64) float64 {
 }
 
 // endures is the use of a core up to which a vCPU that is pinned to it does not wait for
-// too long.
+// too long: kept of all use, and of new pins fresh of what binding leaves, too.
 type endures struct{ kept, fresh float64 }
 
-// endures of a vCPU on cores of each size, of a VM whose vCPUs may wait so long.
-func (s *state) endures(demand float64, longest units.Cores) []endures {
+// endures of a vCPU on cores of each size, of a VM whose vCPUs may wait so long. left of its
+// demand is what binding leaves.
+func (s *state) endures(demand, left float64, longest units.Cores) []endures {
 	most := bounded(float64(longest), mostWait)
 	if most <= 0 {
 		most = mostWait
@@ -63,8 +65,8 @@ func (s *state) endures(demand float64, longest units.Cores) []endures {
 	list := make([]endures, len(s.node.sizes))
 	for i, cpus := range s.node.sizes {
 		list[i] = endures{
-			kept:  demand + others(most/demand, cpus),
-			fresh: demand + others(newWait*most/demand, cpus),
+			kept:  demand + others(keptWait*most/demand, cpus),
+			fresh: left + others(newWait*most/left, cpus),
 		}
 	}
 	return list

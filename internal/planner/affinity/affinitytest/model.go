@@ -280,7 +280,7 @@ func (m *modelled) check(c int, use, foreseen, press float64, on []pin) error {
 			return nil
 		}
 	}
-	if err := m.checkWaits(c, foreseen, on); err != nil {
+	if err := m.checkWaits(c, use, foreseen, on); err != nil {
 		return err
 	}
 	if use > limit-reserve+rounding {

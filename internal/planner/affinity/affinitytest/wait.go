@@ -7,7 +7,8 @@ import (
 
 // The figures of the design.
 const (
-	mostWait, newWait      = 0.1, 0.75
+	mostWait               = 0.1
+	newWait, keptWait      = 0.75, 1.5
 	rampEnds, voltage      = 0.8, 1.2
 	leastClock, assumeBase = 0.85, 0.8
 	mostRise               = 1
@@ -23,20 +24,24 @@ func Wait(demand, others, cpus float64) float64 {
 	return demand * math.Pow(part, math.Sqrt(2*(cpus+1))-1) / cpus / (1 - part)
 }
 
-// checkWaits holds what the vCPUs on a core wait against what they may.
-func (m *modelled) checkWaits(c int, use float64, on []pin) error {
+// checkWaits holds what the vCPUs on a core wait against what they may: with all use, and
+// where pins are new with what binding leaves of it.
+func (m *modelled) checkWaits(c int, use, foreseen float64, on []pin) error {
 	for _, x := range on {
+		vm := &m.VMs[x.vm]
 		most := mostWait
-		if own := float64(m.VMs[x.vm].MostWait); own > 0 {
+		if own := float64(vm.MostWait); own > 0 {
 			most = min(most, own)
 		}
-		if !m.isSettled(c, on) {
-			most *= newWait
+		d := m.demandOf(vm, x.vcpu)
+		wait := Wait(d, max(0, use-d), m.cpus[c])
+		if wait > keptWait*most+rounding {
+			return fmt.Errorf("vCPU %d of VM %d waits for %v of a CPU, and may for %v", x.vcpu, x.vm, wait, keptWait*most)
 		}
-		vm := &m.VMs[x.vm]
-		d := m.demandOf(vm, x.vcpu) * (1 - m.costs.Pinned) / m.remains(vm)
-		if wait := Wait(d, max(0, use-d), m.cpus[c]); wait > most+rounding {
-			return fmt.Errorf("vCPU %d of VM %d waits for %v of a CPU, and may for %v", x.vcpu, x.vm, wait, most)
+		d *= (1 - m.costs.Pinned) / m.remains(vm)
+		wait = Wait(d, max(0, foreseen-d), m.cpus[c])
+		if !m.isSettled(c, on) && wait > newWait*most+rounding {
+			return fmt.Errorf("vCPU %d of VM %d is to wait for %v of a CPU, and may for %v", x.vcpu, x.vm, wait, newWait*most)
 		}
 	}
 	return nil
