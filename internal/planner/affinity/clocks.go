@@ -76,6 +76,12 @@ func (c *clocks) extra(use, cpus float64) float64 {
 	return use * (c.of(use, cpus)/c.mean - 1)
 }
 
+// above is the same beyond what it would be were no core used much. The difference is the
+// same however threads are bound, and to weigh that what a change adds counts as not cheap.
+func (c *clocks) above(use, cpus float64) float64 {
+	return use * (c.of(use, cpus) - 1) / c.mean
+}
+
 // weigh takes where the node's work runs now for what the cost of a busy core was learned
 // of: clocks then say what is dearer than that, and what is cheaper.
 func (c *clocks) weigh(cores []core) {

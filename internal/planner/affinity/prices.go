@@ -112,8 +112,8 @@ func busyness(demand float64) float64 {
 	return min(1, max(0, (demand-quietDemand)/(busyDemand-quietDemand)))
 }
 
-// core returns the price of what runs on a core beyond what it would cost at the node's
-// mean clock, and of a core that is crowded so much. most is the demand of the busiest
+// core returns the price of what runs on a core beyond what it would cost on one that is
+// hardly used, and of a core that is crowded so much. most is the demand of the busiest
 // vCPU that is pinned to it.
 func (p *prices) core(use, busy, most, cpus float64, settled bool) float64 {
 	// Beyond all its CPUs something on the core waits: what may run nowhere else starves.
@@ -121,7 +121,7 @@ func (p *prices) core(use, busy, most, cpus float64, settled bool) float64 {
 	if settled {
 		kneeAt, busyAt = kneeAt*settledKnee, settledBusy
 	}
-	price := p.busy * p.clocks.extra(use, cpus)
+	price := p.busy * p.clocks.above(use, cpus)
 	if busy > busyAt {
 		price += p.crowd * (busy - busyAt)
 	}
