@@ -39,6 +39,6 @@ if ((${#heavy[@]})); then
 fi
 # The node VM's clocks are slowed where this machine is too busy for it.
 if ((${#slowed[@]})); then
-  go test -json -count=1 -timeout "${TEST_TIMEOUT:-40m}" -p 1 "${slowed[@]}" || failed=1
+  go test -json -count=1 -timeout "${TEST_TIMEOUT:-50m}" -p 1 "${slowed[@]}" || failed=1
 fi
 exit "$failed"

@@ -25,11 +25,14 @@ var ErrTooBusy = errors.New("this machine is too busy to emulate a node")
 // Slowness is how many times slower than this machine's the node's clocks run.
 func (n *Node) Slowness() int { return n.slowness }
 
+// slowest tells whether clocks can run no slower.
+func (n *Node) slowest() bool { return 2*n.slowness > maxSlowness }
+
 // Slower stops the node and boots it anew with clocks that run half as fast, and its guest, as
 // after a panic. why is what this machine was too busy for: it is returned when the clocks are
 // as slow already as they may be.
 func (n *Node) Slower(ctx context.Context, why error) error {
-	if 2*n.slowness > maxSlowness {
+	if n.slowest() {
 		return fmt.Errorf("with clocks that run at 1/%d, and do not get slower: %w", n.slowness, why)
 	}
 	n.slowness *= 2

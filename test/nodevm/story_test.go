@@ -129,7 +129,7 @@ func (s *scene) less(what string, with, without, most float64) {
 func (s *scene) unheld(d Direction) (m Measured, err error) {
 	s.Helper()
 	err = s.twice(func() error {
-		if m, err = s.measure(settle, d); err == nil {
+		if m, err = s.measure(settle, d); err == nil && !s.node.slowest() {
 			err = m.KeptUp(d)
 		}
 		return err
