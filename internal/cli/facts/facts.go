@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -161,11 +162,6 @@ func (f *Facts) Gaps() []show.Gap {
 	for part, err := range f.failed {
 		gaps = append(gaps, show.Gap{Of: string(part), Message: err.Error()})
 	}
-	slices.SortFunc(gaps, func(x, y show.Gap) int {
-		if x.Of < y.Of {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(gaps, func(x, y show.Gap) int { return strings.Compare(x.Of, y.Of) })
 	return gaps
 }

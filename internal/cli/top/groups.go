@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
@@ -115,7 +116,7 @@ func groupEnergy(profile *v1alpha1.VMNetworkProfile) GroupEnergy {
 	group.State, group.Reason, group.Revision = t.State, t.Reason, t.Revision
 	group.Now, group.Planned = spread(t.Now), spread(t.Planned)
 	if t.Saving != nil {
-		group.SavedWatts = pointer(float64(t.Saving.Milliwatts) / 1000)
+		group.SavedWatts = ptr.To(float64(t.Saving.Milliwatts) / 1000)
 	}
 	return group
 }
@@ -165,9 +166,5 @@ func rounded(v int64) int64 {
 
 // Names are those of the profiles.
 func (l *GroupEnergyList) Names() []string {
-	var names []string
-	for i := range l.Items {
-		names = append(names, "vmnetworkprofile.joulevirt.io/"+l.Items[i].Name)
-	}
-	return names
+	return names(l.Items, func(of *GroupEnergy) string { return "vmnetworkprofile.joulevirt.io/" + of.Name })
 }

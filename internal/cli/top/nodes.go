@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
@@ -117,11 +118,11 @@ func nodeEnergy(report *v1alpha1.NodeReport, f *facts.Facts) NodeEnergy {
 		return node
 	}
 	node.Power = Power{
-		Watts: pointer(float64(*s.Power.Watts)), Source: string(s.Power.Source), Scope: string(s.Power.Scope),
+		Watts: ptr.To(float64(*s.Power.Watts)), Source: string(s.Power.Source), Scope: string(s.Power.Scope),
 		Basis: basisOf(string(s.Power.Source)),
 	}
 	if s.Power.MeasuredAt != nil {
-		node.AgeSeconds = pointer(max(f.Now.Sub(s.Power.MeasuredAt.Time).Seconds(), 0))
+		node.AgeSeconds = ptr.To(max(f.Now.Sub(s.Power.MeasuredAt.Time).Seconds(), 0))
 	}
 	return node
 }
@@ -166,22 +167,7 @@ func (l *NodeEnergyList) Tables() []show.Table {
 	return []show.Table{table}
 }
 
-// counted writes levers with the number of their VMs.
-func counted(count map[v1alpha1.Lever]int) string {
-	var words []string
-	for _, lever := range leverstate.Levers() {
-		if n := count[lever]; n > 0 {
-			words = append(words, fmt.Sprintf("%s:%d", lever, n))
-		}
-	}
-	return strings.Join(words, ",")
-}
-
 // Names are those of the nodes.
 func (l *NodeEnergyList) Names() []string {
-	var names []string
-	for i := range l.Items {
-		names = append(names, "node/"+l.Items[i].Name)
-	}
-	return names
+	return names(l.Items, func(of *NodeEnergy) string { return "node/" + of.Name })
 }

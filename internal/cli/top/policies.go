@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
-	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
 // PolicyEnergy is what the nodes of a policy use.
@@ -45,10 +45,10 @@ func Policies(f *facts.Facts) *PolicyEnergyList {
 			ReachedVMs: map[v1alpha1.Lever]int32{},
 		}
 		if p.Status.Watts != nil {
-			item.Watts = pointer(float64(*p.Status.Watts))
+			item.Watts = ptr.To(float64(*p.Status.Watts))
 		}
 		if p.Status.JoulesPerGB != nil {
-			item.JoulesPerGB = pointer(p.Status.JoulesPerGB.AsApproximateFloat64())
+			item.JoulesPerGB = ptr.To(p.Status.JoulesPerGB.AsApproximateFloat64())
 		}
 		for _, coverage := range p.Status.Coverage {
 			item.ReachedVMs[coverage.Lever] = coverage.ReachedVMs
@@ -66,27 +66,13 @@ func (l *PolicyEnergyList) Tables() []show.Table {
 		p := &l.Items[i]
 		table.Rows = append(table.Rows, []string{
 			p.Name, string(p.Mode), fmt.Sprint(p.Paused), fmt.Sprint(p.Nodes), fmt.Sprint(p.Metered),
-			show.Number(p.Watts), show.Number(p.JoulesPerGB), show.Or(reached(p.ReachedVMs)),
+			show.Number(p.Watts), show.Number(p.JoulesPerGB), show.Or(counted(p.ReachedVMs)),
 		})
 	}
 	return []show.Table{table}
 }
 
-func reached(count map[v1alpha1.Lever]int32) string {
-	var words []string
-	for _, lever := range append([]v1alpha1.Lever{v1alpha1.LeverTrafficShare}, leverstate.Levers()...) {
-		if n := count[lever]; n > 0 {
-			words = append(words, fmt.Sprintf("%s:%d", lever, n))
-		}
-	}
-	return strings.Join(words, ",")
-}
-
 // Names are those of the policies.
 func (l *PolicyEnergyList) Names() []string {
-	var names []string
-	for i := range l.Items {
-		names = append(names, "energypolicy.joulevirt.io/"+l.Items[i].Name)
-	}
-	return names
+	return names(l.Items, func(of *PolicyEnergy) string { return "energypolicy.joulevirt.io/" + of.Name })
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -96,14 +97,30 @@ func age(seconds *float64) string {
 	return fmt.Sprintf("%.0fs", *seconds)
 }
 
-func pointer(v float64) *float64 { return &v }
-
 // condition is the status of a condition, or nothing.
 func condition(conditions []metav1.Condition, kind string) string {
-	for _, c := range conditions {
-		if c.Type == kind {
-			return string(c.Status)
-		}
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return string(c.Status)
 	}
 	return ""
+}
+
+// counted writes levers with the number of their VMs.
+func counted[N int | int32](count map[v1alpha1.Lever]N) string {
+	var words []string
+	for _, lever := range append([]v1alpha1.Lever{v1alpha1.LeverTrafficShare}, leverstate.Levers()...) {
+		if n := count[lever]; n > 0 {
+			words = append(words, fmt.Sprintf("%s:%d", lever, n))
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+// names of all items of a list.
+func names[T any](items []T, name func(*T) string) []string {
+	var all []string
+	for i := range items {
+		all = append(all, name(&items[i]))
+	}
+	return all
 }

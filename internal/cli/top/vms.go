@@ -97,9 +97,5 @@ func (l *VMEnergyList) Tables() []show.Table {
 
 // Names are those of the VMs.
 func (l *VMEnergyList) Names() []string {
-	var names []string
-	for i := range l.Items {
-		names = append(names, "virtualmachineinstance.kubevirt.io/"+l.Items[i].Name)
-	}
-	return names
+	return names(l.Items, func(of *VMEnergy) string { return "virtualmachineinstance.kubevirt.io/" + of.Name })
 }
