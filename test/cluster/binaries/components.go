@@ -25,6 +25,8 @@ const (
 	KubeVirtManifests Component = "kubevirt-manifests"
 	Kwok              Component = "kwok"
 	Contour           Component = "contour"
+	// Helm is the program, which tests of the chart run.
+	Helm Component = "helm"
 )
 
 // recipe says how a component is built.
@@ -50,6 +52,7 @@ func recipes() map[Component]recipe {
 		KubeVirtManifests: {"kubevirt", "./manifests"},
 		Kwok:              {"kwok", "sigs.k8s.io/kwok/cmd/kwok"},
 		Contour:           {"contour", "github.com/projectcontour/contour/cmd/contour"},
+		Helm:              {"helm", "helm.sh/helm/v4/cmd/helm"},
 	}
 }
 
@@ -67,6 +70,8 @@ func moduleVersion(module string) (upstream string, variables func(version strin
 		return "kubevirt.io/kubevirt", kubevirtVariables
 	case "contour":
 		return "github.com/projectcontour/contour", contourVariables
+	case "helm":
+		return "helm.sh/helm/v4", helmVariables
 	default:
 		return "sigs.k8s.io/" + module, func(string) []string { return nil }
 	}
@@ -93,6 +98,10 @@ func kubevirtVariables(version string) []string {
 
 func contourVariables(version string) []string {
 	return []string{"github.com/projectcontour/contour/internal/build.Version=" + version}
+}
+
+func helmVariables(version string) []string {
+	return []string{"helm.sh/helm/v4/internal/version.version=" + version}
 }
 
 // linkFlags joins link-time variables to the value of -ldflags. Symbols are
