@@ -41,10 +41,10 @@ type group struct {
 	done   *model.Switch
 	tried  proof.Unit
 	// blocks are measured here once more, as those of nodes are: closed are those that ended.
-	// The lever acted for so many seconds.
+	// acted is when the lever did.
 	blocks *blocks.Groups
 	closed []blocks.Block
-	acted  float64
+	acted  acts
 }
 
 // given are parts of the group's traffic.
@@ -64,7 +64,7 @@ func groupsOf(nodes []*node, from time.Time, models *learned.Models) []*group {
 		at := slices.IndexFunc(groups, func(g *group) bool { return g.name == n.spec.group })
 		if at < 0 {
 			at = len(groups)
-			g := &group{name: n.spec.group, models: models, load: load{flat: n.spec.Flat}, given: map[string]given{}, blocks: blocks.NewGroups()}
+			g := &group{name: n.spec.group, models: models, load: load{flat: n.spec.Flat}, given: map[string]given{}, blocks: blocks.NewGroups(), acted: newActs()}
 			g.random = rand.New(rand.NewPCG(n.spec.seed, 1<<41|uint64(n.spec.index)))
 			for since := time.Duration(0); since < from.Sub(start()); since += relevel {
 				g.level = g.load.next(since, g.random)
@@ -138,7 +138,8 @@ func (g *group) pass(now time.Time) error {
 		}
 	}
 	if acts {
-		g.acted += g.nodes[0].spec.Tick.Seconds()
+		tick := g.nodes[0].spec.Tick
+		g.acted.add(model.LeverTrafficShare, g.nodes[0].shared, now.Add(tick/2), tick.Seconds())
 	}
 	return errors.Join(errs...)
 }

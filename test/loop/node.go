@@ -17,7 +17,9 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/interference"
+	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
+	"github.com/joulevirt/joulevirt/internal/power/whatif"
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
@@ -161,7 +163,7 @@ func (n *node) hear() error {
 		Topology:  func() (model.Topology, error) { return state.Topology, nil },
 		Power:     rates.Power, Rates: rates, Received: rates.Time,
 	})
-	n.see(blocks.Sight{Rates: rates, Received: rates.Time, Power: rates.Power, Schedules: n.schedules()})
+	n.see(blocks.Sight{Rates: rates, Received: rates.Time, Power: rates.Power, Schedules: n.schedules()}, n.shared)
 	return nil
 }
 
@@ -258,6 +260,14 @@ func (n *node) plans(is model.Node) {
 
 // class implements member.
 func (n *node) class() verify.Class { return classOf(&n.spec) }
+
+// busyCore implements member.
+func (n *node) busyCore() (core power.Estimate) {
+	n.models.Basis(n.spec.name, func(host whatif.Host) {
+		core = host.Model.Change(power.Load{}, power.Load{BusyCores: 1})
+	})
+	return core
+}
 
 // unit implements member.
 func (n *node) unit() proof.Unit {

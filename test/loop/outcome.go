@@ -42,9 +42,9 @@ type Line struct {
 	Truth float64
 	// Blocks that were booked with the lever on, and Excluded ones of all.
 	Blocks, Excluded int
-	// Acted is for how many seconds the lever acted, and Booked how many of them are booked:
-	// of the others the ledger claims nothing.
-	Acted, Booked float64
+	// Acted is for how many seconds the lever acted, by what became of them: of what is not
+	// booked the ledger claims nothing.
+	Acted Fates
 }
 
 // Node is what came of one node, in the hours that are judged.
@@ -94,7 +94,7 @@ func (l *loop) booked(o *Outcome) error {
 		return err
 	}
 	for _, lever := range levers() {
-		line := Line{Lever: lever}
+		line := Line{Lever: lever, Acted: Fates{}}
 		for _, of := range statement.Lines {
 			if of.Lever == lever {
 				line.Saved = of.Saved
@@ -102,13 +102,11 @@ func (l *loop) booked(o *Outcome) error {
 		}
 		for _, m := range l.nodes {
 			n := m.recorded()
-			line.Acted += n.acted[lever]
-			line.add(probe, n.closed, l.now, n.truth.drawn)
+			line.add(probe, n.closed, &n.acted, l.now, n.truth.drawn)
 		}
 		for _, g := range l.groups {
 			if lever == model.LeverTrafficShare {
-				line.Acted += g.acted
-				line.add(probe, g.closed, l.now, g.drawn)
+				line.add(probe, g.closed, &g.acted, l.now, g.drawn)
 			}
 		}
 		o.Truth += line.Truth
@@ -118,7 +116,8 @@ func (l *loop) booked(o *Outcome) error {
 }
 
 // add the blocks of a unit that are booked, with what it truly drew between two times.
-func (line *Line) add(probe *ledger.Ledger, closed []blocks.Block, now time.Time, drawn func(from, to time.Time) joules) {
+func (line *Line) add(probe *ledger.Ledger, closed []blocks.Block, acted *acts, now time.Time, drawn func(from, to time.Time) joules) {
+	booked := map[act]bool{}
 	for i := range closed {
 		b := &closed[i]
 		switch {
@@ -126,13 +125,14 @@ func (line *Line) add(probe *ledger.Ledger, closed []blocks.Block, now time.Time
 		case b.Excluded != "":
 			line.Excluded++
 		case b.On && isBooked(probe, b.Unit, b.Lever, b.From, b.To, now):
+			booked[actOf(b)] = true
 			judged := b.Seconds / b.To.Sub(b.From).Seconds()
 			from := b.To.Add(-b.To.Sub(b.From) * time.Duration(judged*1000) / 1000)
 			line.Truth += saved(line.Lever, drawn(from, b.To))
 			line.Blocks++
-			line.Booked += b.Seconds
 		}
 	}
+	acted.fates(line.Acted, line.Lever, closed, booked, now)
 }
 
 // drawn is what all hosts of the group's nodes drew between two times.
@@ -149,7 +149,8 @@ func (g *group) drawn(from, to time.Time) (sum joules) {
 // levers save in part the same, all of them together save more than the sum of that.
 func saved(lever model.Lever, j joules) float64 { return j[lacking(lever)] - j[actual] }
 
-// isBooked tells whether a block is in a ledger: it would refuse it.
+// isBooked tells whether a block is in a ledger: it would refuse it. It is asked once of each,
+// for then the block is.
 func isBooked(l *ledger.Ledger, name string, lever model.Lever, from, to, now time.Time) bool {
 	return l.Book(ledger.Block{
 		Node: name, Lever: lever, From: from, To: to, On: true, Effect: verify.Shrunk{Log: -0.01, Own: 0.01, Freedom: 10, CommonFreedom: 10},
@@ -175,7 +176,10 @@ func (o *Outcome) Covered() bool { return o.Ledger.Low <= o.Truth && o.Truth <= 
 func (o *Outcome) BookedShare() float64 {
 	var booked, acted float64
 	for _, line := range o.Lines {
-		booked, acted = booked+line.Booked, acted+line.Acted
+		booked += line.Acted[fateBooked]
+		for _, seconds := range line.Acted {
+			acted += seconds
+		}
 	}
 	return booked / max(1, acted)
 }
@@ -213,8 +217,8 @@ func (o *Outcome) String() string {
 		percent*o.Saved/o.Without, percent*o.SavedJudged/o.WithoutJudged, percent*o.OracleSaved/o.WithoutJudged, o.OfOracle(), o.Exploring(), o.BrokenShare(), o.Looked)
 	fmt.Fprintf(&b, "simulated: the ledger has %.0f J from %.0f to %.0f, in truth %.0f: covered %v\n", o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, o.Covered())
 	for _, line := range o.Lines {
-		fmt.Fprintf(&b, "simulated: %s: %.0f J from %.0f to %.0f, in truth %.0f; %d blocks booked, %d excluded; %.1f %% of the time booked\n",
-			line.Lever, line.Saved.Value, line.Saved.Low, line.Saved.High, line.Truth, line.Blocks, line.Excluded, percent*line.Booked/max(1, line.Acted))
+		fmt.Fprintf(&b, "simulated: %s: %.0f J from %.0f to %.0f, in truth %.0f; %d blocks booked, %d excluded; of the time: %v\n",
+			line.Lever, line.Saved.Value, line.Saved.Low, line.Saved.High, line.Truth, line.Blocks, line.Excluded, line.Acted)
 	}
 	for _, s := range o.Standings {
 		fmt.Fprintf(&b, "simulated: %s %s%s: %s, %+.4f from %+.4f to %+.4f: %s\n", s.Lever, s.Class, s.Unit, s.Stance, s.Log, s.Low, s.High, s.Message)

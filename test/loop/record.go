@@ -1,10 +1,12 @@
 package loop
 
 import (
+	"slices"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
@@ -14,6 +16,8 @@ type member interface {
 	// pass lets a tick pass.
 	pass() error
 	class() verify.Class
+	// busyCore is what the manager knows that one more busy core draws.
+	busyCore() power.Estimate
 	// unit is the node as experiments see it.
 	unit() proof.Unit
 	// replan has the node do what experiments say of levers. awaited says that this is not
@@ -27,39 +31,38 @@ type member interface {
 type record struct {
 	name string
 	now  time.Time
-	// blocks are measured here once more, for truth to be told of each: closed are those that
+	// blocks are measured once more, for truth to be told of each: closed are those that
 	// ended.
 	blocks *blocks.Store
 	closed []blocks.Block
 	// sights that the manager's memory did not hear of yet.
 	sights []blocks.Sight
 	truth  truth
-	// use is which levers act where no schedule says so, and acted for how many seconds they
-	// did, up to heard.
+	// use is which levers act where no schedule says so, and acted when they did, up to heard.
 	use   map[model.Lever]bool
-	acted map[model.Lever]float64
+	acted acts
 	heard time.Time
 }
 
 func newRecord(name string, from time.Time) record {
 	return record{
 		name: name, now: from, heard: from, blocks: blocks.NewStore(),
-		use: map[model.Lever]bool{}, acted: map[model.Lever]float64{},
+		use: map[model.Lever]bool{}, acted: newActs(),
 	}
 }
 
 func (r *record) recorded() *record { return r }
 
-// see takes in what the manager knows of the node now.
-func (r *record) see(sight blocks.Sight) {
+// see takes in what the manager knows of the node now. shared are the schedules that switch
+// its group.
+func (r *record) see(sight blocks.Sight, shared []model.Schedule) {
 	passed := r.now.Sub(r.heard)
 	for _, lever := range leversOfNodes() {
-		if r.on(lever, sight.Schedules, r.heard.Add(passed/2)) {
-			r.acted[lever] += passed.Seconds()
+		if when := r.heard.Add(passed / 2); r.on(lever, sight.Schedules, when) {
+			r.acted.add(lever, slices.Concat(sight.Schedules, shared), when, passed.Seconds())
 		}
 	}
 	r.heard = r.now
-	r.closed = append(r.closed, r.blocks.Look(r.name, sight, r.now)...)
 	r.sights = append(r.sights, sight)
 }
 

@@ -137,12 +137,15 @@ func (l *loop) tick() error {
 	})
 }
 
-// hear lets the manager's memory learn from what nodes told in the tick.
+// hear lets the manager's memory learn from what nodes told in the tick, and measures each
+// block once more, as the memory does: by a meter that it believes.
 func (l *loop) hear() {
 	for _, n := range l.nodes {
 		of := n.recorded()
 		for _, sight := range of.sights {
-			l.memory.Hear(of.name, proofs.Heard{Policy: policyOf().Name, Class: n.class(), Sight: sight}, sight.Received)
+			l.memory.Hear(of.name, proofs.Heard{Policy: policyOf().Name, Class: n.class(), Sight: sight, BusyCore: n.busyCore()}, sight.Received)
+			sight.Meter = l.memory.Meter(of.name)
+			of.closed = append(of.closed, of.blocks.Look(of.name, sight, sight.Received)...)
 			for _, g := range l.groups {
 				g.closed = append(g.closed, g.blocks.Look(of.name, sight, sight.Received)...)
 			}

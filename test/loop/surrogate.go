@@ -10,6 +10,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
@@ -118,7 +119,7 @@ func (n *surrogate) count(seconds, joules float64) {
 	for i := range n.schedules {
 		rates.Switches = append(rates.Switches, told(&n.schedules[i], n.now))
 	}
-	n.see(blocks.Sight{Rates: rates, Received: n.now, Power: power, Schedules: n.schedules})
+	n.see(blocks.Sight{Rates: rates, Received: n.now, Power: power, Schedules: n.schedules}, nil)
 }
 
 // told is what an agent says of a schedule that it follows at once.
@@ -133,6 +134,9 @@ func told(s *model.Schedule, now time.Time) model.Switch {
 
 // class implements member.
 func (n *surrogate) class() verify.Class { return classOf(&n.surface.spec) }
+
+// busyCore implements member. Nothing is told of the cores of surrogates.
+func (*surrogate) busyCore() power.Estimate { return power.Estimate{} }
 
 // unit implements member.
 func (n *surrogate) unit() proof.Unit {
