@@ -33,5 +33,6 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(command.Flags())
+	command.AddCommand(newRemoveCommand())
 	return command
 }
