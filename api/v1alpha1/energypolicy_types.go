@@ -163,8 +163,8 @@ type EnergyPolicySpec struct {
 	// +optional
 	RecommendationValidity *metav1.Duration `json:"recommendationValidity,omitempty"`
 
-	// approvals are the revisions of NodePlans that may be applied in mode
-	// Recommend.
+	// approvals are the revisions that may be done in mode Recommend: of NodePlans, in
+	// spec.revision, and of groups, in status.traffic.revision of their profile.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MinLength=1
@@ -320,8 +320,8 @@ type EnergyPolicyStatus struct {
 
 	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable,
 	// SavingsProven, LedgerReadable and LedgerStored; ApprovalsMatched while there are
-	// approvals in mode Recommend, TariffKnown while there is a tariff, and EvidenceImported
-	// while evidence is named.
+	// approvals in mode Recommend, TariffKnown while there is a tariff, EvidenceImported
+	// while evidence is named, and AlertsAnswered while guardrails.alerts are.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -274,7 +274,8 @@ type NodeReportStatus struct {
 
 // Conditions and reasons of a NodeReport.
 const (
-	// ConditionMeterAvailable is True when the node's power is measured.
+	// ConditionMeterAvailable is True when the node's power is measured; of an EnergyPolicy,
+	// that of all nodes that it governs.
 	ConditionMeterAvailable = "MeterAvailable"
 	// ConditionLibvirtReadable is True when the launchers' libvirt answered.
 	ConditionLibvirtReadable = "LibvirtReadable"

@@ -11,7 +11,7 @@ import (
 type GroupTargetKind string
 
 const (
-	// GroupService is a Service whose selector includes LabelServing.
+	// GroupService is a Service whose selector includes joulevirt.io/serving: active.
 	GroupService GroupTargetKind = "Service"
 	// GroupHTTPRoute is a Gateway API HTTPRoute.
 	GroupHTTPRoute GroupTargetKind = "HTTPRoute"
