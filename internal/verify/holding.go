@@ -59,6 +59,10 @@ func (h *Holding) Chance() (variance float64, steps int) {
 	return float64(h.stepSquares) / max(1, float64(h.steps)), int(h.steps)
 }
 
+// Anew is a holding that nothing was shown to of the lever's effect, but by how much
+// differences change by chance.
+func (h *Holding) Anew() Holding { return Holding{steps: h.steps, stepSquares: h.stepSquares} }
+
 // mostStrata is how many strata count in full.
 const mostStrata = 64
 

@@ -7,6 +7,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/evidence"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 	"github.com/joulevirt/joulevirt/test/trials"
 )
@@ -57,6 +58,51 @@ func TestHoldBackThatDiffersAsksForATrial(t *testing.T) {
 	f.run(48 * time.Hour)
 	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] > 0 {
 		t.Errorf("stances %v, want none to act", got)
+	}
+}
+
+// A trial anew may start within a stratum of what was held back. What was on in it until then
+// is booked by its off block, or not at all, and the next manager can read what is stored.
+func TestTrialAnewWithinAStratum(t *testing.T) {
+	f := oneLever(t, 1, 8, -0.1)
+	f.sets.HoldBack, f.restart = 0.2, true
+	f.run(4 * time.Hour)
+	f.turn(model.LeverAffinity, 0)
+	tried := f.count(proof.TrialStarted, model.LeverAffinity)
+	for end := f.now.Add(48 * time.Hour); f.now.Before(end) && f.count(proof.TrialStarted, model.LeverAffinity) == tried; {
+		f.run(f.step)
+	}
+	if f.count(proof.TrialStarted, model.LeverAffinity) == tried {
+		t.Fatal("the lever was not tried anew")
+	}
+	if booked := f.statement(); booked.Value <= 0 || f.booked[ledger.Malformed] > 0 {
+		t.Errorf("booked %+v, refused %v", booked, f.booked)
+	}
+}
+
+// An adopted lever goes on being held back while another one is on trial: else nothing could be
+// booked of it for as long as trials last. It is not held back while it is on trial itself.
+func TestHoldBackGoesOnBesideAnotherTrial(t *testing.T) {
+	f := newFleet(t, trials.Worlds()[0], 1, map[string]int{"a": 4}, same(-0.1, -0.1, 0))
+	for i := range f.units {
+		f.units[i].Candidates = f.units[i].Candidates[:2]
+	}
+	both := 0
+	for range 6 * 24 {
+		f.run(10 * time.Minute)
+		for i := range f.units {
+			held, tried := f.of(f.units[i].Name, model.LeverAffinity), f.of(f.units[i].Name, model.LeverBuffering)
+			if tried.Stance != model.StanceOnTrial {
+				continue
+			}
+			if held.Stance != model.StanceAdopted || held.Schedule == nil || !held.Schedule.Otherwise {
+				t.Fatalf("while Buffering is on trial Affinity is not held back: %+v", held)
+			}
+			both++
+		}
+	}
+	if both == 0 || f.stances(model.LeverBuffering)[model.StanceAdopted] != 4 {
+		t.Errorf("both at once %d times; %v", both, f.trace)
 	}
 }
 
@@ -186,8 +232,8 @@ func TestUnitsThatShareNodesAreNotTriedAtOnce(t *testing.T) {
 			if group.Stance != model.StanceOnTrial {
 				continue
 			}
-			if p.Stance == model.StanceOnTrial || p.Schedule != nil {
-				t.Fatalf("%s has a schedule while its group is on trial: %+v", name, p)
+			if p.Stance == model.StanceOnTrial {
+				t.Fatalf("%s is on trial while its group is: %+v", name, p)
 			}
 			both++
 		}

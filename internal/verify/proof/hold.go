@@ -108,7 +108,7 @@ func (p *Proofs) enter(now time.Time) {
 				// There is no trial: it acts anew, and what is held back from now on shows.
 				f.decision, f.effects = "", nil
 				l := u.lot(lever)
-				l.held, l.checked, l.shown = verify.Holding{}, 0, false
+				l.held, l.checked, l.shown = l.held.Anew(), 0, false
 				delete(p.pools, poolKey{lever, u.class})
 			}
 			if u.approved && !p.isWithdrawn(at, f) {
@@ -259,22 +259,21 @@ func heldBack(held []*verify.Holding) (energy, work verify.Effect) {
 	return verify.Pool(energies).Mean, verify.Pool(works).Mean
 }
 
-// holdBack draws schedules for what is held back of levers that act, and takes them away
-// where a trial is under way: what else is switched meanwhile would be noise to it.
+// holdBack draws schedules for what is held back of levers that act, also where another lever
+// is on trial: what is held back is drawn apart from it, so that it is noise to the trial, and
+// little; without it nothing could be said of what the lever saves for as long as trials last.
 func (p *Proofs) holdBack(s Settings, now time.Time) {
-	busy := p.taken()
 	stratum := 0
 	if s.HoldBack > 0 {
 		stratum = verify.StratumBlocks(s.HoldBack)
 	}
 	for _, name := range p.names() {
 		u := p.units[name]
-		suspended := busy.any(u.nodes(name))
 		for _, lever := range leversOf(name) {
 			l := u.lots[lever]
 			switch {
 			case l == nil:
-			case suspended || l.entry != entered || !u.metered:
+			case l.entry != entered || !u.metered || p.memberOf(name, lever) != nil:
 				p.closeHold(u, lever, l)
 			case u.here != nil && u.here.Ready && u.isCandidate(lever) && l.needsHold(stratum, now):
 				p.drawHold(u, lever, stratum, now)

@@ -273,8 +273,9 @@ func (p *Proofs) draw(c *call, s Settings, now time.Time) *trial {
 		u := p.units[name]
 		l := u.lot(c.at.lever)
 		l.drawn++
+		p.closeHold(u, c.at.lever, l)
 		// What was held back until now is of the effect that is tried anew.
-		l.hold, l.held, l.checked = nil, verify.Holding{}, 0
+		l.held, l.checked = l.held.Anew(), 0
 		m := member{unit: name, drawn: l.drawn, blocks: make([]told, 2*t.pairs)}
 		if nodes := u.nodes(name); len(nodes) != 1 || nodes[0] != name {
 			m.nodes = slices.Clone(nodes)
