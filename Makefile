@@ -47,6 +47,11 @@ manifests: $(CONTROLLER_GEN) ## Write the CRDs and the manager's ClusterRole fro
 	"$(CONTROLLER_GEN)" crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	"$(CONTROLLER_GEN)" rbac:roleName=joulevirt-manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
 
+.PHONY: chart
+chart: ## Write the Helm chart from the manifests, and the tables of docs/presets.
+	go run ./hack/chart
+	go run ./hack/presets
+
 .PHONY: reference
 reference: ## Write docs/reference, and the tables of reasons in the guides.
 	go run ./hack/reference

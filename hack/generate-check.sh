@@ -22,6 +22,10 @@ stale=0
 diff -u api/v1alpha1/zz_generated.deepcopy.go "$fresh/object/zz_generated.deepcopy.go" || stale=1
 diff -ur config/crd/bases "$fresh/crd" || stale=1
 diff -u config/rbac/role.yaml "$fresh/rbac/role.yaml" || stale=1
+go run ./hack/chart --out="$fresh/chart"
+diff -ur charts/joulevirt "$fresh/chart" || stale=1
+go run ./hack/presets --out="$fresh/presets"
+diff -ur docs/presets "$fresh/presets" || stale=1
 for folder in "${programs[@]}"; do
   for file in "$fresh/$folder"/jv_bpf*; do
     # cmp tells that objects differ, diff how Go does.
@@ -32,7 +36,7 @@ for folder in "${programs[@]}"; do
   done
 done
 if ((stale)); then
-  echo "generated files are not up to date: run make generate manifests, and commit what changes" >&2
+  echo "generated files are not up to date: run make generate manifests chart, and commit what changes" >&2
   exit 1
 fi
 echo "generated files are up to date"

@@ -13,7 +13,7 @@ import (
 const most = 5
 
 // planned names the plans that are still there or, when plans stay, that some lever acts
-// by or that their agents have not seen.
+// by.
 func planned(plans []v1alpha1.NodePlan, stay bool) []string {
 	var left []string
 	for i := range plans {
@@ -21,7 +21,7 @@ func planned(plans []v1alpha1.NodePlan, stay bool) []string {
 		switch {
 		case !stay:
 			left = append(left, "NodePlan "+plan.Name)
-		case plan.Spec.Apply || plan.Status.VMsInForce > 0:
+		case plan.Status.VMsInForce > 0:
 			left = append(left, fmt.Sprintf("NodePlan %s with %d VMs in force", plan.Name, plan.Status.VMsInForce))
 		}
 	}

@@ -20,7 +20,7 @@ const samplesFolder = "../../config/samples"
 
 // testShipped applies what users are given to apply, as they would.
 func testShipped(t *testing.T, c *cluster.Cluster) {
-	folders := []string{"../../config/default/namespace.yaml", samplesFolder, samplesFolder + "/energy", samplesFolder + "/evidence", "../../policies"}
+	folders := []string{"../../config/default/namespace.yaml", samplesFolder, samplesFolder + "/energy", samplesFolder + "/evidence", "../../policies", "../../policies/profiles"}
 	for _, folder := range folders {
 		t.Run(folder, func(t *testing.T) {
 			if err := c.ApplyManifests(t.Context(), folder); err != nil {

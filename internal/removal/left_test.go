@@ -1,0 +1,74 @@
+package removal
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+)
+
+func TestPlanned(t *testing.T) {
+	plan := func(name string, inForce int32) v1alpha1.NodePlan {
+		return v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.NodePlanStatus{VMsInForce: inForce}}
+	}
+	plans := []v1alpha1.NodePlan{plan("a", 0), plan("b", 2)}
+	if diff := cmp.Diff([]string{"NodePlan a", "NodePlan b"}, planned(plans, false)); diff != "" {
+		t.Errorf("plans that have to go, -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"NodePlan b with 2 VMs in force"}, planned(plans, true)); diff != "" {
+		t.Errorf("plans that may stay, -want +got:\n%s", diff)
+	}
+}
+
+func TestSteered(t *testing.T) {
+	pod := func(name string, labels, annotations map[string]string) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels, Annotations: annotations}}
+	}
+	mark := map[string]string{v1alpha1.AnnotationProfile: "web"}
+	pods := []metav1.PartialObjectMetadata{
+		pod("plain", nil, nil),
+		pod("active", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingActive}, nil),
+		pod("marked", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingActive}, mark),
+		pod("standby", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingStandby}, mark),
+		pod("folded", map[string]string{v1alpha1.LabelFold: "web-1"}, nil),
+	}
+	for stay, want := range map[bool][]string{
+		false: {"steered pod shop/marked", "steered pod shop/standby", "steered pod shop/folded"},
+		true:  {"steered pod shop/standby", "steered pod shop/folded"},
+	} {
+		if diff := cmp.Diff(want, steered(pods, stay)); diff != "" {
+			t.Errorf("profiles stay: %t, -want +got:\n%s", stay, diff)
+		}
+	}
+}
+
+func TestGenerating(t *testing.T) {
+	profile := func(name string, group *v1alpha1.TrafficGroup) v1alpha1.VMNetworkProfile {
+		return v1alpha1.VMNetworkProfile{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1alpha1.VMNetworkProfileSpec{Group: group},
+		}
+	}
+	got := generating([]v1alpha1.VMNetworkProfile{
+		profile("alone", nil),
+		profile("service", &v1alpha1.TrafficGroup{Kind: v1alpha1.GroupService, Name: "web"}),
+		profile("foreign", &v1alpha1.TrafficGroup{Kind: "HTTPRoute", Name: "web"}),
+		profile("generated", &v1alpha1.TrafficGroup{Kind: "HTTPRoute", Name: "web", Route: &v1alpha1.RouteTemplate{}}),
+	})
+	if diff := cmp.Diff([]string{"shop/generated"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestFew(t *testing.T) {
+	for want, names := range map[string][]string{
+		"something that was not seen": nil,
+		"a, b":                        {"a", "b"},
+		"a, b, c, d, e and 2 more":    {"a", "b", "c", "d", "e", "f", "g"},
+	} {
+		if got := few(names); got != want {
+			t.Errorf("few(%v) is %q, want %q", names, got, want)
+		}
+	}
+}
