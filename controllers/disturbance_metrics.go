@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -16,16 +17,10 @@ type disturbanceCollector struct {
 }
 
 func newDisturbanceCollector(seen func() *disturbanceFacts) *disturbanceCollector {
-	labels := []string{"namespace", "profile"}
+	table := metrics.Manager()
 	return &disturbanceCollector{
-		seen: seen,
-		vms: prometheus.NewDesc("joulevirt_profile_vms",
-			"VMs of a profile by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown.",
-			append(labels, "interference"), nil),
-		heavy: prometheus.NewDesc("joulevirt_profile_heavy_steal_vms",
-			"VMs of a profile whose vCPUs wait for CPUs so much that they had better run on another node.", labels, nil),
-		flooded: prometheus.NewDesc("joulevirt_profile_flooded_vms",
-			"VMs of a profile that are flooded with small packets, of those that lever Buffering watches. Absent: it watches none.", labels, nil),
+		seen: seen, vms: table.Desc("joulevirt_profile_vms", nil), heavy: table.Desc("joulevirt_profile_heavy_steal_vms", nil),
+		flooded: table.Desc("joulevirt_profile_flooded_vms", nil),
 	}
 }
 

@@ -30,14 +30,14 @@ func TestDisturbanceMetrics(t *testing.T) {
 	}
 	facts = someDisturbances()
 	want := `
-# HELP joulevirt_profile_flooded_vms VMs of a profile that are flooded with small packets, of those that lever Buffering watches. Absent: it watches none.
+# HELP joulevirt_profile_flooded_vms Running VMs of a profile that are flooded with small packets, of those that lever Buffering watches.
 # TYPE joulevirt_profile_flooded_vms gauge
 joulevirt_profile_flooded_vms{namespace="ns",profile="web"} 2
-# HELP joulevirt_profile_heavy_steal_vms VMs of a profile whose vCPUs wait for CPUs so much that they had better run on another node.
+# HELP joulevirt_profile_heavy_steal_vms Those of the CoRunner VMs whose vCPUs wait so much that they had better run on another node.
 # TYPE joulevirt_profile_heavy_steal_vms gauge
 joulevirt_profile_heavy_steal_vms{namespace="ns",profile="unwatched"} 0
 joulevirt_profile_heavy_steal_vms{namespace="ns",profile="web"} 1
-# HELP joulevirt_profile_vms VMs of a profile by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown.
+# HELP joulevirt_profile_vms Running VMs that a profile governs, by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown (not seen for long enough).
 # TYPE joulevirt_profile_vms gauge
 joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="unwatched"} 0
 joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="web"} 2

@@ -162,8 +162,9 @@ const (
 	mostTrialMessage = 512
 )
 
-// leverTrials tell how levers stand: those on trial first, then those decided last.
-func leverTrials(standings []proof.Standing) []v1alpha1.LeverTrial {
+// orderedStandings are the first that the API has room for: those on trial first, then those
+// decided last.
+func orderedStandings(standings []proof.Standing) []proof.Standing {
 	ordered := slices.Clone(standings)
 	place := func(s proof.Standing) int {
 		if s.Stance == model.StanceOnTrial {
@@ -174,8 +175,14 @@ func leverTrials(standings []proof.Standing) []v1alpha1.LeverTrial {
 	slices.SortStableFunc(ordered, func(a, b proof.Standing) int {
 		return cmp.Or(cmp.Compare(place(a), place(b)), b.Decided.Compare(a.Decided))
 	})
+	return ordered[:min(len(ordered), mostTrials)]
+}
+
+// leverTrials tell how levers stand.
+func leverTrials(standings []proof.Standing) []v1alpha1.LeverTrial {
 	var out []v1alpha1.LeverTrial
-	for i := range ordered[:min(len(ordered), mostTrials)] {
+	ordered := orderedStandings(standings)
+	for i := range ordered {
 		s := &ordered[i]
 		trial := v1alpha1.LeverTrial{
 			Lever: v1alpha1.Lever(s.Lever), Class: cut(classWords(s), mostTrialClass), Stance: v1alpha1.Stance(s.Stance),

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
@@ -24,24 +25,19 @@ type Metrics struct {
 
 // NewMetrics registers the manager's figures.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	table := metrics.Manager()
+	counter := func(name string) prometheus.CounterOpts { return prometheus.CounterOpts(table.Opts(name)) }
+	seconds := func(name string, buckets int) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: name, Help: table.Get(name).Help, Buckets: prometheus.ExponentialBuckets(0.001, 2, buckets),
+		})
+	}
 	m := &Metrics{
-		PlansWritten: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "joulevirt_nodeplans_written_total", Help: "NodePlans that were written because they changed.",
-		}),
-		GuardBreaches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "joulevirt_global_guard_breaches_total", Help: "Levers that were withdrawn from a VM, or from a node's VMs, because they hurt, by sign and lever.",
-		}, []string{"sign", "lever"}),
-		pulls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "joulevirt_rates_pulls_total", Help: "Pulls of agents' rates, by result: success or failure.",
-		}, []string{"result"}),
-		pullSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "joulevirt_rates_pull_seconds", Help: "Time that a pull of an agent's rates took.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 13),
-		}),
-		readSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "joulevirt_energy_source_read_seconds", Help: "Time that a Prometheus server took to give the power of its nodes, or to fail.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
-		}),
+		PlansWritten:  prometheus.NewCounter(counter("joulevirt_nodeplans_written_total")),
+		GuardBreaches: prometheus.NewCounterVec(counter("joulevirt_global_guard_breaches_total"), []string{"sign", "lever"}),
+		pulls:         prometheus.NewCounterVec(counter("joulevirt_rates_pulls_total"), []string{"result"}),
+		pullSeconds:   seconds("joulevirt_rates_pull_seconds", 13),
+		readSeconds:   seconds("joulevirt_energy_source_read_seconds", 16),
 	}
 	for _, c := range []prometheus.Collector{m.PlansWritten, m.GuardBreaches, m.pulls, m.pullSeconds, m.readSeconds} {
 		if err := registry.Register(c); err != nil {
@@ -49,6 +45,36 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// NewProgramCollector shows the manager's version, and when the authority of the agents'
+// certificates ends. expires answers false while that is not known.
+func NewProgramCollector(version string, expires func() (time.Time, bool)) prometheus.Collector {
+	table := metrics.Manager()
+	return &programCollector{
+		version: version, expires: expires,
+		build: table.Desc("joulevirt_manager_build_info", nil), expiry: table.Desc("joulevirt_authority_expiry_timestamp_seconds", nil),
+	}
+}
+
+type programCollector struct {
+	version       string
+	expires       func() (time.Time, bool)
+	build, expiry *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *programCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.build
+	out <- c.expiry
+}
+
+// Collect implements prometheus.Collector.
+func (c *programCollector) Collect(out chan<- prometheus.Metric) {
+	gauge(out, c.build, 1, c.version)
+	if at, known := c.expires(); known {
+		gauge(out, c.expiry, float64(at.Unix()))
+	}
 }
 
 // ObservePull counts one pull of an agent's rates.
@@ -75,22 +101,19 @@ type reportCollector struct {
 }
 
 func newReportCollector(reader client.Reader, rates observe.Rates, seen func() powerSights) *reportCollector {
-	return &reportCollector{reader: reader, rates: rates, seen: seen, nodes: prometheus.NewDesc(
-		"joulevirt_nodes", "Nodes by what is known of them: reported and rates_fresh by their agents, governed by a policy, and of these metered by its energy sources.",
-		[]string{"state"}, nil,
-	)}
+	return &reportCollector{reader: reader, rates: rates, seen: seen, nodes: metrics.Manager().Desc("joulevirt_nodes", nil)}
 }
 
 // Describe implements prometheus.Collector.
 func (c *reportCollector) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- c.nodes }
 
 // Collect implements prometheus.Collector.
-func (c *reportCollector) Collect(metrics chan<- prometheus.Metric) {
+func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var reports v1alpha1.NodeReportList
 	if err := c.reader.List(ctx, &reports, client.UnsafeDisableDeepCopy); err != nil {
-		metrics <- prometheus.NewInvalidMetric(c.nodes, err)
+		out <- prometheus.NewInvalidMetric(c.nodes, err)
 		return
 	}
 	var fresh float64
@@ -104,7 +127,7 @@ func (c *reportCollector) Collect(metrics chan<- prometheus.Metric) {
 		counts["governed"], counts["metered"] = float64(len(sights)), sights.metered()
 	}
 	for state, count := range counts {
-		metrics <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, count, state)
+		out <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, count, state)
 	}
 }
 

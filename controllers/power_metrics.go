@@ -5,6 +5,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 )
@@ -17,7 +18,7 @@ type powerCollector struct {
 	models *learned.Models
 	clock  clock.PassiveClock
 
-	watts, joules, age, suspect, modelError, up *prometheus.Desc
+	info, watts, joules, age, suspect, modelError, up *prometheus.Desc
 }
 
 // serverAnswers tells of each Prometheus server that was asked whether it
@@ -25,29 +26,19 @@ type powerCollector struct {
 type serverAnswers interface{ Answers() map[energy.Server]bool }
 
 func newPowerCollector(watch *powerWatch, meter serverAnswers) *powerCollector {
-	describe := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
-	}
+	table := metrics.Manager()
+	describe := func(name string) *prometheus.Desc { return table.Desc("joulevirt_"+name, nil) }
 	return &powerCollector{
 		seen: watch.Seen, meter: meter, models: watch.models, clock: watch.clock,
-		watts: describe("joulevirt_node_power_watts",
-			"Power of a governed node, by the first energy source of its policy that knows: Prometheus, RAPL or Model.", "node", "source"),
-		joules: describe("joulevirt_node_energy_joules_total",
-			"Energy that a governed node drew while the manager leads, by the source that gave its power.", "node", "source"),
-		age: describe("joulevirt_node_power_age_seconds", "Age of the power of a governed node.", "node"),
-		suspect: describe("joulevirt_node_meter_suspect",
-			"1 while what the meter of a governed node says is not believed, because it went to another level by itself, else 0.", "node"),
-		modelError: describe("joulevirt_power_model_error_ratio",
-			"Mean relative error of the power that the model of a node foretold, against what its meter said then.", "node"),
-		up: describe("joulevirt_energy_source_up",
-			"1 when an energy source works, else 0: a Prometheus server when it answered the last time, RAPL and Model when they give the power of a governed node.",
-			"type", "server"),
+		info: describe("node_info"), watts: describe("node_power_watts"), joules: describe("node_energy_joules_total"),
+		age: describe("node_power_age_seconds"), suspect: describe("node_meter_suspect"),
+		modelError: describe("power_model_error_ratio"), up: describe("energy_source_up"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *powerCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.watts, c.joules, c.age, c.suspect, c.modelError, c.up} {
+	for _, desc := range []*prometheus.Desc{c.info, c.watts, c.joules, c.age, c.suspect, c.modelError, c.up} {
 		out <- desc
 	}
 }
@@ -59,6 +50,8 @@ func (c *powerCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	sights := c.seen()
 	for _, sight := range sights {
+		meter, scope := meterWords(&sight.choice)
+		gauge(c.info, 1, sight.node, sight.policy, meter, scope)
 		if power := sight.choice.Power; power != nil {
 			gauge(c.watts, float64(power.Watts), sight.node, string(power.Source))
 			gauge(c.age, energy.Age(*power, c.clock.Now()).Seconds(), sight.node)
@@ -76,6 +69,25 @@ func (c *powerCollector) Collect(out chan<- prometheus.Metric) {
 	for source, up := range c.sourcesUp(sights) {
 		gauge(c.up, oneIf(up), string(source.kind), source.server)
 	}
+}
+
+// meterWords tell how the power of a node is known, and what it covers.
+func meterWords(choice *energy.Choice) (meter, scope string) {
+	meter, scope = "None", "None"
+	switch {
+	case choice.Suspect != nil:
+		meter = "Suspect"
+	case choice.Metered:
+		meter = "Measured"
+	case choice.Unknown:
+		meter = "Awaited"
+	case choice.Power != nil:
+		meter = "Modelled"
+	}
+	if choice.Power != nil {
+		scope = string(choice.Power.Scope)
+	}
+	return meter, scope
 }
 
 func oneIf(is bool) float64 {

@@ -58,8 +58,8 @@ type powerWatchOptions struct {
 type powerSights []powerSight
 
 type powerSight struct {
-	node   string
-	choice energy.Choice
+	node, policy string
+	choice       energy.Choice
 }
 
 type plannedWith struct{ metered, unknown, lost bool }
@@ -149,7 +149,7 @@ func (w *powerWatch) look(ctx context.Context) error {
 		if choice.Metered {
 			w.powers.Past.Metered(g.node.Name, w.clock.Now())
 		}
-		sights = append(sights, powerSight{node: g.node.Name, choice: choice})
+		sights = append(sights, powerSight{node: g.node.Name, policy: g.policy, choice: choice})
 		choices = append(choices, choice)
 		w.learn(g, choice)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/metricstest"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
@@ -243,17 +244,18 @@ func series(t *testing.T, gatherer prometheus.Gatherer, names []string) string {
 func TestMetricsAreDocumented(t *testing.T) {
 	s := newWatchScene(t)
 	registry := prometheus.NewPedanticRegistry()
-	metrics, err := NewMetrics(registry)
+	counts, err := NewMetrics(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics.ObservePull(nil, time.Second)
-	metrics.ObserveRead(time.Second)
-	metrics.GuardBreaches.WithLabelValues("Steal", "Affinity").Inc()
+	counts.ObservePull(nil, time.Second)
+	counts.ObserveRead(time.Second)
+	counts.GuardBreaches.WithLabelValues("Steal", "Affinity").Inc()
 	for _, c := range []prometheus.Collector{
 		newPowerCollector(s.watch, fixedAnswers{}), newReportCollector(s.client, s.store, s.watch.Seen),
 		vmPower(t, vmsByNode{"a": {{UID: "1"}: vmFigure(5, 0)}}, runningVMI("shop", "web", map[types.UID]string{"1": "a"})),
 		newTrafficCollector(someSights(t.Context())), newDisturbanceCollector(someDisturbances), someSavings(t),
+		someStatuses(t), NewProgramCollector("v1", func() (time.Time, bool) { return statusTime(), true }),
 	} {
 		if err := registry.Register(c); err != nil {
 			t.Fatal(err)
@@ -263,5 +265,5 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Errorf("nodes are counted as not metered before anybody looked: %s", names)
 	}
 	s.run()
-	metricstest.Check(t, "Manager", registry)
+	metricstest.Check(t, metrics.Manager(), registry)
 }

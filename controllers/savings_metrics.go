@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
@@ -21,7 +22,7 @@ type savingsCollector struct {
 	reader  client.Reader
 	sources *savingsSources
 
-	lever, net, proven               boundedDesc
+	lever, net, proven, trials       boundedDesc
 	own, perGB, perGBWithout         *prometheus.Desc
 	cost, grams                      *prometheus.Desc
 	standings, pairs, refused, store *prometheus.Desc
@@ -30,14 +31,11 @@ type savingsCollector struct {
 // boundedDesc is an estimate with the ends of its interval.
 type boundedDesc struct{ value, low, high *prometheus.Desc }
 
-func describeBounded(name, unit, help string, labels ...string) boundedDesc {
-	describe := func(end, help string) *prometheus.Desc {
-		return prometheus.NewDesc("joulevirt_policy_"+name+end+"_"+unit, help, labels, nil)
-	}
-	return boundedDesc{
-		value: describe("", help), low: describe("_low", "Low end of the interval of joulevirt_policy_"+name+"_"+unit+"."),
-		high: describe("_high", "High end of the interval of joulevirt_policy_"+name+"_"+unit+"."),
-	}
+// describeBounded finds descriptions by the name without its unit.
+func describeBounded(name, unit string) boundedDesc {
+	table := metrics.Manager()
+	describe := func(end string) *prometheus.Desc { return table.Desc("joulevirt_"+name+end+"_"+unit, nil) }
+	return boundedDesc{value: describe(""), low: describe("_low"), high: describe("_high")}
 }
 
 func (d boundedDesc) all() []*prometheus.Desc { return []*prometheus.Desc{d.value, d.low, d.high} }
@@ -49,34 +47,21 @@ func (d boundedDesc) collect(out chan<- prometheus.Metric, r ledger.Range, label
 }
 
 func newSavingsCollector(reader client.Reader, sources *savingsSources) *savingsCollector {
-	describe := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("joulevirt_"+name, help, labels, nil)
-	}
+	table := metrics.Manager()
+	describe := func(name string) *prometheus.Desc { return table.Desc("joulevirt_"+name, nil) }
 	return &savingsCollector{
 		reader: reader, sources: sources,
-		lever: describeBounded("saved", "joules", "Energy that a lever saved since the policy's ledger was begun, by basis: Measured or Modelled. An estimate, which may fall.",
-			"policy", "lever", "basis"),
-		net: describeBounded("net_saved", "joules", "Energy that all levers saved since the policy's ledger was begun, less what the product itself drew. An estimate, which may fall.",
-			"policy", "basis"),
-		proven: describeBounded("proven", "watts", "What a lever that was adopted saves of what metered nodes draw, as the policy's status tells it.", "policy", "lever"),
-		own:    describe("policy_own_joules", "Energy that the product itself drew since the policy's ledger was begun.", "policy", "basis"),
-		perGB: describe("policy_joules_per_gigabyte", "Energy of the policy's nodes for 1e9 bytes of their VMs' traffic, since its ledger was begun.",
-			"policy", "basis"),
-		perGBWithout: describe("policy_without_joules_per_gigabyte", "What joulevirt_policy_joules_per_gigabyte would have been without the product.", "policy", "basis"),
-		cost: describe("policy_saved_cost", "Cost of the net saved energy by the tariff as it is now, in the policy's currency.",
-			"policy", "basis", "currency"),
-		grams: describe("policy_saved_co2_grams", "CO2 equivalents of the net saved energy by the intensity as it is now.", "policy", "basis"),
-		standings: describe("lever_standings", "Classes of nodes, or of groups, by how a lever stands there: Unproven, AwaitingTrial, OnTrial, Adopted, Rejected or Undecided.",
-			"policy", "lever", "stance"),
-		pairs:   describe("trial_pairs", "Pairs of blocks, on and off, that each unit of the trials under way has done: done, or planned at most.", "policy", "lever", "state"),
-		refused: describe("blocks_not_booked_total", "Blocks of time that were not booked, by cause.", "policy", "cause"),
-		store:   describe("policy_ledger_stored", "1 while what was booked and decided is read and stored in the policy's EnergyLedger, else 0.", "policy"),
+		lever: describeBounded("policy_saved", "joules"), net: describeBounded("policy_net_saved", "joules"), proven: describeBounded("policy_proven", "watts"),
+		trials: describeBounded("trial_saved", "ratio"), own: describe("policy_own_joules"),
+		perGB: describe("policy_joules_per_gigabyte"), perGBWithout: describe("policy_without_joules_per_gigabyte"),
+		cost: describe("policy_saved_cost"), grams: describe("policy_saved_co2_grams"),
+		standings: describe("lever_standings"), pairs: describe("trial_pairs"), refused: describe("blocks_not_booked_total"), store: describe("policy_ledger_stored"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *savingsCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range append(slices.Concat(c.lever.all(), c.net.all(), c.proven.all()),
+	for _, desc := range append(slices.Concat(c.lever.all(), c.net.all(), c.proven.all(), c.trials.all()),
 		c.own, c.perGB, c.perGBWithout, c.cost, c.grams, c.standings, c.pairs, c.refused, c.store) {
 		out <- desc
 	}
@@ -124,9 +109,7 @@ func (c *savingsCollector) collect(out chan<- prometheus.Metric, policy *v1alpha
 	}
 	c.collectStandings(out, policy.Name, told.standings)
 	for _, saving := range policy.Status.Proven {
-		c.proven.collect(out, ledger.Range{
-			Value: float64(saving.Milliwatts) / milliwatts, Low: float64(saving.LowMilliwatts) / milliwatts, High: float64(saving.HighMilliwatts) / milliwatts,
-		}, policy.Name, string(saving.Lever))
+		c.proven.collect(out, wattsOf(&saving), policy.Name, string(saving.Lever))
 	}
 	for cause, count := range told.causes {
 		out <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(count), policy.Name, string(cause))
@@ -189,8 +172,29 @@ func (c *savingsCollector) collectStandings(out chan<- prometheus.Metric, policy
 	for at, count := range counts {
 		out <- prometheus.MustNewConstMetric(c.standings, prometheus.GaugeValue, float64(count), policy, string(at.lever), string(at.stance))
 	}
+	c.collectTrials(out, policy, standings)
 	for lever, trial := range trials {
 		out <- prometheus.MustNewConstMetric(c.pairs, prometheus.GaugeValue, float64(trial.done), policy, string(lever), "done")
 		out <- prometheus.MustNewConstMetric(c.pairs, prometheus.GaugeValue, float64(trial.planned), policy, string(lever), "planned")
+	}
+}
+
+// collectTrials shows what trials found, of as many as statuses tell of. Of two classes whose
+// words are cut to the same, the first is shown.
+func (c *savingsCollector) collectTrials(out chan<- prometheus.Metric, policy string, standings []proof.Standing) {
+	type place struct {
+		lever model.Lever
+		class string
+	}
+	shown := map[place]bool{}
+	for _, s := range orderedStandings(standings) {
+		at := place{s.Lever, cut(classWords(&s), mostTrialClass)}
+		if !s.Known || shown[at] {
+			continue
+		}
+		shown[at] = true
+		saved := savedPercent(&s)
+		c.trials.collect(out, ledger.Range{Value: saved.Value / 100, Low: saved.Low / 100, High: saved.High / 100},
+			policy, string(at.lever), at.class, string(s.Stance))
 	}
 }

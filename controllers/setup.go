@@ -136,6 +136,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := o.Registry.Register(reports); err != nil {
 		return fmt.Errorf("register metrics of reports: %w", err)
 	}
+	statuses := newStatusCollector(mgr.GetClient(), func() bool { return parts.watch.Seen() != nil })
+	if err := o.Registry.Register(statuses); err != nil {
+		return fmt.Errorf("register metrics of statuses: %w", err)
+	}
 	if err := addTraffic(mgr, o, parts); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
@@ -115,16 +116,11 @@ type trafficCollector struct {
 }
 
 func newTrafficCollector(sights *trafficSights) *trafficCollector {
-	describe := func(name, help string, more ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, append([]string{"namespace", "profile"}, more...), nil)
-	}
+	table := metrics.Manager()
+	describe := func(name string) *prometheus.Desc { return table.Desc("joulevirt_group_"+name, nil) }
 	return &trafficCollector{
-		sights:    sights,
-		members:   describe("joulevirt_group_members", "VMs of a profile's group: all, those that are ready, and those of these that get new traffic (active).", "state"),
-		sigma:     describe("joulevirt_group_sigma_bytes_per_second", "Population standard deviation of the rates of a group's VMs."),
-		talkers:   describe("joulevirt_group_effective_talkers", "Number of VMs that would spread the group's traffic as unevenly if each had the same rate."),
-		saving:    describe("joulevirt_group_predicted_saving_watts", "What a group's planned shares are foretold to save against equal shares. It is modelled, and proves nothing."),
-		lingering: describe("joulevirt_group_lingering_bytes_ratio", "Part of a group's bytes that its VMs carry beyond their shares, on connections that do not move."),
+		sights: sights, members: describe("members"), sigma: describe("sigma_bytes_per_second"), talkers: describe("effective_talkers"),
+		saving: describe("predicted_saving_watts"), lingering: describe("lingering_bytes_ratio"),
 	}
 }
 

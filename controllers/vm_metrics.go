@@ -7,6 +7,7 @@ import (
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
@@ -20,11 +21,7 @@ type vmPowerCollector struct {
 }
 
 func newVMPowerCollector(reader client.Reader, powers *observe.Powers) *vmPowerCollector {
-	return &vmPowerCollector{reader: reader, powers: powers, watts: prometheus.NewDesc(
-		"joulevirt_vm_exported_power_watts",
-		"Share of a governed node's dynamic power that an exporter gives to a VM's launcher pod. It ranks VMs, and judges nothing.",
-		[]string{"node", "namespace", "name", "source"}, nil,
-	)}
+	return &vmPowerCollector{reader: reader, powers: powers, watts: metrics.Manager().Desc("joulevirt_vm_exported_power_watts", nil)}
 }
 
 // Describe implements prometheus.Collector.

@@ -82,7 +82,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples, from 100ms to 30s.")
 	flags.DurationVar(&o.staleAfter, "stale-after", o.staleAfter,
 		"Age of the manager's Lease from which on everything is put back, up to 20 % more or less.")
-	flags.BoolVar(&o.perVMMetrics, "per-vm-metrics", o.perVMMetrics, "Have /metrics show each VM.")
+	flags.BoolVar(&o.perVMMetrics, "per-vm-metrics", o.perVMMetrics, "Have /metrics show each VM and each CPU.")
 }
 
 // complete fills in what the environment says.

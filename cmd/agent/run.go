@@ -171,12 +171,13 @@ func newWriter(config *rest.Config, nodeName string) (*publish.Writer, error) {
 
 // serve starts the agent's servers.
 func serve(ctx context.Context, group *errgroup.Group, o *options, board *publish.Board, config *rest.Config, log logr.Logger) error {
-	handlers, err := publish.NewHandlers(board, clock.RealClock{}, missedRounds*o.interval,
-		publish.NewCollector(board, o.nodeName, o.perVMMetrics, clock.RealClock{}), log.WithName("serve"))
+	settings, expires, err := newTLS(ctx, group, o, config, log)
 	if err != nil {
 		return err
 	}
-	settings, err := newTLS(ctx, group, o, config, log)
+	handlers, err := publish.NewHandlers(board, clock.RealClock{}, missedRounds*o.interval, publish.NewCollector(publish.CollectorOptions{
+		Board: board, Node: o.nodeName, PerVM: o.perVMMetrics, Clock: clock.RealClock{}, Version: version.String(), Expires: expires,
+	}), log.WithName("serve"))
 	if err != nil {
 		return err
 	}
@@ -190,16 +191,18 @@ func serve(ctx context.Context, group *errgroup.Group, o *options, board *publis
 	return serveMetrics(ctx, group, o, config, handlers, log.WithName("metrics"))
 }
 
-// newTLS takes the certificates from files, or has the manager sign one.
-func newTLS(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, log logr.Logger) (*tls.Config, error) {
+// newTLS takes the certificates from files, or has the manager sign one, of which it tells
+// when it ends.
+func newTLS(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, log logr.Logger) (*tls.Config, func() (time.Time, bool), error) {
 	if o.tlsFiles.configured() {
-		return o.tlsFiles.config()
+		settings, err := o.tlsFiles.config()
+		return settings, nil, err
 	}
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of the API server: %w", err)
+		return nil, nil, fmt.Errorf("make a client of the API server: %w", err)
 	}
 	signed := pki.NewAgentTLS(clients, o.nodeName, o.namespace, log.WithName("pki"))
 	group.Go(func() error { return signed.Run(ctx) })
-	return signed.Config(), nil
+	return signed.Config(), signed.Expires, nil
 }

@@ -49,6 +49,9 @@ func run(ctx context.Context, o *options) error {
 	if err := mgr.Add(keeper); err != nil {
 		return fmt.Errorf("add the keeper of the agents' authority: %w", err)
 	}
+	if err := metrics.Registry.Register(controllers.NewProgramCollector(version.String(), keeper.Expires)); err != nil {
+		return fmt.Errorf("register metrics of the manager: %w", err)
+	}
 	signing := &controllers.CertificateSigningReconciler{
 		Client: mgr.GetClient(), Clients: clients, Authorities: keeper, Clock: clock.RealClock{},
 		AgentUser: fmt.Sprintf("system:serviceaccount:%s:%s", o.namespace, o.agentAccount),

@@ -1,11 +1,8 @@
-// Package metricstest holds metrics to their documentation in docs/metrics.md,
-// and to Prometheus' conventions, in tests.
+// Package metricstest holds metrics to their descriptions, and to Prometheus'
+// conventions, in tests.
 package metricstest
 
 import (
-	"bufio"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,26 +10,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/joulevirt/joulevirt/internal/metrics"
 )
 
 // prefix of the product's own metrics: a registry may hold a library's, too.
 const prefix = "joulevirt_"
 
-// Metric is what the documentation and a program have to agree on.
+// Metric is what the descriptions and a program have to agree on.
 type Metric struct {
 	// Type is counter, gauge, histogram or summary.
 	Type string
-	// Labels in their order.
+	// Labels in alphabetical order.
 	Labels []string
+	Help   string
 }
 
-// Check fails the test when the product's metrics are not those in the table
-// below a heading of docs/metrics.md, by name, type and labels, or when promlint
-// objects to one. The gatherer has to show each metric at least once.
-func Check(t testing.TB, heading string, gatherer prometheus.Gatherer) {
+// Check fails the test when the product's metrics are not those of a table, or when
+// promlint objects to one. The gatherer has to show each metric at least once.
+func Check(t testing.TB, table metrics.Table, gatherer prometheus.Gatherer) {
 	t.Helper()
-	if diff := cmp.Diff(Documented(t, heading), Gathered(t, gatherer)); diff != "" {
-		t.Errorf("docs/metrics.md, %q, and the program differ (-documented +gathered):\n%s", heading, diff)
+	if diff := cmp.Diff(Described(table), Gathered(t, gatherer)); diff != "" {
+		t.Errorf("internal/metrics and the program differ (-described +gathered):\n%s", diff)
 	}
 	problems, err := testutil.GatherAndLint(gatherer)
 	if err != nil {
@@ -58,7 +57,7 @@ func Gathered(t testing.TB, gatherer prometheus.Gatherer) map[string]Metric {
 		if !strings.HasPrefix(family.GetName(), prefix) {
 			continue
 		}
-		one := Metric{Type: strings.ToLower(family.GetType().String())}
+		one := Metric{Type: strings.ToLower(family.GetType().String()), Help: family.GetHelp()}
 		for i, series := range family.GetMetric() {
 			var labels []string
 			for _, label := range series.GetLabel() {
@@ -75,77 +74,11 @@ func Gathered(t testing.TB, gatherer prometheus.Gatherer) map[string]Metric {
 	return found
 }
 
-// Documented returns the metrics of the table below a heading of
-// docs/metrics.md by their name. Its columns begin with name, type and labels,
-// which are separated by commas.
-func Documented(t testing.TB, heading string) map[string]Metric {
-	t.Helper()
-	file, err := os.Open(filepath.Join(root(t), "docs", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+// Described returns the metrics of a table by their name.
+func Described(table metrics.Table) map[string]Metric {
 	found := map[string]Metric{}
-	below := false
-	scanner := bufio.NewScanner(file)
-	for scanner.Scan() {
-		line := scanner.Text()
-		if text, ok := strings.CutPrefix(line, "## "); ok {
-			below = strings.TrimSpace(text) == heading
-		}
-		name, metric, ok := parseRow(line)
-		if !below || !ok {
-			continue
-		}
-		if _, twice := found[name]; twice {
-			t.Errorf("docs/metrics.md has %s twice", name)
-		}
-		found[name] = metric
-	}
-	if err := scanner.Err(); err != nil {
-		t.Fatal(err)
+	for _, m := range table {
+		found[m.Name] = Metric{Type: string(m.Type), Labels: slices.Sorted(slices.Values(m.Labels)), Help: m.Help}
 	}
 	return found
-}
-
-// parseRow reads a row of a table; false when it is not one of a metric.
-func parseRow(line string) (string, Metric, bool) {
-	cells := strings.Split(line, "|")
-	const least = 4 // the text before the first bar, name, type, labels
-	if len(cells) < least {
-		return "", Metric{}, false
-	}
-	for i := range cells {
-		cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
-	}
-	if !strings.HasPrefix(cells[1], prefix) {
-		return "", Metric{}, false
-	}
-	metric := Metric{Type: cells[2]}
-	for label := range strings.SplitSeq(cells[3], ",") {
-		if label = strings.TrimSpace(label); label != "" {
-			metric.Labels = append(metric.Labels, label)
-		}
-	}
-	slices.Sort(metric.Labels)
-	return cells[1], metric, true
-}
-
-// root is the folder of the module that the test belongs to.
-func root(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		above := filepath.Dir(dir)
-		if above == dir {
-			t.Fatal("no go.mod in this folder or above: run the test in the module")
-		}
-		dir = above
-	}
 }

@@ -126,6 +126,14 @@ func (a *AgentTLS) current() *tls.Certificate {
 	return nil
 }
 
+// Expires is when the serving certificate ends. False: there is none yet.
+func (a *AgentTLS) Expires() (time.Time, bool) {
+	if serving := a.current(); serving != nil && serving.Leaf != nil {
+		return serving.Leaf.NotAfter, true
+	}
+	return time.Time{}, false
+}
+
 // servingIsTrusted is false when the manager would refuse the certificate that
 // it signed itself with an authority that is gone.
 func (a *AgentTLS) servingIsTrusted() bool {

@@ -54,6 +54,14 @@ func (k *Keeper) Authority() (*Authority, error) {
 	return nil, ErrNoAuthority
 }
 
+// Expires is when the authority ends. False: it is not read yet.
+func (k *Keeper) Expires() (time.Time, bool) {
+	if a := k.current.Load(); a != nil {
+		return a.certificate.NotAfter, true
+	}
+	return time.Time{}, false
+}
+
 // NeedLeaderElection makes the controller runtime run the keeper on the leader
 // only: two managers must not make two authorities.
 func (k *Keeper) NeedLeaderElection() bool { return true }

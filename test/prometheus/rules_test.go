@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/metricstest"
 )
 
@@ -32,10 +33,7 @@ func TestShippedAlerts(t *testing.T) {
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	documented := metricstest.Documented(t, "Agent")
-	for name, metric := range metricstest.Documented(t, "Manager") {
-		documented[name] = metric
-	}
+	documented := metricstest.Described(append(metrics.Agent(), metrics.Manager()...))
 	api, err := start(t, nil).API()
 	if err != nil {
 		t.Fatal(err)

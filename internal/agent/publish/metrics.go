@@ -1,16 +1,22 @@
 package publish
 
 import (
+	"strconv"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/metrics"
 )
 
 // Collector turns the latest State into metrics. VMs that are gone have no
-// series. A VM has at most 37. docs/metrics.md lists them all.
+// series. docs/metrics.md lists them all.
 type Collector struct {
-	board *Board
+	board   *Board
+	version string
+	expires func() (time.Time, bool)
 
 	vms, unknown, libvirt       *prometheus.Desc
 	rounds, roundErrors, writes *prometheus.Desc
@@ -21,51 +27,71 @@ type Collector struct {
 	bufferings                  *prometheus.Desc
 	trips                       *prometheus.Desc
 	switched                    *prometheus.Desc
+	build, expiry               *prometheus.Desc
+	fleet                       fleetMetrics
 
 	energy energyMetrics
-	// perVM is nil when single VMs have no series.
+	// perVM and cpu are nil when single VMs and CPUs have no series.
 	perVM *vmMetrics
+	cpu   *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// describe makes the description of a metric of one node.
-type describe func(name, help string, labels ...string) *prometheus.Desc
+// describe finds the description of a metric of one node by its name, without what is
+// before.
+type describe func(name string) *prometheus.Desc
 
-// NewCollector returns the collector of a node. perVM turns the series of
-// single VMs on.
-func NewCollector(board *Board, node string, perVM bool, c clock.PassiveClock) *Collector {
+// CollectorOptions of a node's collector.
+type CollectorOptions struct {
+	Board *Board
+	Node  string
+	// PerVM turns the series of single VMs and CPUs on.
+	PerVM bool
+	Clock clock.PassiveClock
+	// Version of the agent.
+	Version string
+	// Expires is when the certificate of /v1/rates ends. False: that is not known. Nil: never.
+	Expires func() (time.Time, bool)
+}
+
+// NewCollector returns the collector of a node.
+func NewCollector(o CollectorOptions) *Collector {
+	table, constant := metrics.Agent(), prometheus.Labels{"node": o.Node}
 	about := func(subject string) describe {
-		return func(name, help string, labels ...string) *prometheus.Desc {
-			return prometheus.NewDesc("joulevirt_"+subject+"_"+name, help, labels, prometheus.Labels{"node": node})
+		return func(name string) *prometheus.Desc {
+			return table.Desc("joulevirt_"+subject+"_"+name, constant)
 		}
 	}
 	agent := about("agent")
 	collector := &Collector{
-		board: board,
+		board: o.Board, version: o.Version, expires: o.Expires,
 
-		vms:           agent("vms", "VMs found on the node, by state: running (all), pinned, sliced, shaped, buffered, dedicated.", "state"),
-		unknown:       agent("unknown_processes", "QEMU processes that belong to no known VM, by reason.", "reason"),
-		libvirt:       agent("libvirt_vms", "VMs by whether their libvirt answered last time.", "answered"),
-		rounds:        agent("rounds_total", "Rounds of sampling since the agent started."),
-		roundErrors:   agent("round_errors_total", "Rounds of sampling of which some part failed."),
-		writes:        agent("affinity_changes_total", "Threads whose affinity the agent changed or put back."),
-		took:          agent("round_seconds", "How long the last round of sampling took."),
-		stale:         agent("manager_stale", "1 when the manager's Lease is out of date, so that nothing is applied."),
-		cpuBusy:       agent("node_busy_cores", "CPU time used on the node by everything, in cores."),
-		slicings:      agent("slice_changes_total", "Threads whose scheduler slice the agent set or took back."),
-		slicedThreads: agent("sliced_threads", "Threads of VMs that the agent gave a scheduler slice."),
-		shapings:      agent("shaping_changes_total", "Uplinks of VMs that the agent shaped or put back."),
-		gates:         agent("gates", "Uplinks of VMs that take turns."),
-		gateChanges:   agent("gate_changes_total", "How often gates of uplinks were opened or held."),
-		gateDelay:     agent("gate_delay_seconds", "Largest delay of a gate behind its turn's boundary in the last round."),
-		bufferings:    agent("buffering_changes_total", "Taps of VMs whose buffering the agent set or took back."),
-		trips:         agent("guard_trips_total", "Levers that the guard undid, by the symptom for which.", "lever", "symptom"),
-		switched:      agent("lever_switched_on", "1 while a lever that is on a schedule is on. Absent for levers that are on none.", "lever"),
-		energy:        newEnergyMetrics(agent, c),
+		vms:           agent("vms"),
+		unknown:       agent("unknown_processes"),
+		libvirt:       agent("libvirt_vms"),
+		rounds:        agent("rounds_total"),
+		roundErrors:   agent("round_errors_total"),
+		writes:        agent("affinity_changes_total"),
+		took:          agent("round_seconds"),
+		stale:         agent("manager_stale"),
+		cpuBusy:       agent("node_busy_cores"),
+		slicings:      agent("slice_changes_total"),
+		slicedThreads: agent("sliced_threads"),
+		shapings:      agent("shaping_changes_total"),
+		gates:         agent("gates"),
+		gateChanges:   agent("gate_changes_total"),
+		gateDelay:     agent("gate_delay_seconds"),
+		bufferings:    agent("buffering_changes_total"),
+		trips:         agent("guard_trips_total"),
+		switched:      agent("lever_switched_on"),
+		build:         agent("build_info"),
+		expiry:        agent("certificate_expiry_timestamp_seconds"),
+		fleet:         newFleetMetrics(agent),
+		energy:        newEnergyMetrics(agent, o.Clock),
 	}
-	if perVM {
-		collector.perVM = newVMMetrics(about("vm"))
+	if o.PerVM {
+		collector.perVM, collector.cpu = newVMMetrics(about("vm")), agent("cpu_busy_ratio")
 	}
 	return collector
 }
@@ -75,25 +101,37 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.vms, c.unknown, c.libvirt, c.rounds, c.roundErrors, c.writes, c.took, c.stale, c.cpuBusy,
 		c.slicings, c.slicedThreads, c.shapings, c.gates, c.gateChanges, c.gateDelay, c.bufferings, c.trips,
-		c.switched,
+		c.switched, c.build, c.expiry,
 	} {
 		out <- d
 	}
 	c.energy.describe(out)
+	c.fleet.describe(out)
 	if c.perVM != nil {
+		out <- c.cpu
 		c.perVM.describe(out)
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	gauge(out, c.build, 1, c.version)
+	if c.expires != nil {
+		if at, known := c.expires(); known {
+			gauge(out, c.expiry, float64(at.Unix()))
+		}
+	}
 	state := c.board.Latest()
 	if state == nil {
 		return
 	}
 	c.collectAgent(state, out)
 	c.energy.collect(state, out)
+	c.fleet.collect(state.Rates.VMs, out)
 	if c.perVM != nil {
+		for _, cpu := range state.Rates.CPUs {
+			gauge(out, c.cpu, float64(cpu.BusyCores), strconv.Itoa(cpu.CPU))
+		}
 		c.perVM.collect(state.Rates.VMs, out)
 	}
 }

@@ -23,23 +23,21 @@ type bufferingMetrics struct {
 }
 
 func newBufferingMetrics(vm describe) bufferingMetrics {
-	buffering := func(name, help string, labels ...string) *prometheus.Desc {
-		return vm(bufferingPrefix+name, help, append([]string{"namespace", "name"}, labels...)...)
-	}
+	buffering := func(name string) *prometheus.Desc { return vm(bufferingPrefix + name) }
 	return bufferingMetrics{
-		window:      buffering("window_seconds", "Distance of the bunches in which packets are held when they come fast; 0: only during floods."),
-		active:      buffering("active_ratio", "Share of the round in which packets were held, on the tap that held most."),
-		packets:     buffering("packets_per_second", "Packets towards the VM, by handling: held or passed.", "handling"),
-		bunches:     buffering("bunches_per_second", "Bunches in which held packets were released."),
-		drops:       buffering("drops_per_second", "Packets dropped by the queues in front of the taps, when looked at last."),
-		guestWindow: buffering("guest_window_seconds", "What the guest's tools declared, by direction seen from the VM: the longest window tolerated, and that of what it sends.", "direction"),
-		guestTools:  buffering("guest_tools_info", "1 for a VM whose guest's tools were heard of.", "defers_interrupts"),
-		flooded:     buffering("under_flood", "1 while the VM is flooded with small packets."),
-		segments:    buffering("flood_segments_per_second", "Segments of the flood."),
-		bytes:       buffering("flood_mean_bytes", "Mean size of the flood's segments, with headers."),
-		syn:         buffering("flood_syn_ratio", "Share of the flood's segments that open connections."),
-		sources:     buffering("flood_sources", "Addresses that the flood comes from, about."),
-		replies:     buffering("flood_reply_ratio", "Packets from the VM for each segment of the flood."),
+		window:      buffering("window_seconds"),
+		active:      buffering("active_ratio"),
+		packets:     buffering("packets_per_second"),
+		bunches:     buffering("bunches_per_second"),
+		drops:       buffering("drops_per_second"),
+		guestWindow: buffering("guest_window_seconds"),
+		guestTools:  buffering("guest_tools_info"),
+		flooded:     buffering("under_flood"),
+		segments:    buffering("flood_segments_per_second"),
+		bytes:       buffering("flood_mean_bytes"),
+		syn:         buffering("flood_syn_ratio"),
+		sources:     buffering("flood_sources"),
+		replies:     buffering("flood_reply_ratio"),
 	}
 }
 

@@ -29,14 +29,14 @@ func TestBufferingMetrics(t *testing.T) {
 	s.Rates.VMs[1].Buffering = &model.BufferingRates{WindowMicroseconds: 1000}
 	board.Post(s)
 	const want = `
-# HELP joulevirt_agent_buffering_changes_total Taps of VMs whose buffering the agent set or took back.
+# HELP joulevirt_agent_buffering_changes_total Taps of VMs whose buffering was set, changed or taken back.
 # TYPE joulevirt_agent_buffering_changes_total counter
 joulevirt_agent_buffering_changes_total{node="node1"} 5
-# HELP joulevirt_vm_buffering_guest_window_seconds What the guest's tools declared, by direction seen from the VM: the longest window tolerated, and that of what it sends.
+# HELP joulevirt_vm_buffering_guest_window_seconds What the guest's tools declared: the longest window that the guest tolerates (to_vm), and that of what it sends (from_vm); absent without them.
 # TYPE joulevirt_vm_buffering_guest_window_seconds gauge
 joulevirt_vm_buffering_guest_window_seconds{direction="from_vm",name="web",namespace="shop",node="node1"} 0.00025
 joulevirt_vm_buffering_guest_window_seconds{direction="to_vm",name="web",namespace="shop",node="node1"} 0.0005
-# HELP joulevirt_vm_buffering_packets_per_second Packets towards the VM, by handling: held or passed.
+# HELP joulevirt_vm_buffering_packets_per_second Packets towards the VM: held, or passed at once.
 # TYPE joulevirt_vm_buffering_packets_per_second gauge
 joulevirt_vm_buffering_packets_per_second{handling="held",name="db",namespace="shop",node="node1"} 0
 joulevirt_vm_buffering_packets_per_second{handling="held",name="web",namespace="shop",node="node1"} 8000
@@ -46,7 +46,7 @@ joulevirt_vm_buffering_packets_per_second{handling="passed",name="web",namespace
 # TYPE joulevirt_vm_buffering_under_flood gauge
 joulevirt_vm_buffering_under_flood{name="db",namespace="shop",node="node1"} 0
 joulevirt_vm_buffering_under_flood{name="web",namespace="shop",node="node1"} 1
-# HELP joulevirt_vm_buffering_window_seconds Distance of the bunches in which packets are held when they come fast; 0: only during floods.
+# HELP joulevirt_vm_buffering_window_seconds Distance of the bunches in which packets are held when they come fast: the plan's, or what the guest tolerates when that is less; 0 when they are held only during floods.
 # TYPE joulevirt_vm_buffering_window_seconds gauge
 joulevirt_vm_buffering_window_seconds{name="db",namespace="shop",node="node1"} 0.001
 joulevirt_vm_buffering_window_seconds{name="web",namespace="shop",node="node1"} 0.00025

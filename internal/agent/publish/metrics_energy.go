@@ -21,14 +21,14 @@ func newEnergyMetrics(agent describe, c clock.PassiveClock) energyMetrics {
 	return energyMetrics{
 		clock: c,
 
-		power:      agent("power_watts", "The node's power, by where it is known from and what it covers.", "source", "scope"),
-		memory:     agent("memory_power_watts", "Power of the node's memory, where it is metered apart.", "source"),
-		age:        agent("power_age_seconds", "Time since the node's power was so."),
-		joules:     agent("energy_joules_total", "Energy used since the agent started, by where it is known from and what it covers.", "source", "scope"),
-		up:         agent("energy_source_up", "1 when the source knew the power of the last round.", "source"),
-		refusals:   agent("power_refusals_total", "Readings of the node's meter that were not used, by reason.", "reason"),
-		modelled:   agent("power_model_watts", "What the model says of the node's load, also where a meter measures."),
-		modelError: agent("power_model_error_ratio", "Mean relative error of the model against the meter. Absent without a meter."),
+		power:      agent("power_watts"),
+		memory:     agent("memory_power_watts"),
+		age:        agent("power_age_seconds"),
+		joules:     agent("energy_joules_total"),
+		up:         agent("energy_source_up"),
+		refusals:   agent("power_refusals_total"),
+		modelled:   agent("power_model_watts"),
+		modelError: agent("power_model_error_ratio"),
 	}
 }
 

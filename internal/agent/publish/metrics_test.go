@@ -11,6 +11,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/agent/metering"
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/metrics"
 	"github.com/joulevirt/joulevirt/internal/metricstest"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -22,6 +23,7 @@ func metered() *State {
 	s := state("web")
 	memory := units.Watts(8)
 	s.Rates.Power = measured(100)
+	s.Rates.CPUs = []model.CPURates{{CPU: 0, BusyCores: 0.5}, {CPU: 1}}
 	s.Rates.Power.DRAMWatts = &memory
 	s.Rates.VMs[0].Buffering = flooded()
 	s.Rates.Switches = []model.Switch{{Lever: model.LeverAffinity, On: true}, {Lever: model.LeverSlice}}
@@ -42,7 +44,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err := registry.Register(newCollector(board, true)); err != nil {
 		t.Fatal(err)
 	}
-	metricstest.Check(t, "Agent", registry)
+	metricstest.Check(t, metrics.Agent(), registry)
 }
 
 func TestEnergyMetrics(t *testing.T) {
@@ -59,13 +61,13 @@ func TestEnergyMetrics(t *testing.T) {
 	}
 	board.Post(metered())
 	compare(`
-# HELP joulevirt_agent_power_watts The node's power, by where it is known from and what it covers.
+# HELP joulevirt_agent_power_watts The node's power.
 # TYPE joulevirt_agent_power_watts gauge
 joulevirt_agent_power_watts{node="node1",scope="Platform",source="RAPL"} 100
-# HELP joulevirt_agent_power_age_seconds Time since the node's power was so.
+# HELP joulevirt_agent_power_age_seconds Time since joulevirt_agent_power_watts was so: it grows while the meter fails, for a minute at most; then the power is modelled.
 # TYPE joulevirt_agent_power_age_seconds gauge
 joulevirt_agent_power_age_seconds{node="node1"} 3
-# HELP joulevirt_agent_energy_joules_total Energy used since the agent started, by where it is known from and what it covers.
+# HELP joulevirt_agent_energy_joules_total Energy since the agent started; what a meter used while its readings were refused is left out.
 # TYPE joulevirt_agent_energy_joules_total counter
 joulevirt_agent_energy_joules_total{node="node1",scope="Package",source="Model"} 5
 joulevirt_agent_energy_joules_total{node="node1",scope="Platform",source="RAPL"} 1e+06

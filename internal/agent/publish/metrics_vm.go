@@ -19,13 +19,13 @@ type vmMetrics struct {
 
 func newVMMetrics(vm describe) *vmMetrics {
 	return &vmMetrics{
-		run:      vm("run_cores", "CPU time used, in cores, by kind of thread.", "namespace", "name", "thread"),
-		wait:     vm("wait_cores", "Time spent runnable without a CPU, in cores, by kind of thread.", "namespace", "name", "thread"),
-		switches: vm("switches_per_second", "How often threads were switched in, by kind of thread.", "namespace", "name", "thread"),
-		bytes:    vm("network_bytes_per_second", "Traffic of the VM's taps, by direction seen from the VM.", "namespace", "name", "direction"),
-		packets:  vm("network_packets_per_second", "Packets of the VM's taps, by direction seen from the VM.", "namespace", "name", "direction"),
-		drops:    vm("network_drops_per_second", "Packets dropped at the VM's taps, by direction seen from the VM.", "namespace", "name", "direction"),
-		power:    vm("power_watts", "The VM's share of the node's dynamic power: ranks VMs, proves nothing.", "namespace", "name"),
+		run:      vm("run_cores"),
+		wait:     vm("wait_cores"),
+		switches: vm("switches_per_second"),
+		bytes:    vm("network_bytes_per_second"),
+		packets:  vm("network_packets_per_second"),
+		drops:    vm("network_drops_per_second"),
+		power:    vm("power_watts"),
 
 		buffering: newBufferingMetrics(vm),
 	}
@@ -52,21 +52,12 @@ func (m *vmMetrics) collect(vms []model.VMRates, out chan<- prometheus.Metric) {
 }
 
 func (m *vmMetrics) collectOne(vm *model.VMRates, out chan<- prometheus.Metric) {
-	for _, kind := range []struct {
-		label string
-		rates model.ThreadRates
-	}{
-		{"vcpu", sumVCPUs(vm)}, {"emulator", vm.Emulator}, {"io", vm.IOThreads}, {"vhost", vm.Vhost}, {"other", vm.Other},
-	} {
+	for _, kind := range threadsOf(vm) {
 		gauge(out, m.run, float64(kind.rates.RunCores), vm.Namespace, vm.Name, kind.label)
 		gauge(out, m.wait, float64(kind.rates.WaitCores), vm.Namespace, vm.Name, kind.label)
 		gauge(out, m.switches, float64(kind.rates.SwitchesPerSecond), vm.Namespace, vm.Name, kind.label)
 	}
-	var to, from model.TrafficRates
-	for _, tap := range vm.Taps {
-		addTraffic(&to, tap.ToVM)
-		addTraffic(&from, tap.FromVM)
-	}
+	to, from := trafficOf(vm)
 	for _, direction := range []struct {
 		label string
 		rates model.TrafficRates
@@ -81,6 +72,26 @@ func (m *vmMetrics) collectOne(vm *model.VMRates, out chan<- prometheus.Metric) 
 	if vm.Buffering != nil {
 		m.buffering.collect(vm.Namespace, vm.Name, vm.Buffering, out)
 	}
+}
+
+// kindOfThread is threads of a VM of one kind, by its label.
+type kindOfThread struct {
+	label string
+	rates model.ThreadRates
+}
+
+// threadsOf a VM, in one order.
+func threadsOf(vm *model.VMRates) []kindOfThread {
+	return []kindOfThread{{"vcpu", sumVCPUs(vm)}, {"emulator", vm.Emulator}, {"io", vm.IOThreads}, {"vhost", vm.Vhost}, {"other", vm.Other}}
+}
+
+// trafficOf all taps of a VM.
+func trafficOf(vm *model.VMRates) (to, from model.TrafficRates) {
+	for _, tap := range vm.Taps {
+		addTraffic(&to, tap.ToVM)
+		addTraffic(&from, tap.FromVM)
+	}
+	return to, from
 }
 
 func sumVCPUs(vm *model.VMRates) model.ThreadRates {

@@ -50,18 +50,21 @@ func state(vms ...string) *State {
 }
 
 func newCollector(board *Board, perVM bool) *Collector {
-	return NewCollector(board, "node1", perVM, clocktesting.NewFakePassiveClock(start().Add(3*time.Second)))
+	return NewCollector(CollectorOptions{
+		Board: board, Node: "node1", PerVM: perVM, Clock: clocktesting.NewFakePassiveClock(start().Add(3 * time.Second)), Version: "v1",
+		Expires: func() (time.Time, bool) { return start().Add(time.Hour), true },
+	})
 }
 
 func TestMetrics(t *testing.T) {
 	board := &Board{}
 	collector := newCollector(board, true)
-	if n := testutil.CollectAndCount(collector); n != 0 {
-		t.Errorf("%d series before the first round", n)
+	if n := testutil.CollectAndCount(collector); n != 2 {
+		t.Errorf("%d series before the first round, want the version and the certificate's end", n)
 	}
 	board.Post(state("web", "db"))
 	want := `
-# HELP joulevirt_vm_run_cores CPU time used, in cores, by kind of thread.
+# HELP joulevirt_vm_run_cores CPU time used, by kind of thread: vcpu, emulator, io, vhost, other.
 # TYPE joulevirt_vm_run_cores gauge
 `
 	for _, vm := range []string{"db", "web"} {
@@ -92,8 +95,8 @@ func TestMetrics(t *testing.T) {
 	s := state("web")
 	s.Rates.VMs[0].Buffering = flooded()
 	board.Post(s)
-	if n := testutil.CollectAndCount(collector); n != one+15 {
-		t.Errorf("%d series of a VM whose packets are held, want %d", n, one+15)
+	if n := testutil.CollectAndCount(collector); n != one+15+3 {
+		t.Errorf("%d series of a VM whose packets are held, want %d, and three of the node", n, one+15)
 	}
 	board.Post(state("web", "web")) // two pods of one VM for a moment
 	if n := testutil.CollectAndCount(collector); n != one {

@@ -1,0 +1,100 @@
+package metrics
+
+// managerFleet are those of nodes, groups and profiles, and of the manager itself.
+func managerFleet() []Metric {
+	return []Metric{
+		{
+			Name: "joulevirt_node_power_watts", Type: Gauge, Labels: []string{"node", "source"}, Unit: "watts", Series: 1, Per: PerNode,
+			Help: "The node's power by the first of its policy's energy sources that knows.",
+			More: "`source`: `Prometheus` and `RAPL` measure, `Model` does not.",
+		},
+		{
+			Name: "joulevirt_node_meter_suspect", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
+			Help: "1 while what the node's meter says is not believed: it went to another level by itself.",
+			More: "See [lying meters](design/lying-meters.md).",
+		},
+		{
+			Name: "joulevirt_node_power_age_seconds", Type: Gauge, Labels: []string{"node"}, Unit: "seconds", Series: 1, Per: PerNode,
+			Help: "Age of joulevirt_node_power_watts, at most the source's freshness.",
+		},
+		{
+			Name: "joulevirt_node_energy_joules_total", Type: Counter, Labels: []string{"node", "source"}, Unit: "joules", Series: 3, Per: PerNode,
+			Help: "Energy while the manager leads, by the source that the power was known from; what no source knew is left out.",
+		},
+		{
+			Name: "joulevirt_power_model_error_ratio", Type: Gauge, Labels: []string{"node"}, Unit: "ratio", Series: 1, Per: PerNode,
+			Help: "Mean relative error of the manager's model of the node against its meter, each reading foretold before the model learned from it; absent where nothing measures.",
+		},
+		{
+			Name: "joulevirt_vm_exported_power_watts", Type: Gauge, Labels: []string{"node", "namespace", "name", "source"}, Unit: "watts", Series: 1, Per: PerVM,
+			Help: "What an exporter that the policy's Prometheus server scrapes gives to the VM's launcher pod: its share of the dynamic power of the node's CPU packages, by CPU time.",
+			More: "It ranks VMs; two with equal shares can differ in truth, and it proves no saving. Only with `--vm-power`: a series a VM here, and a query that yields as many for each family of Kepler's series there. While a VM migrates it has two, on two nodes.",
+		},
+		{
+			Name: "joulevirt_energy_source_up", Type: Gauge, Labels: []string{"type", "server"}, Unit: "0 or 1", Series: 1, Per: PerSource,
+			Help: "1 when a source works: a Prometheus server when it answered the last time, RAPL and Model, which have no server, when they give the power of a governed node.",
+			More: "Absent: it was not asked.",
+		},
+		{
+			Name: "joulevirt_nodes", Type: Gauge, Labels: []string{"state"}, Unit: "nodes", Series: 4, Per: PerManager,
+			Help: "Nodes by what is known of them: reported and rates_fresh by their agents, governed by a policy, and of these metered by its energy sources.",
+			More: "The last two only of the leader.",
+		},
+		{
+			Name: "joulevirt_group_members", Type: Gauge, Labels: []string{"namespace", "profile", "state"}, Unit: "VMs", Series: 3, Per: PerGroup,
+			Help: "VMs of a profile's group: all, those that are ready, and those of these that get new traffic (active).",
+		},
+		{
+			Name: "joulevirt_group_sigma_bytes_per_second", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "bytes/second", Series: 1, Per: PerGroup,
+			Help: "Population standard deviation of the rates of the group's VMs; it has all their traffic in it.",
+		},
+		{
+			Name: "joulevirt_group_effective_talkers", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerGroup,
+			Help: "Number of VMs that would spread the traffic as unevenly if each had the same rate: from 1 to all.",
+		},
+		{
+			Name: "joulevirt_group_predicted_saving_watts", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "watts", Series: 1, Per: PerGroup,
+			Help: "What the planned shares are foretold to save against equal shares, or would if they were allowed.",
+			More: "It is modelled, and proves no saving.",
+		},
+		{
+			Name: "joulevirt_group_lingering_bytes_ratio", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "ratio", Series: 1, Per: PerGroup,
+			Help: "Part of the group's bytes that VMs carry beyond their shares, on connections that do not move; absent while nothing is steered.",
+		},
+		{
+			Name: "joulevirt_profile_vms", Type: Gauge, Labels: []string{"namespace", "profile", "interference"}, Unit: "VMs", Series: 4, Per: PerProfile,
+			Help: "Running VMs that a profile governs, by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown (not seen for long enough).",
+			More: "Only of the leader.",
+		},
+		{
+			Name: "joulevirt_profile_heavy_steal_vms", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerProfile,
+			Help: "Those of the CoRunner VMs whose vCPUs wait so much that they had better run on another node.",
+		},
+		{
+			Name: "joulevirt_profile_flooded_vms", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerProfile,
+			Help: "Running VMs of a profile that are flooded with small packets, of those that lever Buffering watches.",
+			More: "Absent: it watches none. Only of the leader.",
+		},
+		{
+			Name: "joulevirt_global_guard_breaches_total", Type: Counter, Labels: []string{"sign", "lever"}, Unit: "withdrawals", Series: 25, Per: PerManager,
+			Help: "Levers that the manager withdrew from a VM, or from a node's VMs, because they hurt, by sign: Steal, Drops, Throughput, Readiness, Alert.",
+			More: "See [design/guard.md](design/guard.md).",
+		},
+		{
+			Name: "joulevirt_rates_pulls_total", Type: Counter, Labels: []string{"result"}, Unit: "pulls", Series: 2, Per: PerManager,
+			Help: "Pulls of agents' rates: success, failure.",
+		},
+		{
+			Name: "joulevirt_nodeplans_written_total", Type: Counter, Unit: "plans", Series: 1, Per: PerManager,
+			Help: "NodePlans that were written because they changed.",
+		},
+		{
+			Name: "joulevirt_energy_source_read_seconds", Type: Histogram, Unit: "seconds", Series: 19, Per: PerManager,
+			Help: "Time that a Prometheus server took to answer, or to fail.",
+		},
+		{
+			Name: "joulevirt_rates_pull_seconds", Type: Histogram, Unit: "seconds", Series: 16, Per: PerManager,
+			Help: "Time that a pull of an agent's rates took.",
+		},
+	}
+}
