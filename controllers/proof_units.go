@@ -55,6 +55,10 @@ func classOf(report *v1alpha1.NodeReport, workload string) verify.Class {
 	if states := report.Status.Topology.IdleStates; len(states) > 0 {
 		class.Idle = states[len(states)-1].Name
 	}
+	// Pins save much less where the clocks follow the load than where they do not.
+	if clocks := report.Status.Topology.Clocks; clocks != nil {
+		class.Clocks = verify.ClocksOf(clocks.Governor, clocks.FollowLoad)
+	}
 	return class
 }
 

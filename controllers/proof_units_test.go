@@ -59,6 +59,11 @@ func TestClassOf(t *testing.T) {
 	if got := classOf(report, "Mixed"); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	report.Status.Topology.Clocks = &v1alpha1.Clocks{Governor: "powersave", FollowLoad: true}
+	want.Clocks = "powersave/follows"
+	if got := classOf(report, "Mixed"); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }
 
 func TestProofSettings(t *testing.T) {

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -201,6 +202,10 @@ func (k *knownNode) begin(was *proof.Was) {
 func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
 	if s.facts != nil {
 		if class := classOf(s.report, k.workload.Look(s.facts.vms, now)); class != (verify.Class{}) {
+			if k.class.CPUModel == class.CPUModel {
+				// An agent that once cannot read them does not make another node of it.
+				class.Clocks = cmp.Or(class.Clocks, k.class.Clocks)
+			}
 			k.class = class
 		}
 	}

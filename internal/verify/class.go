@@ -12,17 +12,35 @@ type Class struct {
 	CPUModel string
 	// Kernel is the release's first two numbers, such as "6.12", see KernelOf.
 	Kernel string
-	// Idle names what decides about the CPUs' sleep and frequency, such as
-	// "menu/schedutil". Empty: not known.
+	// Idle names how deeply the CPUs may sleep, such as "C6". Empty: not known.
 	Idle string
+	// Clocks names what sets the CPUs' clocks and whether they follow the load, see ClocksOf.
+	// Empty: not known, which is a class of its own.
+	Clocks string
 	// Workload is a word for what the VMs do.
 	Workload string
 }
 
 // String is the class in one line, which no other class has.
 func (c Class) String() string {
-	return "cpu=" + escaped(c.CPUModel) + ";kernel=" + escaped(c.Kernel) +
-		";idle=" + escaped(c.Idle) + ";workload=" + escaped(c.Workload)
+	text := "cpu=" + escaped(c.CPUModel) + ";kernel=" + escaped(c.Kernel) + ";idle=" + escaped(c.Idle)
+	if c.Clocks != "" {
+		text += ";clocks=" + escaped(c.Clocks)
+	}
+	return text + ";workload=" + escaped(c.Workload)
+}
+
+// ClocksOf is the word for clocks that a governor sets: "powersave" alone would be two things,
+// for with some drivers a CPU that is used more runs faster, and with others it never does.
+// Without a governor nothing is known.
+func ClocksOf(governor string, followLoad bool) string {
+	switch {
+	case governor == "":
+		return ""
+	case followLoad:
+		return governor + "/follows"
+	}
+	return governor + "/fixed"
 }
 
 func escaped(text string) string {

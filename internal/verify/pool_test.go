@@ -208,7 +208,7 @@ func TestClasses(t *testing.T) {
 	seen := map[string]Class{}
 	for _, class := range []Class{
 		{}, {CPUModel: "a;kernel=b"}, {CPUModel: "a", Kernel: "b"}, {CPUModel: `a\`, Kernel: "b"}, {CPUModel: `a\;kernel=b`},
-		{CPUModel: "Xeon", Kernel: "6.12", Idle: "menu/schedutil", Workload: "Interactive"},
+		{CPUModel: "Xeon", Kernel: "6.12", Idle: "C6", Clocks: "schedutil/follows", Workload: "Interactive"},
 	} {
 		text := class.String()
 		if other, taken := seen[text]; taken {
@@ -216,7 +216,7 @@ func TestClasses(t *testing.T) {
 		}
 		seen[text] = class
 	}
-	if want := "cpu=Xeon;kernel=6.12;idle=menu/schedutil;workload=Interactive"; seen[want].CPUModel != "Xeon" {
+	if want := "cpu=Xeon;kernel=6.12;idle=C6;clocks=schedutil/follows;workload=Interactive"; seen[want].CPUModel != "Xeon" {
 		t.Errorf("no class is %s", want)
 	}
 }

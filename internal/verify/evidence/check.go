@@ -35,7 +35,7 @@ func levers() []model.Lever {
 func (f *entryFile) check() error {
 	errs := []error{
 		f.checkLever(),
-		text("cpuModel", f.CPUModel, true), f.checkKernel(), text("idle", f.Idle, false), f.checkWorkload(),
+		text("cpuModel", f.CPUModel, true), f.checkKernel(), text("idle", f.Idle, false), text("clocks", f.Clocks, false), f.checkWorkload(),
 		within("log", f.Log, -mostLog, mostLog), within("stdErr", f.StdErr, 1e-6, mostLog),
 		within("freedom", f.Freedom, leastFreedom, mostFreedom), within("between", f.Between, 0, mostLog),
 		whole("units", f.Units, leastUnits, mostUnits), whole("pairs", f.Pairs, leastUnits, mostPairs),

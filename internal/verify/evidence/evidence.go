@@ -89,7 +89,7 @@ func compare(a, b Entry) int {
 	return cmp.Or(
 		cmp.Compare(a.Lever, b.Lever), cmp.Compare(a.Class.CPUModel, b.Class.CPUModel),
 		cmp.Compare(a.Class.Kernel, b.Class.Kernel), cmp.Compare(a.Class.Idle, b.Class.Idle),
-		cmp.Compare(a.Class.Workload, b.Class.Workload),
+		cmp.Compare(a.Class.Clocks, b.Class.Clocks), cmp.Compare(a.Class.Workload, b.Class.Workload),
 	)
 }
 

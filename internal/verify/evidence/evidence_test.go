@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 
 func xeon() verify.Class {
 	return verify.Class{
-		CPUModel: `Intel(R) Xeon(R) Gold 6430 "A": #1`, Kernel: "6.12", Idle: "menu/schedutil", Workload: "Interactive",
+		CPUModel: `Intel(R) Xeon(R) Gold 6430 "A": #1`, Kernel: "6.12", Idle: "C6", Clocks: "schedutil/follows", Workload: "Interactive",
 	}
 }
 
@@ -77,6 +78,7 @@ entries:
   cpuModel: "EPYC"
   kernel: "6.1"
   idle: ""
+  clocks: ""
   workload: "Throughput"
   savedPercent: -1
   interval95Percent: [-2.49, 0.47]
@@ -92,7 +94,8 @@ entries:
 - lever: Buffering
   cpuModel: "Intel(R) Xeon(R) Gold 6430 \"A\": #1"
   kernel: "6.12"
-  idle: "menu/schedutil"
+  idle: "C6"
+  clocks: "schedutil/follows"
   workload: "Interactive"
   savedPercent: 4.99
   interval95Percent: [4.13, 5.85]
@@ -114,6 +117,25 @@ func both() Evidence {
 		From: noon(1), Until: noon(1), Version: "v0.7.0",
 	}
 	return put(Evidence{}, entry(), other)
+}
+
+// TestImportReadsFilesThatTellOfNoClocks: what a version before wrote is of nodes whose clocks
+// are not known, and says nothing of others.
+func TestImportReadsFilesThatTellOfNoClocks(t *testing.T) {
+	before := regexp.MustCompile(`(?m)^  clocks: .*\n`).ReplaceAllString(written, "")
+	got, err := Import("before.yaml", []byte(before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := entry()
+	unknown := known.Class
+	unknown.Clocks = ""
+	if p := got.Prior(known.Lever, unknown); p.Mean.Units != known.Mean.Units {
+		t.Errorf("of clocks that are not known: %+v", p)
+	}
+	if p := got.Prior(known.Lever, known.Class); p.Mean.IsKnown() {
+		t.Errorf("it is taken for evidence of nodes with %s: %+v", known.Class.Clocks, p)
+	}
 }
 
 func TestExportIsTheSameHoweverItCameAbout(t *testing.T) {

@@ -36,6 +36,7 @@ type entryFile struct {
 	CPUModel     *string   `json:"cpuModel"`
 	Kernel       *string   `json:"kernel"`
 	Idle         *string   `json:"idle"`
+	Clocks       *string   `json:"clocks"`
 	Workload     *string   `json:"workload"`
 	SavedPercent *float64  `json:"savedPercent"`
 	Interval     []float64 `json:"interval95Percent"`
@@ -54,7 +55,7 @@ type entryFile struct {
 func (e Entry) file() *entryFile {
 	from, until := e.From.Format(dateLayout), e.Until.Format(dateLayout)
 	return &entryFile{
-		Lever: (*string)(&e.Lever), CPUModel: &e.Class.CPUModel, Kernel: &e.Class.Kernel, Idle: &e.Class.Idle, Workload: &e.Class.Workload,
+		Lever: (*string)(&e.Lever), CPUModel: &e.Class.CPUModel, Kernel: &e.Class.Kernel, Idle: &e.Class.Idle, Clocks: &e.Class.Clocks, Workload: &e.Class.Workload,
 		Log: &e.Mean.Log, StdErr: &e.Mean.StdErr, Freedom: &e.Mean.Freedom, Between: &e.Between,
 		Units: &e.Mean.Units, Pairs: &e.Mean.Pairs, From: &from, Until: &until, Version: &e.Version,
 	}
@@ -71,6 +72,7 @@ func (e *Entry) fields() []field {
 		{"cpuModel", quoted(e.Class.CPUModel)},
 		{"kernel", quoted(e.Class.Kernel)},
 		{"idle", quoted(e.Class.Idle)},
+		{"clocks", quoted(e.Class.Clocks)},
 		{"workload", quoted(e.Class.Workload)},
 		{"savedPercent", number(percent(e.Mean.Log))},
 		{"interval95Percent", "[" + number(low) + ", " + number(high) + "]"},
@@ -220,6 +222,10 @@ func readEntry(raw json.RawMessage) (Entry, error) {
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return Entry{}, typeError(err)
 	}
+	if f.Clocks == nil {
+		// Versions before told nothing of clocks: those of such a file are not known.
+		f.Clocks = new(string)
+	}
 	if err := f.check(); err != nil {
 		return Entry{}, err
 	}
@@ -227,7 +233,7 @@ func readEntry(raw json.RawMessage) (Entry, error) {
 	until, _ := time.Parse(dateLayout, *f.Until)
 	return Entry{
 		Lever: model.Lever(*f.Lever),
-		Class: verify.Class{CPUModel: *f.CPUModel, Kernel: *f.Kernel, Idle: *f.Idle, Workload: *f.Workload},
+		Class: verify.Class{CPUModel: *f.CPUModel, Kernel: *f.Kernel, Idle: *f.Idle, Clocks: *f.Clocks, Workload: *f.Workload},
 		Mean: verify.Effect{
 			Log: *f.Log, StdErr: *f.StdErr, Freedom: *f.Freedom, Units: *f.Units, Pairs: *f.Pairs,
 		},

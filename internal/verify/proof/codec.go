@@ -17,11 +17,17 @@ import (
 
 // magic begins what is stored, with the version of its form. Schedules are not stored but
 // drawn again: a version that draws otherwise has another.
-const magic = "joulevirt-proofs-2\n"
+const magic = "joulevirt-proofs-3\n"
+
+// second is the form before classes told of clocks: those that it has are not known.
+const second = "joulevirt-proofs-2\n"
 
 // Save returns the proofs as bytes to be stored, the same for the same content.
-func (p *Proofs) Save() []byte {
-	c := &coder{data: []byte(magic), words: p.words()}
+func (p *Proofs) Save() []byte { return p.save(magic) }
+
+// save in a form.
+func (p *Proofs) save(form string) []byte {
+	c := &coder{data: []byte(form), second: form == second, words: p.words()}
 	list(c, &c.words, c.text)
 	p.code(c)
 	return binary.LittleEndian.AppendUint32(c.data, crc32.ChecksumIEEE(c.data))
@@ -29,19 +35,20 @@ func (p *Proofs) Save() []byte {
 
 // Load returns proofs from what was stored. The error says what is wrong with it.
 func Load(stored []byte) (*Proofs, error) {
-	if len(stored) < len(magic)+4 || string(stored[:len(magic)]) != magic {
+	if len(stored) < len(magic)+4 || string(stored[:len(magic)]) != magic && string(stored[:len(second)]) != second {
 		return nil, errors.New("stored proofs: are none, or of another version: run that version, or remove them to begin anew")
 	}
 	body, sum := stored[:len(stored)-4], stored[len(stored)-4:]
 	if crc32.ChecksumIEEE(body) != binary.LittleEndian.Uint32(sum) {
 		return nil, errors.New("stored proofs: their checksum is wrong, so they were changed or cut: put back what the manager stored, or remove them to begin anew")
 	}
-	c := &coder{reading: true, data: body[len(magic):]}
+	form := string(stored[:len(magic)])
+	c := &coder{reading: true, second: form == second, data: body[len(form):]}
 	list(c, &c.words, c.text)
 	p := New()
 	p.code(c)
 	// What is read is refused unless it is just what would be written.
-	if c.failed || len(c.data) > 0 || !p.isSound() || !bytes.Equal(p.Save(), stored) {
+	if c.failed || len(c.data) > 0 || !p.isSound() || !bytes.Equal(p.save(form), stored) {
 		return nil, errors.New("stored proofs: cannot be read though their checksum is right: remove them to begin anew")
 	}
 	return p, nil
@@ -51,7 +58,7 @@ func Load(stored []byte) (*Proofs, error) {
 func (p *Proofs) words() []string {
 	seen := map[string]bool{"": true}
 	class := func(class verify.Class) {
-		for _, word := range []string{class.CPUModel, class.Kernel, class.Idle, class.Workload} {
+		for _, word := range []string{class.CPUModel, class.Kernel, class.Idle, class.Clocks, class.Workload} {
 			seen[word] = true
 		}
 	}
@@ -123,8 +130,11 @@ func (p *Proofs) code(c *coder) {
 }
 
 func codeClass(c *coder, class *verify.Class) {
-	for _, word := range []*string{&class.CPUModel, &class.Kernel, &class.Idle, &class.Workload} {
-		c.word(word)
+	words := []*string{&class.CPUModel, &class.Kernel, &class.Idle, &class.Clocks, &class.Workload}
+	for _, word := range words {
+		if word != &class.Clocks || !c.second {
+			c.word(word)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 // written is what is read. Once reading failed it gives zeros.
 type coder struct {
 	reading, failed bool
+	// second is true of the form before classes told of clocks.
+	second bool
 	// data that was written, or is left to be read.
 	data []byte
 	// words are all names that follow, in order, which are told by their place.

@@ -21,7 +21,8 @@ type place struct {
 func comparePlaces(a, b place) int {
 	return cmp.Or(
 		cmp.Compare(a.lever, b.lever), cmp.Compare(a.class.CPUModel, b.class.CPUModel), cmp.Compare(a.class.Kernel, b.class.Kernel),
-		cmp.Compare(a.class.Idle, b.class.Idle), cmp.Compare(a.class.Workload, b.class.Workload), cmp.Compare(a.alone, b.alone),
+		cmp.Compare(a.class.Idle, b.class.Idle), cmp.Compare(a.class.Clocks, b.class.Clocks),
+		cmp.Compare(a.class.Workload, b.class.Workload), cmp.Compare(a.alone, b.alone),
 	)
 }
 

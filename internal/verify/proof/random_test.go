@@ -230,12 +230,13 @@ func FuzzLoad(f *testing.F) {
 	fleet.run(12 * time.Hour)
 	f.Add(fleet.proofs.Save())
 	f.Add(proof.New().Save())
+	f.Add(fleet.proofs.SaveSecond())
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		p, err := proof.Load(resummed(stored))
 		if err != nil {
 			return
 		}
-		if !slices.Equal(p.Save(), resummed(stored)) {
+		if now := p.Save(); now[len("joulevirt-proofs-")] == stored[len("joulevirt-proofs-")] && !slices.Equal(now, resummed(stored)) {
 			t.Error("what was loaded is stored as something else")
 		}
 		p.Standings()

@@ -1,6 +1,7 @@
 package proof_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"strings"
@@ -45,13 +46,43 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// TestLoadReadsTheFormBefore: what was stored before classes told of clocks is read, with
+// clocks that are not known. A unit whose clocks are told of from then on is of another class,
+// and its levers are tried anew.
+func TestLoadReadsTheFormBefore(t *testing.T) {
+	f := oneLever(t, 1, 8, -0.1)
+	f.run(12 * time.Hour)
+	loaded, err := proof.Load(f.proofs.SaveSecond())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(loaded.Save(), f.proofs.Save()) {
+		t.Error("what was read is not what was stored")
+	}
+	f.proofs = loaded
+	f.run(time.Hour)
+	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 8 {
+		t.Errorf("stances %v, want all as before", got)
+	}
+	for i := range f.units {
+		f.units[i].Class.Clocks = verify.ClocksOf("performance", false)
+	}
+	f.run(f.step)
+	if got := f.stances(model.LeverAffinity); got[model.StanceAwaiting] != 8 {
+		t.Errorf("stances %v, want all to be tried anew", got)
+	}
+	if again, err := proof.Load(f.proofs.Save()); err != nil || again.Was("a-0").Class != f.units[0].Class {
+		t.Errorf("stored anew: %v", err)
+	}
+}
+
 // TestStoredSize is of 1,000 units with three levers, one of which is on trial on a third
 // of them, and the others are held back, all with names as clouds give them.
 func TestStoredSize(t *testing.T) {
 	f := newFleet(t, trials.World{Name: "noise", Work: trials.Noise{SD: 3}, Other: trials.Noise{SD: 0.01}}, 1, map[string]int{"a": 1}, same(0, 0, 0))
 	f.units = f.units[:0]
 	for n := range 1000 {
-		class := verify.Class{CPUModel: "Intel(R) Xeon(R) Gold 6430", Kernel: "6.12", Idle: "menu/schedutil", Workload: "Class" + string(rune('A'+n/48%26))}
+		class := verify.Class{CPUModel: "Intel(R) Xeon(R) Gold 6430", Kernel: "6.12", Idle: "C6", Clocks: "schedutil/follows", Workload: "Class" + string(rune('A'+n/48%26))}
 		name := "ip-10-" + string(rune('a'+n/100)) + "-" + strings.Repeat("7", n%10) + "-" + string(rune('a'+n/10%10)) + ".eu-central-1.compute.internal"
 		u := proof.Unit{
 			Name: name, Nodes: []string{name}, Class: class, Meter: verify.Meter{Interval: time.Second}, Ready: true,
