@@ -57,7 +57,17 @@ func RunManager(ctx context.Context, c *cluster.Cluster, group *proc.Group, prog
 	if err := c.Client().Get(ctx, key, &deployment); err != nil {
 		return nil, fmt.Errorf("the manager's Deployment: %w", err)
 	}
-	_, kubeconfig, err := c.ServiceAccountConfig(ctx, Namespace, managerAccount, "")
+	manager, err := startManager(ctx, c, group, &deployment.Spec.Template.Spec, append([]string{program}, more...))
+	if err != nil {
+		return nil, err
+	}
+	return manager, manager.waitReady(ctx)
+}
+
+// startManager starts the manager as its pod says: command is the program and more
+// arguments.
+func startManager(ctx context.Context, c *cluster.Cluster, group *proc.Group, pod *corev1.PodSpec, command []string) (*Program, error) {
+	_, kubeconfig, err := c.ServiceAccountConfig(ctx, Namespace, pod.ServiceAccountName, "")
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +76,13 @@ func RunManager(ctx context.Context, c *cluster.Cluster, group *proc.Group, prog
 		return nil, err
 	}
 	health, metrics := addresses[0], addresses[1]
-	args := arguments(&deployment.Spec.Template.Spec, map[string]string{"POD_NAMESPACE": Namespace})
+	args := arguments(pod, map[string]string{"POD_NAMESPACE": Namespace})
 	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
-	process, err := group.Start("manager", program, append(args, more...)...)
+	process, err := group.Start("manager", command[0], append(args, command[1:]...)...)
 	if err != nil {
 		return nil, err
 	}
-	manager := &Program{Process: process, Health: health, Metrics: metrics}
-	return manager, manager.waitReady(ctx)
+	return &Program{Process: process, Health: health, Metrics: metrics}, nil
 }
 
 // StartAgent starts this machine's agent as its DaemonSet says: with the same
@@ -84,31 +93,45 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	if err := s.Client().Get(ctx, key, &daemonSet); err != nil {
 		return fmt.Errorf("the agent's DaemonSet: %w", err)
 	}
-	_, kubeconfig, err := s.ServiceAccountConfig(ctx, Namespace, agentAccount, s.options.NodeName)
+	agent, err := startAgent(ctx, s.Cluster, s.group, &daemonSet.Spec.Template.Spec, agentPlace{
+		program: filepath.Join(s.programs, "agent"), node: s.options.NodeName, stateDir: s.StateDir,
+	})
 	if err != nil {
 		return err
 	}
-	addresses, err := freeAddresses(s.Cluster, 3)
+	s.agent = agent
+	return s.agent.waitReady(ctx)
+}
+
+// agentPlace is where an agent runs.
+type agentPlace struct{ program, node, stateDir string }
+
+// startAgent starts an agent as its pod says.
+func startAgent(ctx context.Context, c *cluster.Cluster, group *proc.Group, pod *corev1.PodSpec, place agentPlace) (*Program, error) {
+	_, kubeconfig, err := c.ServiceAccountConfig(ctx, Namespace, pod.ServiceAccountName, place.node)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	addresses, err := freeAddresses(c, 3)
+	if err != nil {
+		return nil, err
 	}
 	rates, health, metrics := addresses[0], addresses[1], addresses[2]
-	args := arguments(&daemonSet.Spec.Template.Spec, map[string]string{
-		"NODE_NAME": s.options.NodeName, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace,
+	args := arguments(pod, map[string]string{
+		"NODE_NAME": place.node, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace,
 	})
-	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+s.StateDir, "--sys-root=/sys",
+	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+place.stateDir, "--sys-root=/sys",
 		"--rates-bind-address="+rates, "--advertise-address="+rates,
 		"--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
-	confined, err := withCapabilities(&daemonSet.Spec.Template.Spec, filepath.Join(s.programs, "agent"), args)
+	confined, err := withCapabilities(pod, place.program, args)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	process, err := s.group.Start("agent", "/usr/bin/setpriv", confined...)
+	process, err := group.Start("agent", "/usr/bin/setpriv", confined...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.agent = &Program{Process: process, Health: health, Rates: rates, Metrics: metrics}
-	return s.agent.waitReady(ctx)
+	return &Program{Process: process, Health: health, Rates: rates, Metrics: metrics}, nil
 }
 
 // KillAgent ends the agent as a crash would.

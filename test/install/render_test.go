@@ -1,0 +1,215 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+)
+
+// TestDefaultValuesInstallTheManifests compares each object of the chart with that of
+// config/default. They differ in: the Namespace, which Helm makes; labels by which Helm
+// knows its objects; and the hooks that run before an uninstall, which kubectl has not.
+func TestDefaultValuesInstallTheManifests(t *testing.T) {
+	h := newHelm(t, "")
+	want := kustomized(t, "config/default")
+	delete(want, "Namespace/"+namespace)
+	got := objects(t, h.must(t, "template", release, chart))
+	for id, o := range got {
+		if _, hook := o.GetAnnotations()["helm.sh/hook"]; hook {
+			if !strings.HasSuffix(id, "/joulevirt-removal") {
+				t.Errorf("%s is a hook", id)
+			}
+			delete(got, id)
+			continue
+		}
+		withoutHelm(o)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-kustomize +helm:\n%s", diff)
+	}
+}
+
+// TestOptionalObjectsAreThoseOfTheManifests asks for all that is optional.
+func TestOptionalObjectsAreThoseOfTheManifests(t *testing.T) {
+	h := newHelm(t, "")
+	got := objects(t, h.must(t, "template", release, chart, "--set",
+		"serviceMonitor.enabled=true,prometheusRule.enabled=true,grafana.enabled=true,policy.preset=observe"))
+	for _, folder := range []string{"config/prometheus", "config/grafana"} {
+		if _, err := os.Stat(filepath.Join(root, folder)); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		for id, want := range kustomized(t, folder) {
+			if want.GetKind() == "Namespace" {
+				continue
+			}
+			o := got[id]
+			if o == nil {
+				t.Errorf("the chart has no %s of %s", id, folder)
+				continue
+			}
+			withoutHelm(o)
+			if diff := cmp.Diff(want, o); diff != "" {
+				t.Errorf("%s, -kustomize +helm:\n%s", id, diff)
+			}
+		}
+	}
+	policy := got["EnergyPolicy/observe"]
+	if policy == nil || policy.GetAnnotations()["helm.sh/hook"] != "post-install" {
+		t.Errorf("the preset is not made after the kinds: %v", policy)
+	}
+}
+
+// TestValuesReachTheirPlaces sets what people set, each to something else than it is.
+func TestValuesReachTheirPlaces(t *testing.T) {
+	h := newHelm(t, "")
+	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	text := h.must(t, "template", release, chart, "--namespace", "elsewhere", "--values", "testdata/values.yaml")
+	got := objects(t, text)
+	if strings.Contains(strings.ReplaceAll(text, "description:", ""), "serviceaccount:"+namespace) {
+		t.Error("an expression still names the namespace of the manifests")
+	}
+	for _, place := range []struct {
+		object string
+		path   []string
+		want   any
+	}{
+		{"Deployment/joulevirt-manager", []string{"spec", "replicas"}, int64(3)},
+		{"Deployment/joulevirt-manager", []string{"metadata", "namespace"}, "elsewhere"},
+		{"Deployment/joulevirt-manager", []string{"metadata", "labels", "team"}, "energy"},
+		{"Deployment/joulevirt-manager", []string{"spec", "template", "metadata", "labels", "cost"}, "infra"},
+		{"Deployment/joulevirt-manager", []string{"spec", "template", "spec", "priorityClassName"}, "system-cluster-critical"},
+		{"Deployment/joulevirt-manager", []string{"spec", "template", "spec", "imagePullSecrets"}, []any{map[string]any{"name": "pull"}}},
+		{"DaemonSet/joulevirt-agent", []string{"spec", "template", "spec", "imagePullSecrets"}, []any{map[string]any{"name": "pull"}}},
+		{"DaemonSet/joulevirt-agent", []string{"spec", "template", "spec", "nodeSelector", "zone"}, "a"},
+		{"DaemonSet/joulevirt-agent", []string{"spec", "template", "metadata", "annotations", "scan"}, "no"},
+		{"CustomResourceDefinition/nodeplans.joulevirt.io", []string{"metadata", "annotations", "helm.sh/resource-policy"}, "keep"},
+		{"Job/joulevirt-removal", []string{"spec", "template", "spec", "imagePullSecrets"}, []any{map[string]any{"name": "pull"}}},
+		{"ServiceMonitor/joulevirt-agent", []string{"metadata", "labels", "release"}, "prometheus"},
+	} {
+		o := got[place.object]
+		if o == nil {
+			t.Errorf("there is no %s", place.object)
+			continue
+		}
+		value, _, err := unstructured.NestedFieldNoCopy(o.Object, place.path...)
+		if diff := cmp.Diff(place.want, value); err != nil || diff != "" {
+			t.Errorf("%s %s: %v, -want +got:\n%s", place.object, strings.Join(place.path, "."), err, diff)
+		}
+	}
+	for id, want := range map[string]map[string]any{
+		"Deployment/joulevirt-manager": {"image": "registry.example/manager@" + digest, "args": []string{"--zap-log-level=debug", "--kube-api-qps=50", "--vm-power=true"}},
+		"DaemonSet/joulevirt-agent": {"image": "joulevirt/agent:v1", "args": []string{
+			"--sample-interval=2s", "--stale-after=30m", "--per-vm-metrics=false",
+		}},
+		"Job/joulevirt-removal": {"image": "registry.example/manager@" + digest, "args": []string{"--keep-objects", "--timeout=2m"}},
+	} {
+		containers, _, _ := unstructured.NestedSlice(got[id].Object, "spec", "template", "spec", "containers")
+		container, _ := containers[0].(map[string]any)
+		if container["image"] != want["image"] {
+			t.Errorf("%s has image %v, want %v", id, container["image"], want["image"])
+		}
+		args, _, _ := unstructured.NestedStringSlice(container, "args")
+		wanted, _ := want["args"].([]string)
+		for _, arg := range wanted {
+			if !slices.Contains(args, arg) {
+				t.Errorf("%s lacks argument %s: %v", id, arg, args)
+			}
+		}
+	}
+}
+
+func TestBadValuesAreRefused(t *testing.T) {
+	h := newHelm(t, "")
+	for set, want := range map[string]string{
+		"manager.replica=2":                     "'replica' not allowed",
+		"manager.replicas=0":                    "/manager/replicas",
+		"manager.replicas=two":                  "/manager/replicas",
+		"agent.image.digest=latest":             "/agent/image/digest",
+		"agent.image.pullPolicy=Sometimes":      "'Always', 'IfNotPresent', 'Never'",
+		"agent.sampleInterval=often":            "/agent/sampleInterval",
+		"manager.logLevel=loud":                 "/manager/logLevel",
+		"policy.preset=balanced":                "'', 'observe'",
+		"removal.timeout=":                      "/removal/timeout",
+		"serviceMonitor.enable=true":            "'enable' not allowed",
+		"agent.extraArgs[0]=sample-interval=2s": "/agent/extraArgs/0",
+	} {
+		_, err := h.run(t.Context(), "template", release, chart, "--set", set)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a refusal with %s", set, err, want)
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	h := newHelm(t, "")
+	for _, args := range [][]string{{}, {"--values", "testdata/values.yaml"}} {
+		out := h.must(t, append([]string{"lint", "--strict", chart}, args...)...)
+		if strings.Contains(out, "[WARNING]") || strings.Contains(out, "[ERROR]") {
+			t.Error(out)
+		}
+	}
+}
+
+// withoutHelm removes the labels that only Helm's objects have.
+func withoutHelm(o *unstructured.Unstructured) {
+	labels := o.GetLabels()
+	for _, key := range []string{"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance"} {
+		delete(labels, key)
+	}
+	o.SetLabels(labels)
+	if len(labels) == 0 {
+		o.SetLabels(nil)
+	}
+	if len(o.GetAnnotations()) == 0 {
+		o.SetAnnotations(nil)
+	}
+}
+
+func kustomized(t *testing.T, folder string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	paths, err := source().Ensure(t.Context(), binaries.Kubectl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), paths[binaries.Kubectl], "kustomize", filepath.Join(root, folder)).Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize %s: %v", folder, err)
+	}
+	return objects(t, string(out))
+}
+
+func objects(t *testing.T, text string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	all := map[string]*unstructured.Unstructured{}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(text)), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		err := decoder.Decode(o)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Object) == 0 {
+			continue
+		}
+		id := o.GetKind() + "/" + o.GetName()
+		if all[id] != nil {
+			t.Errorf("%s is there twice", id)
+		}
+		all[id] = o
+	}
+}

@@ -1,0 +1,143 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
+)
+
+const (
+	nodeName = "this-machine"
+	shop     = "shop" // namespace of the VMs
+
+	// changeTimeout covers a change's way through controllers, manager and agent.
+	changeTimeout = 2 * time.Minute
+)
+
+// world is a cluster whose only node is this machine, without the product.
+type world struct {
+	*testing.T
+	*cluster.Cluster
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	log.SetLogger(logr.Discard())
+	c, err := cluster.Start(t.Context(), cluster.Options{
+		Binaries: source(), ControllerManager: true, KubeVirt: cluster.KubeVirtAPI,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{T: t, Cluster: c}
+	w.check(v1alpha1.AddToScheme(c.Client().Scheme()))
+	w.check(c.AddNode(t.Context(), cluster.RealNode{Name: nodeName}))
+	// Helm and GitOps tools are told of a namespace that is there.
+	w.check(c.ApplyManifests(t.Context(), root+"/config/default/namespace.yaml"))
+	w.eventually("the namespace has its account", func(ctx context.Context) error {
+		for _, o := range []client.Object{&corev1.ServiceAccount{}, &corev1.ConfigMap{}} {
+			key := client.ObjectKey{Namespace: namespace, Name: "default"}
+			if _, is := o.(*corev1.ConfigMap); is {
+				key.Name = "kube-root-ca.crt"
+			}
+			if err := c.Client().Get(ctx, key, o); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return w
+}
+
+// startKubelet runs the product's pods from now on.
+func (w *world) startKubelet() {
+	w.Helper()
+	kubelet, err := stack.StartKubelet(w.T.Context(), w.Cluster, nodeName)
+	w.check(err)
+	w.T.Cleanup(func() {
+		if err := kubelet.Stop(); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func (w *world) check(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) eventually(what string, condition func(context.Context) error) {
+	w.Helper()
+	w.check(w.WaitFor(w.T.Context(), changeTimeout, what, condition))
+}
+
+// reported waits for a report of this machine's agent.
+func (w *world) reported() {
+	w.Helper()
+	w.eventually("the node's agent reports", func(ctx context.Context) error {
+		var report v1alpha1.NodeReport
+		if err := w.Client().Get(ctx, client.ObjectKey{Name: nodeName}, &report); err != nil {
+			return err
+		}
+		if report.Status.ReportedAt == nil {
+			return fmt.Errorf("its status is empty")
+		}
+		return nil
+	})
+}
+
+// everything lists the objects of all kinds but those that come and go by themselves.
+func (w *world) everything() []string {
+	w.Helper()
+	clients, err := discovery.NewDiscoveryClientForConfig(w.RESTConfig())
+	w.check(err)
+	lists, err := clients.ServerPreferredResources()
+	w.check(err)
+	reader, err := metadata.NewForConfig(w.RESTConfig())
+	w.check(err)
+	all := map[string]bool{}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		w.check(err)
+		for _, kind := range list.APIResources {
+			if kind.Name == "events" || !slices.Contains(kind.Verbs, "list") {
+				continue
+			}
+			found, err := reader.Resource(version.WithResource(kind.Name)).List(w.T.Context(), metav1.ListOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // a kind that goes
+			}
+			w.check(err)
+			for i := range found.Items {
+				o := &found.Items[i]
+				all[strings.Join([]string{kind.Name, version.Group, o.Namespace, o.Name}, "/")] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
