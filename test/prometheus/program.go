@@ -6,7 +6,6 @@ package prometheus
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,29 +18,41 @@ import (
 // cachePrefix starts the names of the cache's folders; the version follows.
 const cachePrefix = "prometheus-"
 
+// promtool checks and tests rules.
+const promtool = "promtool"
+
 // Program returns the path of a Prometheus server, from a cache folder such as
 // binaries.Source has. It is unpacked from Debian's package into the cache when
 // it is not there yet: to install the package would start a server.
 func Program(ctx context.Context, cache string, progress io.Writer) (string, error) {
-	if path := cached(cache); path != "" {
+	return ensure(ctx, cache, program, progress)
+}
+
+// Promtool returns the path of what checks and tests rules, from the same package.
+func Promtool(ctx context.Context, cache string, progress io.Writer) (string, error) {
+	return ensure(ctx, cache, promtool, progress)
+}
+
+func ensure(ctx context.Context, cache, program string, progress io.Writer) (string, error) {
+	if path := cached(cache, program); path != "" {
 		return path, nil
 	}
 	if progress == nil {
 		progress = io.Discard
 	}
 	if err := unpack(ctx, cache, progress); err != nil {
-		return "", fmt.Errorf("get the Prometheus server (on what is no Debian, put it at %s): %w",
-			filepath.Join(cache, cachePrefix+"VERSION", "prometheus"), err)
+		return "", fmt.Errorf("get Prometheus' programs (on what is no Debian, put it at %s): %w",
+			filepath.Join(cache, cachePrefix+"VERSION", program), err)
 	}
-	if path := cached(cache); path != "" {
+	if path := cached(cache, program); path != "" {
 		return path, nil
 	}
-	return "", errors.New("the package prometheus has no usr/bin/prometheus any more")
+	return "", fmt.Errorf("the package prometheus has no usr/bin/%s any more", program)
 }
 
 // cached returns the newest program in the cache, or "".
-func cached(cache string) string {
-	paths, _ := filepath.Glob(filepath.Join(cache, cachePrefix+"*", "prometheus"))
+func cached(cache, program string) string {
+	paths, _ := filepath.Glob(filepath.Join(cache, cachePrefix+"*", program))
 	slices.Sort(paths)
 	if len(paths) == 0 {
 		return ""
@@ -76,13 +87,22 @@ func unpack(ctx context.Context, cache string, progress io.Writer) error {
 	if err := os.Mkdir(ready, 0o755); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(dir, "content", "usr", "bin", "prometheus"), filepath.Join(ready, "prometheus")); err != nil {
-		return err
+	for _, name := range []string{program, promtool} {
+		if err := os.Rename(filepath.Join(dir, "content", "usr", "bin", name), filepath.Join(ready, name)); err != nil {
+			return err
+		}
 	}
 	// A version's epoch ends with a colon, which paths of programs do not like.
 	name := cachePrefix + strings.ReplaceAll(version, ":", "_")
-	if err := os.Rename(ready, filepath.Join(cache, name)); err != nil && cached(cache) == "" {
-		return err
+	target := filepath.Join(cache, name)
+	if os.Rename(ready, target) == nil {
+		return nil
+	}
+	// The folder is there: another process's, or one of a time when it had less.
+	for _, name := range []string{program, promtool} {
+		if err := os.Rename(filepath.Join(ready, name), filepath.Join(target, name)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ esac
 const dpkgDeb = `#!/bin/sh
 case "$1" in
 --field) echo 1:2.42.0+ds-5 ;;
---extract) mkdir -p "$3/usr/bin" && cp "$2" "$3/usr/bin/prometheus" ;;
+--extract) mkdir -p "$3/usr/bin" && cp "$2" "$3/usr/bin/prometheus" && cp "$2" "$3/usr/bin/promtool" ;;
 esac
 `
 
