@@ -32,7 +32,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 )
 
-// Options of the controllers. All fields are required.
+// Options of the controllers. All fields are required, but for those that may be nil.
 type Options struct {
 	// Clients reach the nodes' agents.
 	Clients rates.Clients
@@ -50,6 +50,8 @@ type Options struct {
 	// CPUTime that the manager's process has used. Nil, which it may be: what the manager
 	// itself uses is not booked.
 	CPUTime func() time.Duration
+	// Live, when not nil, tells others what this manager hears of nodes.
+	Live *Live
 }
 
 // DefaultStatusDelay is unnoticed by people, and makes one write of what follows
@@ -145,6 +147,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	if err := addMemory(mgr, o, parts); err != nil {
 		return err
+	}
+	if o.Live != nil {
+		o.Live.parts.Store(parts)
 	}
 	return addReconcilers(mgr, o, parts)
 }

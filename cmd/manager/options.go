@@ -19,6 +19,8 @@ type options struct {
 	metricsAddress string
 	metricsCertDir string
 	healthAddress  string
+	pageAddress    string
+	pageCertDir    string
 	agentAccount   string
 	qps            float32
 	burst          int
@@ -32,7 +34,7 @@ type options struct {
 
 func defaultOptions() *options {
 	return &options{
-		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081",
+		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081", pageAddress: ":8444",
 		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
 		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(), energy: controllers.DefaultEnergyOptions(),
 		traffic: controllers.DefaultTrafficOptions(),
@@ -47,6 +49,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the secured metrics, or 0 for none.")
 	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory with tls.crt and tls.key of the metrics. Empty: self-signed.")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of /healthz and /readyz, or 0 for none.")
+	flags.StringVar(&o.pageAddress, "page-bind-address", o.pageAddress, "Address of the built-in page, or 0 for none.")
+	flags.StringVar(&o.pageCertDir, "page-cert-dir", "", "Directory with tls.crt and tls.key of the page. Empty: self-signed.")
 	flags.StringVar(&o.agentAccount, "agent-service-account", o.agentAccount, "Name of the agents' ServiceAccount in the namespace.")
 	flags.Float32Var(&o.qps, "kube-api-qps", o.qps, "Requests a second to the API server, -1 for no limit of the manager's own.")
 	flags.IntVar(&o.burst, "kube-api-burst", o.burst, "Requests at once to the API server.")

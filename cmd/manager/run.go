@@ -59,7 +59,12 @@ func run(ctx context.Context, o *options) error {
 	if err := signing.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the signer of the agents' certificates: %w", err)
 	}
-	if err := addGate(mgr, o, keeper); err != nil {
+	live := &controllers.Live{}
+	gate, err := addGate(mgr, o, keeper, live)
+	if err != nil {
+		return err
+	}
+	if err := addPage(mgr, o, clients, gate, live); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -116,11 +121,11 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 
 // addGate adds the controllers, which start once their kinds are installed, and
 // the health checks.
-func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper) error {
+func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper, live *controllers.Live) (*controllers.Gate, error) {
 	settings := pki.NewManagerTLS(keeper, clock.RealClock{}).Settings
 	if o.agentFiles.configured() {
 		if err := o.agentFiles.load(); err != nil {
-			return err
+			return nil, err
 		}
 		settings = o.agentFiles.settings
 	}
@@ -131,18 +136,19 @@ func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper) error {
 				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: o.energy, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: controllers.DefaultFiguresDelay,
 				Memory: controllers.DefaultMemoryOptions(o.namespace, version.String()),
 				Clock:  clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
+				Live: live,
 			})
 		},
 		Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("gate"),
 	}
 	if err := mgr.Add(gate); err != nil {
-		return fmt.Errorf("add the gate of the controllers: %w", err)
+		return nil, fmt.Errorf("add the gate of the controllers: %w", err)
 	}
 	if err := mgr.AddReadyzCheck("installed", gate.Check); err != nil {
-		return fmt.Errorf("add the readiness check: %w", err)
+		return nil, fmt.Errorf("add the readiness check: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("alive", healthz.Ping); err != nil {
-		return fmt.Errorf("add the health check: %w", err)
+		return nil, fmt.Errorf("add the health check: %w", err)
 	}
-	return nil
+	return gate, nil
 }

@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 	}
 	o := defaultOptions()
 	o.kubeconfig, o.namespace = kubeconfig, "joulevirt-system"
-	o.healthAddress, o.metricsAddress = freeAddress(t), freeAddress(t)
+	o.healthAddress, o.metricsAddress, o.pageAddress = freeAddress(t), freeAddress(t), freeAddress(t)
 	if err := o.validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +53,7 @@ func TestRun(t *testing.T) {
 	wait(t, c, "alive", status("http://"+o.healthAddress+"/healthz", http.StatusOK))
 	wait(t, c, "not ready without KubeVirt", status("http://"+o.healthAddress+"/readyz", http.StatusInternalServerError))
 	wait(t, c, "metrics ask who calls", status("https://"+o.metricsAddress+"/metrics", http.StatusUnauthorized))
+	wait(t, c, "the page asks who calls", status("https://"+o.pageAddress+"/data/summary", http.StatusUnauthorized))
 	wait(t, c, "the Lease is held", func(ctx context.Context) error { return leaseHeld(ctx, c, true) })
 	if err := installVMIs(t.Context(), c); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,174 @@
+// Chooses the view by the address, reads what it shows, and reads it again while people look.
+import { empty, h, count } from "/assets/dom.js";
+import { overview } from "/assets/overview.js";
+import { nodes } from "/assets/nodes.js";
+import { node } from "/assets/node.js";
+import { groups } from "/assets/groups.js";
+import { trials } from "/assets/trials.js";
+import { reach } from "/assets/reach.js";
+
+const every = 30000; // milliseconds between two looks
+const views = { overview, nodes, node, groups, trials, reach };
+const titles = { overview: "Overview", nodes: "Nodes", node: "Node", groups: "Groups", trials: "Trials", reach: "Reach" };
+const main = document.getElementById("main");
+const policies = document.getElementById("policy");
+let shown = "";     // what is on the screen, to leave it where it is the same
+let place = "";     // the address that is on the screen
+let latest = 0;     // counts looks: an answer that comes late is dropped
+let readAt = null;  // when the last answer came
+
+class Problem extends Error {}
+
+async function get(path, query) {
+  let answer;
+  try {
+    answer = await fetch(path + "?" + new URLSearchParams(query || {}), { headers: { Accept: "application/json" } });
+  } catch {
+    throw new Problem("The manager does not answer. What is shown is of before; it is tried again each half minute. See that its pods run: kubectl -n joulevirt-system get pods.");
+  }
+  let body = {};
+  try { body = await answer.json(); } catch { /* an answer of a proxy between */ }
+  if (answer.ok) return body;
+  if (body.signIn) { location.assign("/signin"); throw new Problem(body.message); }
+  throw new Problem(body.message || `The manager's address answers ${answer.status}: try again in a moment.`);
+}
+
+// where reads the address: #/view/name?key=value
+function where() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [view, name] = path.split("/");
+  const params = new URLSearchParams(query || "");
+  let decoded = "";
+  try { decoded = decodeURIComponent(name || ""); } catch { /* a link that was cut */ }
+  return { view: views[view] ? view : "overview", name: decoded, params };
+}
+
+function go(changes) {
+  const at = where();
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === "" || value === 0 || value === undefined) at.params.delete(key); else at.params.set(key, value);
+  }
+  const query = at.params.toString();
+  location.hash = "#/" + at.view + (at.name ? "/" + encodeURIComponent(at.name) : "") + (query ? "?" + query : "");
+}
+
+const link = (view, name) => {
+  const policy = where().params.get("policy");
+  return "#/" + view + (name ? "/" + encodeURIComponent(name) : "") + (policy ? "?policy=" + encodeURIComponent(policy) : "");
+};
+
+function choosePolicy(summary, at) {
+  const names = summary.policies.map((p) => p.name);
+  const wanted = at.params.get("policy");
+  // Without a wish: the one that governs most nodes.
+  const most = [...summary.policies].sort((x, y) => y.nodes - x.nodes)[0];
+  const chosen = names.includes(wanted) ? wanted : most && most.name;
+  if (policies.dataset.names !== JSON.stringify(names)) {
+    policies.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
+    policies.dataset.names = JSON.stringify(names);
+  }
+  policies.disabled = names.length === 0;
+  if (chosen) policies.value = chosen;
+  return chosen;
+}
+
+function notice(kind, text) { return h("p", { class: "notice " + kind }, text); }
+
+function tell(summary, problem) {
+  const lines = [];
+  if (problem) lines.push(notice("bad", problem));
+  if (summary && !summary.led) lines.push(notice("bad", "No manager leads: figures are as the last one left them. See kubectl joulevirt doctor."));
+  if (summary && summary.led && !summary.leads) lines.push(notice("note", "This manager stands by: load of cores and modelled power are known to the one that leads, which kubectl joulevirt page opens."));
+  for (const gap of (summary && summary.gaps) || []) lines.push(notice("note", gap.of + ": " + gap.message));
+  const box = document.getElementById("notices");
+  const text = lines.map((l) => l.textContent).join("\n");
+  if (box.dataset.text !== text) { box.replaceChildren(...lines); box.dataset.text = text; }
+}
+
+const nothing = (summary) => empty("There is no EnergyPolicy.",
+  `Nothing is changed on any node; the agents of ${count(summary.reports, "node")} report. A policy in mode Observe changes nothing either, and tells what could be saved:`,
+  "kubectl apply --filename=policies/observe.yaml");
+
+// draw shows a view, and leaves open what was open, and the focus where it was.
+function draw(content, isNew) {
+  const open = isNew ? [] : [...main.querySelectorAll("details[open]")].map((d) => d.dataset.key);
+  const focused = !isNew && main.contains(document.activeElement) ? document.activeElement : null;
+  const key = focused && focused.dataset.key;
+  const selection = focused && focused.tagName === "INPUT" ? [focused.selectionStart, focused.selectionEnd, focused.value] : null;
+  main.replaceChildren(...content);
+  for (const d of main.querySelectorAll("details")) if (open.includes(d.dataset.key)) d.open = true;
+  for (const e of key ? main.querySelectorAll("[data-key]") : []) {
+    if (e.dataset.key !== key) continue;
+    if (selection) { e.value = selection[2]; }
+    e.focus({ preventScroll: true });
+    if (selection) e.setSelectionRange(selection[0], selection[1]);
+    break;
+  }
+}
+
+async function look() {
+  const mine = ++latest;
+  const at = where();
+  let summary;
+  try {
+    summary = await get("/data/summary");
+    if (mine !== latest) return;
+    const policy = choosePolicy(summary, at);
+    const context = { get, go, link, summary, policy, name: at.name, params: at.params };
+    const view = !policy && at.view !== "nodes" && at.view !== "node" ? null : views[at.view];
+    const found = view ? await view.read(context) : {};
+    if (mine !== latest) return;
+    const address = location.hash + " " + policy;
+    const text = address + JSON.stringify(found, (key, value) => (key === "now" ? undefined : value));
+    readAt = new Date();
+    tell(summary);
+    if (text !== shown) {
+      const isNew = place.split("?")[0] !== address.split("?")[0];
+      draw([view ? view.show(context, found) : [h("h1", {}, titles[at.view]), nothing(summary)]].flat(Infinity), isNew);
+      if (isNew && place) main.focus({ preventScroll: true });
+      if (isNew && place) window.scrollTo(0, 0);
+      [shown, place] = [text, address];
+    }
+    document.documentElement.dataset.drawn = at.view;
+  } catch (error) {
+    if (mine !== latest) return;
+    if (!(error instanceof Problem)) console.error(error);
+    tell(summary, error instanceof Problem ? error.message : "This view cannot be shown: " + error.message);
+    if (!shown) main.replaceChildren(h("h1", {}, titles[at.view]));
+  }
+  foot(summary);
+}
+
+function foot(summary) {
+  const parts = ["Read only"];
+  if (summary) parts.push("manager " + summary.version);
+  if (readAt) parts.push("read at " + readAt.toLocaleTimeString([], { hourCycle: "h23" }) + ", again each 30 s");
+  document.getElementById("source").textContent = parts.join(" · ");
+}
+
+function mark() {
+  const at = where();
+  document.title = (at.name || titles[at.view]) + " · Joulevirt";
+  for (const a of document.querySelectorAll("#views a")) {
+    const view = a.getAttribute("href").replace(/^#\//, "").split("?")[0];
+    a.setAttribute("href", link(view));
+    if (view === (at.view === "node" ? "nodes" : at.view)) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current");
+  }
+}
+
+const theme = document.getElementById("theme");
+theme.value = document.documentElement.dataset.theme || "auto";
+theme.addEventListener("change", () => {
+  if (theme.value === "auto") { delete document.documentElement.dataset.theme; localStorage.removeItem("joulevirt-theme"); }
+  else { document.documentElement.dataset.theme = theme.value; localStorage.setItem("joulevirt-theme", theme.value); }
+  shown = ""; // canvases have the colours of before
+  look();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown = ""; look(); });
+policies.addEventListener("change", () => go({ policy: policies.value, from: 0 }));
+window.addEventListener("hashchange", () => { mark(); look(); });
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+setInterval(() => { if (!document.hidden) look(); }, every);
+document.addEventListener("visibilitychange", () => { if (!document.hidden && readAt && Date.now() - readAt > every) look(); });
+mark();
+look();

@@ -1,0 +1,62 @@
+// Tells what is done on a node, and why.
+import { badge, bits, h, number, pager, stateBadge, table, why } from "/assets/dom.js";
+import { coresChart } from "/assets/cores.js";
+
+const next = (d) => why({ means: d.means, message: d.message, next: d.next });
+
+function decisions(e) {
+  if (!e.decisions.length) return h("p", {}, "The plan of this node names no VM: no profile governs one here. kubectl get vmnp -A lists the profiles.");
+  return table("What was decided for the VMs of the node, by lever", [
+    { name: "Lever", cell: (d) => d.lever }, { name: "State", cell: (d) => stateBadge(d.state) },
+    { name: "VMs", number: true, cell: (d) => (d.vms ? number(d.vms) : "all") }, { name: "Reason", extra: true, cell: (d) => d.reason },
+    { name: "Why, and what to do", words: true, cell: next },
+  ], e.decisions);
+}
+
+function vms(part, go) {
+  if (!part.total) return null;
+  const rows = part.items.flatMap((vm) => (vm.levers || []).map((l, i) => ({ vm, l, first: i === 0 })));
+  return h("section", { class: "card" }, h("h2", {}, "VMs of the plan"), table("Each VM with what each lever does for it, and why", [
+    { name: "VM", isName: true, cell: (r) => (r.first ? h("div", { class: "why" }, h("strong", {}, r.vm.namespace + "/" + r.vm.name),
+      h("span", { class: "hint" }, [r.vm.profile && "profile " + r.vm.profile, r.vm.pool && "pool " + r.vm.pool,
+        r.vm.busyCores !== undefined && number(r.vm.busyCores) + " cores busy", r.vm.bitsPerSecond !== undefined && bits(r.vm.bitsPerSecond)].filter(Boolean).join(", "))) : "") },
+    { name: "Lever", cell: (r) => r.l.lever }, { name: "State", cell: (r) => stateBadge(r.l.state) },
+    { name: "Planned", extra: true, cell: (r) => r.l.planned || "nothing" }, { name: "In force", cell: (r) => r.l.now || "nothing" },
+    { name: "Why, and what to do", words: true, cell: (r) => next(r.l) },
+  ], rows, { hideCaption: true }), pager(part, "VM", (from) => go({ from })));
+}
+
+function trials(e) {
+  if (!e.trials || !e.trials.length) return null;
+  return h("section", { class: "card" }, h("h2", {}, "Trials and hold-backs on this node"), table("Levers that are switched on and off", [
+    { name: "Lever", cell: (t) => t.lever }, { name: "Now", cell: (t) => badge(t.on ? "On" : "Off", t.on ? "good" : "") },
+    { name: "Block", number: true, cell: (t) => `${t.block} of ${t.blocks}` },
+    { name: "Ends", cell: (t) => new Date(t.end).toLocaleString([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" }) },
+  ], e.trials, { hideCaption: true }));
+}
+
+function withdrawn(e) {
+  if (!e.withdrawn || !e.withdrawn.length) return null;
+  return h("section", { class: "card" }, h("h2", {}, "Withdrawn, as they hurt"), table("Levers that were withdrawn", [
+    { name: "Lever", cell: (w) => w.lever }, { name: "Sign", cell: (w) => [w.sign, w.alert].filter(Boolean).join(" ") },
+    { name: "Until", cell: (w) => (w.until ? new Date(w.until).toLocaleString([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" }) : "as long as the alert is there") },
+    { name: "Evidence", words: true, cell: (w) => w.message || "" },
+  ], e.withdrawn, { hideCaption: true }));
+}
+
+export const node = {
+  read: ({ get, name, params }) => get("/data/node", { name, from: params.get("from") || "0" }),
+  show({ go, link, name, summary }, found) {
+    const e = found.explanation;
+    return [
+      h("p", {}, h("a", { href: link("nodes"), "data-key": "back" }, "Nodes")), h("h1", {}, name),
+      (e.gaps || []).map((gap) => h("p", { class: "notice note" }, gap.of + ": " + gap.message)),
+      h("section", { class: "card" }, h("h2", {}, "Cores"), found.cores ? coresChart(found.cores, summary.now)
+        : h("p", {}, "The node's agent has not reported its cores. See that its pod runs there: kubectl -n joulevirt-system get pods -o wide.")),
+      h("section", { class: "card" }, h("h2", {}, "Decisions"), decisions(e)),
+      trials(e), withdrawn(e), vms(found.vms, go),
+      h("section", { class: "card" }, h("h2", {}, "What the decisions were made by"),
+        h("dl", { class: "facts" }, e.inputs.map((i) => [h("dt", {}, i.name), h("dd", {}, i.value)]))),
+    ];
+  },
+};

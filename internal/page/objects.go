@@ -1,0 +1,74 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+)
+
+// objects reads the manager's cache for the views of kubectl joulevirt. What it returns must
+// not be changed: it is the cache's own.
+type objects struct{ cache client.Reader }
+
+// List reads all objects of a kind.
+func (o objects) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return explained(o.cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...), "", "", "")
+}
+
+// Get reads an object. The error is an *access.NotFound when there is none.
+func (o objects) Get(ctx context.Context, namespace, name string, into client.Object) error {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	partial, isMetadata := into.(*metav1.PartialObjectMetadata)
+	if !isMetadata || partial.Kind != "Node" {
+		return explained(o.cache.Get(ctx, key, into), kindOf(into), namespace, name)
+	}
+	// Nodes are in the cache whole: to ask for their metadata alone would keep them twice.
+	var node corev1.Node
+	err := o.cache.Get(ctx, key, &node)
+	partial.ObjectMeta = node.ObjectMeta
+	return explained(err, "Node", namespace, name)
+}
+
+func kindOf(object client.Object) string {
+	switch object.(type) {
+	case *v1alpha1.EnergyPolicy:
+		return "EnergyPolicy"
+	case *v1alpha1.NodePlan:
+		return "NodePlan"
+	case *v1alpha1.NodeReport:
+		return "NodeReport"
+	case *v1alpha1.VMNetworkProfile:
+		return "VMNetworkProfile"
+	default:
+		return "object"
+	}
+}
+
+var errSlow = errors.New("the manager has not read the objects yet: the API server does not answer it, or has many; try again in a moment")
+
+// explained says what is wrong in the words of kubectl joulevirt.
+func explained(err error, kind, namespace, name string) error {
+	var missing *meta.NoKindMatchError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &missing):
+		return &access.KindMissing{Resource: strings.ToLower(missing.GroupKind.Kind), Group: missing.GroupKind.Group}
+	case apierrors.IsNotFound(err):
+		return &access.NotFound{Kind: kind, Namespace: namespace, Name: name}
+	case errors.Is(err, context.DeadlineExceeded):
+		return errSlow
+	default:
+		return err
+	}
+}

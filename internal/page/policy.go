@@ -1,0 +1,113 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/reasons"
+	"github.com/joulevirt/joulevirt/internal/cli/savings"
+	"github.com/joulevirt/joulevirt/internal/cli/top"
+)
+
+// policyView is all that the page tells of one policy.
+type policyView struct {
+	Energy top.PolicyEnergy `json:"energy"`
+	Levers []v1alpha1.Lever `json:"levers"`
+	// Proven is what all levers together save of what the metered nodes draw. Nil: nothing
+	// is proven.
+	Proven *saving `json:"proven,omitempty"`
+	// Savings are what was booked and what goes on.
+	Savings    savings.Policy        `json:"savings"`
+	Sources    []source              `json:"sources"`
+	Conditions []condition           `json:"conditions"`
+	Trials     []v1alpha1.LeverTrial `json:"trials"`
+	Coverage   []coverage            `json:"coverage"`
+}
+
+// words are a reason with its sentence and what to do.
+type words struct {
+	Reason  string `json:"reason,omitempty"`
+	Means   string `json:"means,omitempty"`
+	Message string `json:"message,omitempty"`
+	Next    string `json:"next,omitempty"`
+}
+
+func wordsOf(table reasons.Table, reason, message string) words {
+	if reason == "" {
+		return words{Message: message}
+	}
+	why := table.Of(reason)
+	return words{Reason: reason, Means: why.Means, Message: message, Next: why.Next}
+}
+
+// source of energy of a policy.
+type source struct {
+	Type      v1alpha1.EnergySourceType `json:"type"`
+	Available bool                      `json:"available"`
+	Nodes     int32                     `json:"nodes"`
+	words
+}
+
+// condition of a policy.
+type condition struct {
+	Type   string                 `json:"type"`
+	Status metav1.ConditionStatus `json:"status"`
+	Since  metav1.Time            `json:"since"`
+	words
+}
+
+// coverage is how many VMs a lever reaches, and why not the rest.
+type coverage struct {
+	Lever      v1alpha1.Lever `json:"lever"`
+	VMs        int32          `json:"vms"`
+	ReachedVMs int32          `json:"reachedVMs"`
+	// ReachedBytesPercent of all VMs' traffic. Nil: not known.
+	ReachedBytesPercent *int32   `json:"reachedBytesPercent,omitempty"`
+	Missed              []missed `json:"missed"`
+}
+
+// missed are VMs that a lever does not reach for one reason.
+type missed struct {
+	Count int32 `json:"count"`
+	words
+}
+
+func (p *Page) policy(ctx context.Context, query url.Values) (any, error) {
+	name := query.Get("name")
+	var policy v1alpha1.EnergyPolicy
+	if err := p.objects.Get(ctx, "", name, &policy); err != nil {
+		return nil, err
+	}
+	return viewPolicy(&policy), nil
+}
+
+func viewPolicy(policy *v1alpha1.EnergyPolicy) policyView {
+	table := reasons.All()
+	f := &facts.Facts{Policies: []v1alpha1.EnergyPolicy{*policy}}
+	view := policyView{
+		Energy: top.Policies(f).Items[0], Savings: savings.Of(f).Items[0], Proven: proven(policy),
+		Levers: append([]v1alpha1.Lever{}, policy.Spec.Levers...), Trials: append([]v1alpha1.LeverTrial{}, policy.Status.Trials...),
+		Sources: []source{}, Conditions: []condition{}, Coverage: []coverage{},
+	}
+	for _, s := range policy.Status.EnergySources {
+		view.Sources = append(view.Sources, source{Type: s.Type, Available: s.Available, Nodes: s.Nodes, words: wordsOf(table, s.Reason, s.Message)})
+	}
+	for _, c := range policy.Status.Conditions {
+		view.Conditions = append(view.Conditions, condition{Type: c.Type, Status: c.Status, Since: c.LastTransitionTime, words: wordsOf(table, c.Reason, c.Message)})
+	}
+	for _, c := range policy.Status.Coverage {
+		out := coverage{Lever: c.Lever, VMs: c.VMs, ReachedVMs: c.ReachedVMs, ReachedBytesPercent: c.ReachedBytesPercent, Missed: []missed{}}
+		for _, why := range c.Reasons {
+			out.Missed = append(out.Missed, missed{Count: why.Count, words: wordsOf(table, why.Reason, "")})
+		}
+		slices.SortStableFunc(out.Missed, func(x, y missed) int { return cmp.Compare(y.Count, x.Count) })
+		view.Coverage = append(view.Coverage, out)
+	}
+	return view
+}
