@@ -1,7 +1,7 @@
 package metrics
 
-// agentNode are those of a node.
-func agentNode() []Metric {
+// agentRounds are those of the agent's rounds.
+func agentRounds() []Metric {
 	return []Metric{
 		{
 			Name: "joulevirt_agent_vms", Type: Gauge, Labels: []string{"node", "state"}, Unit: "VMs", Series: 6, Per: PerNode,
@@ -27,6 +27,20 @@ func agentNode() []Metric {
 			Name: "joulevirt_agent_round_seconds", Type: Gauge, Labels: []string{"node"}, Unit: "seconds", Series: 1, Per: PerNode,
 			Help: "How long the last round took.",
 		},
+		{
+			Name: "joulevirt_agent_manager_stale", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
+			Help: "1 while the manager's Lease is out of date, so that nothing is applied.",
+		},
+		{
+			Name: "joulevirt_agent_node_busy_cores", Type: Gauge, Labels: []string{"node"}, Unit: "cores", Series: 1, Per: PerNode,
+			Help: "CPU time used on the node by everything.",
+		},
+	}
+}
+
+// agentLevers are those of what the agent changes.
+func agentLevers() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_agent_affinity_changes_total", Type: Counter, Labels: []string{"node"}, Unit: "threads", Series: 1, Per: PerNode,
 			Help: "Threads whose affinity was changed or put back.",
@@ -70,14 +84,12 @@ func agentNode() []Metric {
 			Help: "1 while a lever that a trial switches is on.",
 			More: "Absent for levers that no trial switches, and while nothing is applied.",
 		},
-		{
-			Name: "joulevirt_agent_manager_stale", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
-			Help: "1 while the manager's Lease is out of date, so that nothing is applied.",
-		},
-		{
-			Name: "joulevirt_agent_node_busy_cores", Type: Gauge, Labels: []string{"node"}, Unit: "cores", Series: 1, Per: PerNode,
-			Help: "CPU time used on the node by everything.",
-		},
+	}
+}
+
+// agentEnergy are those of the node's power, as its agent knows it.
+func agentEnergy() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_agent_power_watts", Type: Gauge, Labels: []string{"node", "source", "scope"}, Unit: "watts", Series: 1, Per: PerNode,
 			Help: "The node's power.",

@@ -32,6 +32,12 @@ func agentVM() []Metric {
 			Help: "The VM's share of the node's dynamic power, by CPU time and wake-ups.",
 			More: "It ranks VMs; two with equal shares can differ in truth, and it proves no saving.",
 		},
+	}
+}
+
+// agentBuffering are those of VMs whose packets may be held.
+func agentBuffering() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_vm_buffering_window_seconds", Type: Gauge, Labels: []string{"node", "namespace", "name"}, Unit: "seconds", Series: 1, Per: PerVM,
 			Help: "Distance of the bunches in which packets are held when they come fast: the plan's, or what the guest tolerates when that is less; 0 when they are held only during floods.",

@@ -1,7 +1,7 @@
 package metrics
 
-// managerFleet are those of nodes, groups and profiles, and of the manager itself.
-func managerFleet() []Metric {
+// managerNodes are those of nodes and their energy sources.
+func managerNodes() []Metric {
 	return []Metric{
 		{
 			Name: "joulevirt_node_power_watts", Type: Gauge, Labels: []string{"node", "source"}, Unit: "watts", Series: 1, Per: PerNode,
@@ -41,6 +41,16 @@ func managerFleet() []Metric {
 			More: "The last two only of the leader.",
 		},
 		{
+			Name: "joulevirt_energy_source_read_seconds", Type: Histogram, Unit: "seconds", Series: 19, Per: PerManager,
+			Help: "Time that a Prometheus server took to answer, or to fail.",
+		},
+	}
+}
+
+// managerGroups are those of groups and profiles.
+func managerGroups() []Metric {
+	return []Metric{
+		{
 			Name: "joulevirt_group_members", Type: Gauge, Labels: []string{"namespace", "profile", "state"}, Unit: "VMs", Series: 3, Per: PerGroup,
 			Help: "VMs of a profile's group: all, those that are ready, and those of these that get new traffic (active).",
 		},
@@ -75,6 +85,12 @@ func managerFleet() []Metric {
 			Help: "Running VMs of a profile that are flooded with small packets, of those that lever Buffering watches.",
 			More: "Absent: it watches none. Only of the leader.",
 		},
+	}
+}
+
+// managerWork are those of the manager's own work.
+func managerWork() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_global_guard_breaches_total", Type: Counter, Labels: []string{"sign", "lever"}, Unit: "withdrawals", Series: 25, Per: PerManager,
 			Help: "Levers that the manager withdrew from a VM, or from a node's VMs, because they hurt, by sign: Steal, Drops, Throughput, Readiness, Alert.",
@@ -87,10 +103,6 @@ func managerFleet() []Metric {
 		{
 			Name: "joulevirt_nodeplans_written_total", Type: Counter, Unit: "plans", Series: 1, Per: PerManager,
 			Help: "NodePlans that were written because they changed.",
-		},
-		{
-			Name: "joulevirt_energy_source_read_seconds", Type: Histogram, Unit: "seconds", Series: 19, Per: PerManager,
-			Help: "Time that a Prometheus server took to answer, or to fail.",
 		},
 		{
 			Name: "joulevirt_rates_pull_seconds", Type: Histogram, Unit: "seconds", Series: 16, Per: PerManager,

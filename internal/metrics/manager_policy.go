@@ -1,7 +1,7 @@
 package metrics
 
-// managerPolicy are those of policies.
-func managerPolicy() []Metric {
+// managerSavings are those of what policies saved.
+func managerSavings() []Metric {
 	return []Metric{
 		{
 			Name: "joulevirt_policy_saved_joules", Type: Gauge, Labels: []string{"policy", "lever", "basis"}, Unit: "joules", Series: 10, Per: PerPolicy,
@@ -42,6 +42,20 @@ func managerPolicy() []Metric {
 			Help: "High end of its interval.",
 		},
 		{
+			Name: "joulevirt_policy_saved_cost", Type: Gauge, Labels: []string{"policy", "basis", "currency"}, Unit: "currency", Series: 2, Per: PerPolicy,
+			Help: "Cost of the net saved energy by spec.tariff as it is now; absent while there is no price.",
+		},
+		{
+			Name: "joulevirt_policy_saved_co2_grams", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "grams", Series: 2, Per: PerPolicy,
+			Help: "CO2 equivalents of the net saved energy by the intensity as it is now; absent while there is none.",
+		},
+	}
+}
+
+// managerLedgers are those of ledgers and of how levers stand.
+func managerLedgers() []Metric {
+	return []Metric{
+		{
 			Name: "joulevirt_policy_own_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
 			Help: "Energy that the product itself drew: CPU time of agents and manager times the watts of a busy core.",
 		},
@@ -52,14 +66,6 @@ func managerPolicy() []Metric {
 		{
 			Name: "joulevirt_policy_without_joules_per_gigabyte", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules/1e9 bytes", Series: 2, Per: PerPolicy,
 			Help: "What it would have been without the product.",
-		},
-		{
-			Name: "joulevirt_policy_saved_cost", Type: Gauge, Labels: []string{"policy", "basis", "currency"}, Unit: "currency", Series: 2, Per: PerPolicy,
-			Help: "Cost of the net saved energy by spec.tariff as it is now; absent while there is no price.",
-		},
-		{
-			Name: "joulevirt_policy_saved_co2_grams", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "grams", Series: 2, Per: PerPolicy,
-			Help: "CO2 equivalents of the net saved energy by the intensity as it is now; absent while there is none.",
 		},
 		{
 			Name: "joulevirt_policy_ledger_stored", Type: Gauge, Labels: []string{"policy"}, Unit: "0 or 1", Series: 1, Per: PerPolicy,
