@@ -8,6 +8,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
@@ -166,7 +167,7 @@ func (s *nodeSight) unit(policy *v1alpha1.EnergyPolicy, now time.Time) proof.Uni
 	for _, p := range s.potentials {
 		// Slices protect, and save nothing themselves.
 		if p.VMs > 0 && f.policy.Allows(p.Lever) && p.Lever.ActsOnNodes() && p.Lever != model.LeverSlice {
-			u.Candidates = append(u.Candidates, proof.Candidate{Lever: p.Lever, Watts: p.Watts})
+			u.Candidates = append(u.Candidates, proof.Candidate{Lever: p.Lever, Watts: p.Watts, Comes: planner.Comes(p.VMs, &f.policy)})
 		}
 	}
 	u.Ready = !f.waits && !policy.Spec.Paused && policy.Spec.Mode != v1alpha1.ModeObserve && !s.choice.Unknown && s.choice.LostSince.IsZero() &&

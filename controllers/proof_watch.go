@@ -85,6 +85,8 @@ type knownNode struct {
 	version string
 	has     []model.Schedule
 	acting  []model.Lever
+	// partly are levers that did not come to all VMs yet.
+	partly []model.Lever
 }
 
 func newProofWatch(o proofWatchOptions) *proofWatch {
@@ -165,7 +167,7 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	heard.Rates, heard.Received = w.rates.Heard(name)
 	heard.Power, heard.Schedules = choice.Power, s.has
 	if s.plan != nil {
-		heard.Withdrawn = observe.Withdrawn(s.plan)
+		heard.Withdrawn, heard.Partly = observe.Withdrawn(s.plan), known.partly
 	}
 	heard.BusyCore, heard.MostWatts = busyCore(w.models, name), mostWatts(s.report, choice)
 	w.store.Hear(name, heard, now)
@@ -220,10 +222,11 @@ func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
 	}
 	switch {
 	case s.plan == nil:
-		k.version, k.has, k.acting = "", nil, nil
+		k.version, k.has, k.acting, k.partly = "", nil, nil, nil
 	case k.version == "" || k.version != s.plan.ResourceVersion:
 		k.version = s.plan.ResourceVersion
 		k.has, k.acting = observe.Switched(s.plan)
+		k.partly = observe.Partly(s.plan)
 	}
 }
 

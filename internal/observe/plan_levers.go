@@ -33,3 +33,19 @@ func Switched(p *v1alpha1.NodePlan) (by []model.Schedule, acting []model.Lever) 
 	slices.SortFunc(acting, func(x, y model.Lever) int { return strings.Compare(string(x), string(y)) })
 	return by, acting
 }
+
+// Partly are the levers that a plan does not do for all VMs for which it would, because budgets
+// of changes let them come one after the other.
+func Partly(p *v1alpha1.NodePlan) []model.Lever {
+	var levers []model.Lever
+	for i := range p.Spec.VMs {
+		for _, why := range p.Spec.VMs[i].Reasons {
+			waits := why.Reason == v1alpha1.ReasonChangeBudgetHour || why.Reason == v1alpha1.ReasonChangeBudgetNodes
+			if lever := model.Lever(why.Lever); waits && !slices.Contains(levers, lever) {
+				levers = append(levers, lever)
+			}
+		}
+	}
+	slices.Sort(levers)
+	return levers
+}

@@ -103,6 +103,15 @@ func (w *work) room(now time.Time) (vms int, reason model.Reason) {
 	return max(0, most), model.ReasonChangeBudgetHour
 }
 
+// Comes is how long it takes at least until something new is done for so many VMs of a node,
+// as a policy's budget of changes has it. What else changes meanwhile makes it longer.
+func Comes(vms int, policy *model.Policy) time.Duration {
+	if policy.MaxChangesPerHour == 0 || vms == 0 {
+		return 0
+	}
+	return changePeriod * time.Duration((vms-1)/policy.MaxChangesPerHour)
+}
+
 // bound leaves VMs as they are that would be changed beyond what there is room for, and
 // says why, or is empty. It plans anew with only some VMs to be changed, the others
 // being given: a part of a plan may be worse than none. Pools and turns, which make sense

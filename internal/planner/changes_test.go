@@ -255,3 +255,14 @@ func TestBudgetsOnlyDelay(t *testing.T) {
 		}
 	}
 }
+
+func TestComes(t *testing.T) {
+	for _, tc := range []struct {
+		vms, perHour int
+		want         time.Duration
+	}{{0, 10, 0}, {10, 10, 0}, {11, 10, time.Hour}, {40, 10, 3 * time.Hour}, {40, 0, 0}} {
+		if got := Comes(tc.vms, &model.Policy{MaxChangesPerHour: tc.perHour}); got != tc.want {
+			t.Errorf("%d VMs, %d an hour: %v, want %v", tc.vms, tc.perHour, got, tc.want)
+		}
+	}
+}

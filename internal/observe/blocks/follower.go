@@ -34,6 +34,9 @@ type follower struct {
 	open []block
 	// before is what the time before the first block brought.
 	before verify.Stretch
+	// whole is true once the lever did all that it would, however slowly it came. VMs that
+	// come later, and wait, are noise: they may be the lever's doing.
+	whole bool
 }
 
 // followAt begins with the block that a time lies in.
@@ -99,11 +102,14 @@ func (f *follower) leave(now time.Time) {
 func (f *follower) isSwitching(at time.Time) bool { return f.schedule.At(at).Block >= 0 }
 
 // check compares what the agent tells of the lever with what the schedule says, and looks
-// for what guards did.
-func (f *follower) check(r *model.NodeRates, undone []undone) {
+// for what guards did. A part of a lever says nothing of it: partly are those that did not come
+// to all VMs yet.
+func (f *follower) check(r *model.NodeRates, undone []undone, partly []model.Lever) {
+	f.whole = f.whole || !slices.Contains(partly, f.schedule.Lever)
 	for i := range f.open {
 		b := &f.open[i]
-		if !r.Time.Before(b.from) && r.Time.Before(b.to.Add(-late)) && !f.agrees(r.Switches, b) {
+		judged := !r.Time.Before(b.from) && r.Time.Before(b.to.Add(-late))
+		if judged && (!f.whole || !f.agrees(r.Switches, b)) {
 			b.exclude(NotAsScheduled)
 		}
 		b.guarded = b.guarded || b.on && isGuarded(undone, len(r.VMs), f.schedule.Lever, b)

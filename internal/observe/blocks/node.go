@@ -196,7 +196,7 @@ func (n *node) check(sight *Sight) {
 	r, undone := sight.Rates, n.undone(sight)
 	for _, f := range n.followed {
 		if !f.gone {
-			f.check(r, undone)
+			f.check(r, undone, sight.Partly)
 		}
 		switching := slices.ContainsFunc(n.followed, func(o *follower) bool { return o != f && !o.gone && o.isSwitching(r.Time) })
 		if len(f.open) > 0 && f.open[0].number == before && switching {

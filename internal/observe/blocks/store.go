@@ -24,6 +24,8 @@ type Sight struct {
 	// Schedules of the plan that the node has, and levers that it says were Withdrawn.
 	Schedules []model.Schedule
 	Withdrawn []model.Withdrawal
+	// Partly are the levers that the plan does not do yet for all VMs for which it would.
+	Partly []model.Lever
 	// Meter is when the meter that says so is to be believed. The zero value: always.
 	Meter credible.Verdict
 }

@@ -70,7 +70,7 @@ func newFleet(t testing.TB, world trials.World, seed uint64, classes map[string]
 			f.units = append(f.units, proof.Unit{
 				Name: name, Nodes: []string{name}, Class: verify.Class{CPUModel: class, Kernel: "6.12", Workload: "Mixed"},
 				Meter: verify.Meter{Interval: time.Second, Noise: 0.01}, Ready: true,
-				Candidates: []proof.Candidate{{model.LeverAffinity, 20}, {model.LeverBuffering, 10}, {model.LeverShaping, 5}},
+				Candidates: []proof.Candidate{{Lever: model.LeverAffinity, Watts: 20}, {Lever: model.LeverBuffering, Watts: 10}, {Lever: model.LeverShaping, Watts: 5}},
 			})
 			f.truths[name] = map[model.Lever]float64{}
 			for _, c := range f.units[len(f.units)-1].Candidates {

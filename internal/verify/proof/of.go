@@ -109,7 +109,7 @@ func (p *Proofs) approvedProof(proof *model.Proof, name string, l *lot) {
 // waiting says what a lever waits for.
 func (p *Proofs) waiting(u *unit, lever model.Lever, f *field) string {
 	if u.here != nil {
-		if _, _, err := blocksOf(lever, u.here.Meter); err != nil {
+		if err := u.cannot(lever); err != nil {
 			return "cannot be tried: " + err.Error()
 		}
 	}

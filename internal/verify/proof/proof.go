@@ -41,6 +41,9 @@ type Candidate struct {
 	Lever model.Lever
 	// Watts that it would save by the models: what promises most is tried first.
 	Watts units.Watts
+	// Comes is how long it takes until the lever does all that it would here, because only so
+	// many VMs may be changed within an hour. Before that it is not tried.
+	Comes time.Duration
 }
 
 // Settings of a policy.

@@ -274,6 +274,30 @@ func TestMeterThatIsTooSlowIsToldOf(t *testing.T) {
 	}
 }
 
+// A lever that budgets let come to a few VMs an hour is tried once it has come to all, and one
+// for which that takes too long is not tried, and says so.
+func TestLeverThatComesInPartsIsTriedWhenItIsWhole(t *testing.T) {
+	f := oneLever(t, 1, 2, -0.1)
+	f.units[1].Candidates = []proof.Candidate{{Lever: model.LeverAffinity, Watts: 20, Comes: 3 * time.Hour}}
+	f.run(time.Hour)
+	for _, name := range []string{"a-0", "a-1"} {
+		p := f.of(name, model.LeverAffinity)
+		if p.Schedule == nil || p.Schedule.Start.Sub(f.now) < 2*time.Hour || p.Schedule.Start.Sub(f.now) > 4*time.Hour || p.Schedule.Otherwise {
+			t.Errorf("%s: %+v, want a trial that begins in three hours", name, p)
+		}
+	}
+	f.run(24 * time.Hour)
+	if p := f.of("a-1", model.LeverAffinity); p.Stance != model.StanceAdopted {
+		t.Errorf("got %+v", p)
+	}
+	slow := oneLever(t, 1, 1, -0.1)
+	slow.units[0].Candidates = []proof.Candidate{{Lever: model.LeverAffinity, Watts: 20, Comes: 13 * time.Hour}}
+	slow.run(time.Hour)
+	if p := slow.of("a-0", model.LeverAffinity); p.Use || !strings.Contains(p.Message, "raise spec.budgets") {
+		t.Errorf("got %+v", p)
+	}
+}
+
 func TestClassThatIsNotKnownIsTriedAlone(t *testing.T) {
 	f := newFleet(t, trials.Worlds()[0], 1, map[string]int{"a": 3}, same(-0.1, -0.1, -0.1))
 	for i := range f.units {

@@ -27,6 +27,8 @@ const (
 	// mostTold is how many blocks trials may have together: what is stored has to fit into
 	// an object.
 	mostTold = 20_000
+	// longestComing is how long a trial waits at most for its lever to come to all VMs.
+	longestComing = 12 * time.Hour
 	// windowsTuned is how long blocks of buffering last at least: its windows are tuned
 	// within them.
 	windowsTuned = 15 * time.Minute
@@ -136,7 +138,7 @@ func (p *Proofs) calls(busy taken, now time.Time) []call {
 				c = &call{at: at, f: f}
 				found[at] = c
 			}
-			if _, _, err := blocksOf(candidate.Lever, u.here.Meter); err != nil {
+			if u.cannot(candidate.Lever) != nil {
 				continue
 			}
 			switch {
@@ -268,7 +270,7 @@ func (p *Proofs) draw(c *call, s Settings, now time.Time) *trial {
 	// What washes out longest may not fit what is shortest: both are of the slowest meter,
 	// or else of two that are alike.
 	plan := verify.DefaultPlan(t.block, len(names))
-	t.pairs, t.every, t.start = plan.Pairs, plan.Every, minuteAfter(now.Add(t.block+ahead))
+	t.pairs, t.every, t.start = plan.Pairs, plan.Every, minuteAfter(now.Add(p.comes(names, c.at.lever)+t.block+ahead))
 	for _, name := range names {
 		u := p.units[name]
 		l := u.lot(c.at.lever)
@@ -285,6 +287,16 @@ func (p *Proofs) draw(c *call, s Settings, now time.Time) *trial {
 	delete(p.pools, poolKey{c.at.lever, c.at.class})
 	c.f.number, c.f.trial, c.f.ready = t.number, t, time.Time{}
 	return t
+}
+
+// comes is how long it takes until a lever does all that it would on all of the units. Plans
+// have it from when the trial is drawn, and agents leave it off until its first block.
+func (p *Proofs) comes(names []string, lever model.Lever) time.Duration {
+	var longest time.Duration
+	for _, name := range names {
+		longest = max(longest, p.units[name].comes(lever))
+	}
+	return longest
 }
 
 // shuffled names of units, by the numbers of their next draws.

@@ -21,7 +21,7 @@ func TestEachStratumIsBookedByItself(t *testing.T) {
 	effect := func(stratum int) float64 { return -0.02 * float64(1+stratum%3) }
 	u := proof.Unit{
 		Name: "a", Nodes: []string{"a"}, Class: verify.Class{CPUModel: "Xeon"}, Ready: true, Approved: true,
-		Meter: verify.Meter{Interval: time.Second, Noise: 0.01}, Candidates: []proof.Candidate{{model.LeverAffinity, 10}},
+		Meter: verify.Meter{Interval: time.Second, Noise: 0.01}, Candidates: []proof.Candidate{{Lever: model.LeverAffinity, Watts: 10}},
 	}
 	p, random := proof.New(), rand.New(rand.NewPCG(1, 2))
 	p.Round([]proof.Unit{u}, proof.Settings{HoldBack: 0.05, Confidence: 0.95}, noon)

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -82,6 +83,28 @@ func leversOf(name string) []model.Lever {
 
 func (u *unit) isCandidate(lever model.Lever) bool {
 	return u.here != nil && slices.ContainsFunc(u.here.Candidates, func(c Candidate) bool { return c.Lever == lever })
+}
+
+// comes is how long it takes until a lever does all that it would on the unit.
+func (u *unit) comes(lever model.Lever) time.Duration {
+	for _, c := range u.here.Candidates {
+		if c.Lever == lever {
+			return max(0, c.Comes)
+		}
+	}
+	return 0
+}
+
+// cannot says why a lever cannot be tried on the unit, which the round has. Nil: it can.
+func (u *unit) cannot(lever model.Lever) error {
+	if _, _, err := blocksOf(lever, u.here.Meter); err != nil {
+		return err
+	}
+	if comes := u.comes(lever); comes > longestComing {
+		return fmt.Errorf("it takes %v until as many VMs as it acts on were changed, more than %v: raise spec.budgets.maxChangesPerHour",
+			comes, longestComing)
+	}
+	return nil
 }
 
 // nodes that the unit's levers can affect now.
