@@ -1,9 +1,7 @@
 package metrics
 
-// managerStatus are those that tell what statuses of objects say, as far as dashboards and
-// alerts need it.
-func managerStatus() []Metric {
-	const leader = "Only of the leader."
+// statusNodes are those of the manager itself, of nodes and of their plans.
+func statusNodes() []Metric {
 	return []Metric{
 		{
 			Name: "joulevirt_manager_build_info", Type: Gauge, Labels: []string{"version"}, Unit: "1", Series: 1, Per: PerManager,
@@ -17,52 +15,58 @@ func managerStatus() []Metric {
 		{
 			Name: "joulevirt_node_info", Type: Gauge, Labels: []string{"node", "policy", "meter", "scope"}, Unit: "1", Series: 1, Per: PerNode,
 			Help: "1 for a governed node, with the policy that governs it, the state of its meter, and what its power covers: Package, Platform or None.",
-			More: "`meter`: `Measured`, `Suspect` (measured and not believed), `Awaited` (it is too early to say that there is none), `Modelled`, `None`. " + leader,
+			More: "`meter`: `Measured`, `Suspect` (measured and not believed), `Awaited` (it is too early to say that there is none), `Modelled`, `None`. Only of the leader.",
 		},
 		{
 			Name: "joulevirt_nodeplan_applied", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
 			Help: "1 while the node's agent says that it has applied the node's plan as a whole, else 0.",
-			More: leader + " Absent for plans that are not to be applied, as those of modes Observe and Recommend.",
+			More: "Only of the leader. Absent for plans that are not to be applied, as those of modes Observe and Recommend.",
 		},
 		{
 			Name: "joulevirt_nodeplan_levers", Type: Gauge, Labels: []string{"node", "lever", "state", "reason"}, Unit: "VMs", Series: 60, Per: PerNode,
 			Help: "VMs of a node by what the agent says of a lever: its state, such as InForce or Blocked, and the reason.",
-			More: leader + " No series is zero: a reason that no VM has is absent.",
+			More: "Only of the leader. No series is zero: a reason that no VM has is absent.",
 		},
+	}
+}
+
+// statusPolicies are those of what statuses of policies say.
+func statusPolicies() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_policy_info", Type: Gauge, Labels: []string{"policy", "mode"}, Unit: "1", Series: 1, Per: PerPolicy,
 			Help: "1, with the policy's mode: Observe, Recommend, Enforce, or Paused.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_nodes", Type: Gauge, Labels: []string{"policy", "state"}, Unit: "nodes", Series: 4, Per: PerPolicy,
 			Help: "Nodes of a policy, by its status: selected, governed, reporting and metered.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_hold_back_ratio", Type: Gauge, Labels: []string{"policy"}, Unit: "ratio", Series: 1, Per: PerPolicy,
 			Help: "Share of time in which adopted levers are held back, so that what they save stays known.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_reached_vms", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "VMs", Series: 5, Per: PerPolicy,
 			Help: "VMs that a lever reaches, by the policy's status.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_unreached_vms", Type: Gauge, Labels: []string{"policy", "lever", "reason"}, Unit: "VMs", Series: 160, Per: PerPolicy,
 			Help: "VMs that a lever does not reach, by the reason.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_reached_bytes_ratio", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "ratio", Series: 5, Per: PerPolicy,
 			Help: "Share of the bytes of the policy's VMs that belong to VMs which a lever reaches.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_potential_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
 			Help: "What a lever would save by the models. It proves no saving.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_potential_low_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
@@ -72,10 +76,16 @@ func managerStatus() []Metric {
 			Name: "joulevirt_policy_potential_high_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
 			Help: "High end of the interval of joulevirt_policy_potential_watts.",
 		},
+	}
+}
+
+// statusTrials are those of what trials found.
+func statusTrials() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_trial_saved_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,
 			Help: "Share of the energy for the same work that a lever saves on a class of nodes or groups, by its trials. Negative: it costs.",
-			More: "Of the first 64 that `status.trials` of the policy tells, which are those on trial and those decided last; absent while nothing is known of one. " + leader,
+			More: "Of the first 64 that `status.trials` of the policy tells, which are those on trial and those decided last; absent while nothing is known of one. Only of the leader.",
 		},
 		{
 			Name: "joulevirt_trial_saved_low_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,
@@ -85,20 +95,26 @@ func managerStatus() []Metric {
 			Name: "joulevirt_trial_saved_high_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,
 			Help: "High end of its interval.",
 		},
+	}
+}
+
+// statusGroups are those of what statuses of groups say.
+func statusGroups() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_group_info", Type: Gauge, Labels: []string{"namespace", "profile", "state", "reason"}, Unit: "1", Series: 1, Per: PerGroup,
 			Help: "1, with the state of lever TrafficShare for a group and the reason.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_group_planned_sigma_bytes_per_second", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "bytes/second", Series: 1, Per: PerGroup,
 			Help: "What joulevirt_group_sigma_bytes_per_second would be by the planned shares.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_group_planned_effective_talkers", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerGroup,
 			Help: "What joulevirt_group_effective_talkers would be by the planned shares.",
-			More: leader,
+			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_group_predicted_saving_low_watts", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "watts", Series: 1, Per: PerGroup,
@@ -111,7 +127,7 @@ func managerStatus() []Metric {
 		{
 			Name: "joulevirt_group_share_ratio", Type: Gauge, Labels: []string{"namespace", "profile", "name", "share"}, Unit: "ratio", Series: 100, Per: PerGroup,
 			Help: "Share of a group's traffic that a VM gets by the plan (Planned), and carries of all bytes of the group's VMs (Measured).",
-			More: "Of the 50 VMs with the largest planned shares. " + leader,
+			More: "Of the 50 VMs with the largest planned shares. Only of the leader.",
 		},
 	}
 }

@@ -55,10 +55,14 @@ type Metric struct {
 type Table []Metric
 
 // Agent returns those of the agent. All have the label node, whose value is constant.
-func Agent() Table { return slices.Concat(agentNode(), agentFleet(), agentVM()) }
+func Agent() Table { return slices.Concat(agentRounds(), agentLevers(), agentEnergy(), agentFleet(), agentVM(), agentBuffering()) }
 
 // Manager returns those of the manager.
-func Manager() Table { return slices.Concat(managerFleet(), managerStatus(), managerPolicy()) }
+func Manager() Table {
+	return slices.Concat(
+		managerNodes(), managerGroups(), managerWork(), managerSavings(), managerLedgers(), statusNodes(), statusPolicies(), statusTrials(), statusGroups(),
+	)
+}
 
 // Get returns a metric. It panics when the table has none of the name, which is a mistake
 // in the collector.
