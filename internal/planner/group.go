@@ -154,7 +154,8 @@ const (
 func PlanGroup(group Group, now time.Time) (GroupPlan, error) {
 	g := newGroupState(group, now)
 	plan := GroupPlan{Mode: groupMode(group.Nodes), Now: g.spreadNow()}
-	g.Due = g.Due || g.last.Mode != plan.Mode || g.last.Withheld || g.last.Off && !g.block.isOff()
+	unused := g.last.Withheld || g.last.Reason == model.ReasonRejectedByTrial
+	g.Due = g.Due || g.last.Mode != plan.Mode || unused || g.last.Off && !g.block.isOff()
 	forbidden, message := groupForbidden(group, plan.Mode)
 	held, heldMessage := groupHolding(group, plan.Mode)
 	plan.Held = held != ""

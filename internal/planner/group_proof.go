@@ -63,6 +63,7 @@ func (g *groupState) prove(plan *GroupPlan, held bool) {
 		plan.Schedule, plan.Washing = g.block.schedule, g.block.Washing
 	}
 	if plan.Action != GroupSteer {
+		g.tellRejected(plan)
 		return
 	}
 	switch {
@@ -75,6 +76,19 @@ func (g *groupState) prove(plan *GroupPlan, held bool) {
 		if !g.ProofsAwaited && !held {
 			plan.Message = g.Proof.Message // the same in on and off blocks
 		}
+	}
+}
+
+// tellRejected says of a group that is balanced by its plan that its lever was rejected, too:
+// what the trial cost teaches the plan that uneven shares save nothing, and the verdict, which
+// lasts for its cool-down whatever is planned, would be told no longer.
+func (g *groupState) tellRejected(plan *GroupPlan) {
+	switch {
+	case plan.Reason != model.ReasonBalanced && plan.Reason != model.ReasonCurvesLinear:
+	case g.ProofsAwaited && g.last.Reason == model.ReasonRejectedByTrial:
+		plan.Reason, plan.Message = g.last.Reason, g.last.Message
+	case !g.ProofsAwaited && g.Proof != nil && !g.Proof.Use && g.Proof.Stance == model.StanceRejected:
+		plan.Reason, plan.Message = model.ReasonRejectedByTrial, g.Proof.Message
 	}
 }
 

@@ -97,6 +97,39 @@ func TestGroupStands(t *testing.T) {
 	}
 }
 
+// TestRejectedIsTold: a group that its plan balances by itself says that its lever was rejected,
+// as long as it is, also while a new manager does not know yet what trials showed.
+func TestRejectedIsTold(t *testing.T) {
+	for _, granularity := range []traffic.Granularity{traffic.Weighted, traffic.Equal} {
+		group := groupOf(granularity, 5)
+		linear := func(rate units.BitsPerSecond) units.Watts { return units.Watts(rate / 1e8) }
+		group.Curves[1] = linear
+		if plan := planGroup(t, group, noon()); plan.Reason != model.ReasonCurvesLinear {
+			t.Fatalf("granularity %d: without a saving %s: %s", granularity, plan.Reason, plan.Message)
+		}
+		for _, step := range []struct {
+			name    string
+			proof   *model.Proof
+			awaited bool
+			due     bool
+			want    model.Reason
+		}{
+			{"rejected", stands(model.StanceRejected, false, nil), false, true, model.ReasonRejectedByTrial},
+			{"between two plans", stands(model.StanceRejected, false, nil), false, false, model.ReasonRejectedByTrial},
+			{"another manager", nil, true, true, model.ReasonRejectedByTrial},
+			{"its cool-down is over", stands(model.StanceAwaiting, false, nil), false, false, model.ReasonCurvesLinear},
+		} {
+			group.Proof, group.ProofsAwaited, group.Due = step.proof, step.awaited, step.due
+			plan := planGroup(t, group, noon())
+			if plan.Reason != step.want || plan.Action != GroupBalance || plan.Withheld ||
+				plan.Reason == model.ReasonRejectedByTrial && plan.Message != "what trials say" {
+				t.Errorf("granularity %d, %s: %+v, want %s", granularity, step.name, plan, step.want)
+			}
+			group.Last = &plan
+		}
+	}
+}
+
 // TestGroupFollowsItsSchedule: in off blocks all get the same, in on blocks shares are those of
 // the lever at once, and what is told is the same in both.
 func TestGroupFollowsItsSchedule(t *testing.T) {
