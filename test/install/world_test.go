@@ -2,8 +2,10 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +34,32 @@ const (
 	changeTimeout = 2 * time.Minute
 )
 
+// programs is the folder of the built manager and agent.
+var programs string
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "install:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if programs, err = os.MkdirTemp("", "joulevirt-install"); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(programs)) }()
+	for _, name := range []string{"manager", "agent"} {
+		if _, err := stack.Build(context.Background(), name, programs); err != nil {
+			return 1, err
+		}
+	}
+	return m.Run(), nil
+}
+
 // world is a cluster whose only node is this machine, without the product.
 type world struct {
 	*testing.T
@@ -40,7 +68,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	log.SetLogger(logr.Discard())
 	c, err := cluster.Start(t.Context(), cluster.Options{
 		Binaries: source(), ControllerManager: true, KubeVirt: cluster.KubeVirtAPI,
 	})
@@ -75,8 +102,7 @@ func newWorld(t *testing.T) *world {
 // startKubelet runs the product's pods from now on.
 func (w *world) startKubelet() {
 	w.Helper()
-	kubelet, err := stack.StartKubelet(w.T.Context(), w.Cluster, nodeName)
-	w.check(err)
+	kubelet := stack.StartKubelet(w.Cluster, nodeName, programs)
 	w.T.Cleanup(func() {
 		if err := kubelet.Stop(); err != nil {
 			w.Error(err)

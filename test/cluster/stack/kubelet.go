@@ -27,28 +27,28 @@ const kubeletInterval = 100 * time.Millisecond
 type Kubelet struct {
 	cluster *cluster.Cluster
 	node    string
-	dir     string
-	group   *proc.Group
-	cancel  context.CancelFunc
-	tasks   sync.WaitGroup
+	// programs is the folder of the built programs, state that of the agent.
+	programs, state string
+
+	group  *proc.Group
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
 
 	mu       sync.Mutex
 	problems []error
 }
 
-// StartKubelet builds the programs and plays the kubelet of a Node, which exists, until
-// Stop.
-func StartKubelet(ctx context.Context, c *cluster.Cluster, node string) (*Kubelet, error) {
-	k := &Kubelet{cluster: c, node: node, dir: filepath.Join(c.Dir(), "kubelet"), group: proc.NewGroup(c.Dir())}
-	for _, name := range []string{"manager", "agent"} {
-		if _, err := Build(ctx, name, k.dir); err != nil {
-			return nil, err
-		}
+// StartKubelet plays the kubelet of a Node, which exists, until Stop. Folder programs has
+// the manager and the agent, see Build.
+func StartKubelet(c *cluster.Cluster, node, programs string) *Kubelet {
+	k := &Kubelet{
+		cluster: c, node: node, programs: programs, state: filepath.Join(c.Dir(), "agent-state"),
+		group: proc.NewGroup(c.Dir()),
 	}
-	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel
-	k.tasks.Go(func() { k.run(background) })
-	return k, nil
+	k.tasks.Go(func() { k.run(ctx) })
+	return k
 }
 
 // Stop ends all programs and returns what went wrong with pods.
@@ -120,13 +120,13 @@ func (k *Kubelet) live(ctx context.Context, pod *corev1.Pod) error {
 
 // start starts a pod's program by what part of the product it is.
 func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Program, error) {
-	manager := filepath.Join(k.dir, "manager")
+	manager := filepath.Join(k.programs, "manager")
 	switch part := pod.Labels["app.kubernetes.io/component"]; part {
 	case "manager":
 		return startManager(ctx, k.cluster, k.group, &pod.Spec, []string{manager})
 	case "agent":
 		return startAgent(ctx, k.cluster, k.group, &pod.Spec, agentPlace{
-			program: filepath.Join(k.dir, "agent"), node: k.node, stateDir: filepath.Join(k.dir, "agent-state"),
+			program: filepath.Join(k.programs, "agent"), node: k.node, stateDir: k.state,
 		})
 	default:
 		_, kubeconfig, err := k.cluster.ServiceAccountConfig(ctx, Namespace, pod.Spec.ServiceAccountName, "")
