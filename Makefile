@@ -46,6 +46,7 @@ generate: $(CONTROLLER_GEN) ## Write the DeepCopy methods of the API, and the eB
 manifests: $(CONTROLLER_GEN) ## Write the CRDs and the manager's ClusterRole from the markers.
 	"$(CONTROLLER_GEN)" crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	"$(CONTROLLER_GEN)" rbac:roleName=joulevirt-manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
+	go run ./hack/dashboards
 
 .PHONY: chart
 chart: ## Write the Helm chart from the manifests, and the tables of docs/presets.

@@ -18,10 +18,14 @@ for folder in "${programs[@]}"; do
 done
 hack/generate-bpf.sh "$fresh"
 
+go run ./hack/dashboards -root "$fresh"
+
 stale=0
 diff -u api/v1alpha1/zz_generated.deepcopy.go "$fresh/object/zz_generated.deepcopy.go" || stale=1
 diff -ur config/crd/bases "$fresh/crd" || stale=1
 diff -u config/rbac/role.yaml "$fresh/rbac/role.yaml" || stale=1
+diff -u docs/metrics.md "$fresh/docs/metrics.md" || stale=1
+diff -ur --exclude=kustomization.yaml config/grafana "$fresh/config/grafana" || stale=1
 go run ./hack/chart --out="$fresh/chart"
 diff -ur charts/joulevirt "$fresh/chart" || stale=1
 go run ./hack/presets --out="$fresh/presets"

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/joulevirt/joulevirt/internal/dashboard"
 	"github.com/joulevirt/joulevirt/internal/metrics"
 )
 
@@ -26,7 +27,19 @@ func run(root string) error {
 	if err := metrics.WritePage(&page); err != nil {
 		return err
 	}
-	return write(filepath.Join(root, "docs", "metrics.md"), page.Bytes())
+	if err := write(filepath.Join(root, "docs", "metrics.md"), page.Bytes()); err != nil {
+		return err
+	}
+	boards, err := dashboard.All()
+	if err != nil {
+		return err
+	}
+	for _, board := range boards {
+		if err := write(filepath.Join(root, "config", "grafana", board.Name+".json"), board.JSON); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func write(path string, content []byte) error {

@@ -55,7 +55,9 @@ type Metric struct {
 type Table []Metric
 
 // Agent returns those of the agent. All have the label node, whose value is constant.
-func Agent() Table { return slices.Concat(agentRounds(), agentLevers(), agentEnergy(), agentFleet(), agentVM(), agentBuffering()) }
+func Agent() Table {
+	return slices.Concat(agentRounds(), agentLevers(), agentEnergy(), agentFleet(), agentVM(), agentBuffering())
+}
 
 // Manager returns those of the manager.
 func Manager() Table {

@@ -24,7 +24,12 @@ import (
 type Manager struct {
 	cancel context.CancelFunc
 	done   chan error
+	// registry has the controllers' metrics.
+	registry *prometheus.Registry
 }
+
+// Metrics of the controllers.
+func (m *Manager) Metrics() prometheus.Gatherer { return m.registry }
 
 // Timing is how the manager paces itself.
 type Timing struct {
@@ -89,7 +94,7 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
-	started := make(chan struct{})
+	started, registry := make(chan struct{}), prometheus.NewRegistry()
 	gate := &controllers.Gate{
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(), Clock: clock.RealClock{}, Log: log,
 		Setup: func(ctx context.Context) error {
@@ -97,7 +102,7 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic,
 				StatusDelay: timing.StatusDelay, FiguresDelay: cmp.Or(timing.FiguresDelay, controllers.DefaultFiguresDelay),
 				Memory: cmp.Or(timing.Memory, controllers.DefaultMemoryOptions("joulevirt-system", "test")),
-				Clock:  timing.clock(), Registry: prometheus.NewRegistry(),
+				Clock:  timing.clock(), Registry: registry,
 			})
 			close(started)
 			return err
@@ -107,7 +112,7 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 		return nil, fmt.Errorf("add the gate: %w", err)
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	m := &Manager{cancel: cancel, done: make(chan error, 1)}
+	m := &Manager{cancel: cancel, done: make(chan error, 1), registry: registry}
 	go func() { m.done <- mgr.Start(running) }()
 	select {
 	case <-started:

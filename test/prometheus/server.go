@@ -39,6 +39,8 @@ type Options struct {
 	ScrapeInterval time.Duration
 	// TLS, when set, is how the server serves.
 	TLS *TLS
+	// Rules that are evaluated as often as targets are scraped. Nil: none.
+	Rules *Rules
 }
 
 // TLS names the files, PEM, that a Server serves with.
@@ -146,8 +148,18 @@ func (s *Server) configure() error {
 	}
 	interval := s.options.ScrapeInterval.String()
 	settings := object{
-		"global":         object{"scrape_interval": interval, "scrape_timeout": interval},
+		"global":         object{"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
 		"scrape_configs": jobs,
+	}
+	if s.options.Rules != nil {
+		rules, err := s.options.Rules.Native()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(s.path("rules.yml"), rules, 0o600); err != nil {
+			return err
+		}
+		settings["rule_files"] = []string{s.path("rules.yml")}
 	}
 	web := object{}
 	if t := s.options.TLS; t != nil {

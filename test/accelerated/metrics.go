@@ -1,0 +1,45 @@
+package accelerated
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/agent/publish"
+)
+
+// Metrics serves what the manager shows at /manager, and each node's agent at /agent/NODE.
+// It is for fleets whose manager does not change.
+func (f *Fleet) Metrics() (http.Handler, error) {
+	const version, lifetime = "simulated", 7 * 24 * time.Hour
+	ends := time.Now().Add(lifetime)
+	expires := func() (time.Time, bool) { return ends, true }
+	program := prometheus.NewRegistry()
+	if err := program.Register(controllers.NewProgramCollector(version, expires)); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/manager", promhttp.HandlerFor(prometheus.Gatherers{f.manager.Metrics(), program}, promhttp.HandlerOpts{}))
+	for _, n := range f.nodes {
+		registry := prometheus.NewRegistry()
+		err := registry.Register(publish.NewCollector(publish.CollectorOptions{
+			Board: n.board, Node: n.name, PerVM: true, Clock: f.clock, Version: version, Expires: expires,
+		}))
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle("/agent/"+n.name, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	}
+	return mux, nil
+}
+
+// Nodes are the names of all simulated nodes.
+func (f *Fleet) Nodes() (names []string) {
+	for _, n := range f.nodes {
+		names = append(names, n.name)
+	}
+	return names
+}
