@@ -95,7 +95,7 @@ func (a *acts) fates(of Fates, lever model.Lever, closed []blocks.Block, booked 
 		case b == nil:
 			of[fateUntold] += seconds
 		case b.Excluded != "":
-			of[string(b.Excluded)] += seconds
+			of[b.Excluded] += seconds
 		case booked[one]:
 			of[fateBooked] += seconds
 		case !s.Otherwise:

@@ -68,22 +68,6 @@ func TestExcluded(t *testing.T) {
 		change func(second int, s *Sight) bool
 		want   map[int]string
 	}{
-		"the lever comes in parts": {func(second int, s *Sight) bool {
-			if second < 600+3*300+150 {
-				s.Partly = []model.Lever{model.LeverAffinity}
-			}
-			return true
-		}, map[int]string{0: NotAsScheduled, 1: NotAsScheduled, 2: NotAsScheduled, 3: NotAsScheduled}},
-		"the lever is whole, and new VMs wait": {func(second int, s *Sight) bool {
-			if after(second) {
-				s.Partly = []model.Lever{model.LeverAffinity}
-			}
-			return true
-		}, nil},
-		"another lever comes in parts": {func(_ int, s *Sight) bool {
-			s.Partly = []model.Lever{model.LeverBuffering}
-			return true
-		}, nil},
 		"agent is not heard": {func(second int, s *Sight) bool {
 			if within(second, 3, 200, 330) {
 				s.Rates = nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 const (
@@ -14,8 +15,9 @@ const (
 	mostJitter = 0.1
 	// longestSilence of a meter after which what it counts at last may be of that time.
 	longestSilence = 2 * time.Minute
-	// mostWatts and mostBytes per second are above every machine.
-	mostWatts = 1e6
+	// mostWatts and mostBytes per second are above every machine. A counter that started over
+	// within an agent and goes back to what it said makes some seconds of more.
+	mostWatts = ledger.MostNodeWatts
 	mostBytes = 1e15 / 8
 )
 
@@ -106,7 +108,7 @@ func (p *pull) follows(last *pull) string {
 		// What an agent counts is by a clock that nobody sets. It may miss rounds, and a
 		// pull may be late: only both together tell of a jump.
 		return ClockJumped
-	case joules > units.Joules(mostWatts*max(elapsed.Seconds(), metered)) || bytes > mostBytes*elapsed.Seconds():
+	case joules > units.Joules(float64(mostWatts)*max(elapsed.Seconds(), metered)) || bytes > mostBytes*elapsed.Seconds():
 		return Contradictory
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/timeline"
 	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 const (
@@ -129,8 +130,12 @@ func (r *reader) count(sight *Sight, each func(piece)) {
 func metered(from, to *model.Totals, seconds float64) (watts float64, is bool) {
 	covered, joules := to.MeteredSeconds-from.MeteredSeconds, float64(to.Joules-from.Joules)
 	watts = joules / covered
-	return watts, math.Abs(covered-seconds) <= mostJitter*seconds && covered > 0 && watts > 0 && !math.IsInf(watts, 0)
+	return watts, math.Abs(covered-seconds) <= mostJitter*seconds && covered > 0 && canBe(watts)
 }
+
+// canBe tells whether a node may draw so much. What no node draws says nothing of a level, which
+// is a mean.
+func canBe(watts float64) bool { return watts > 0 && watts <= float64(ledger.MostNodeWatts) }
 
 // take a server's newest figure.
 func (r *reader) take(p *model.Power, now time.Time) {
@@ -143,7 +148,7 @@ func (r *reader) take(p *model.Power, now time.Time) {
 	if interval <= 0 && !first {
 		interval = since
 	}
-	if interval < shortest || interval > longestPull || !(p.Watts > 0) || math.IsInf(float64(p.Watts), 0) {
+	if interval < shortest || interval > longestPull || !canBe(float64(p.Watts)) {
 		return
 	}
 	to := p.Time.Add(r.last.Time.Sub(r.received))

@@ -93,7 +93,8 @@ func (d *drawing) follow(heard *Heard, now time.Time) (drawn, bool) {
 		d.begin(next, heard)
 		return drawn{}, false
 	}
-	if !follows(d.last.Totals, next.Totals) || !next.Time.After(d.last.Time) {
+	passed := next.Time.Sub(d.last.Time)
+	if passed <= 0 || !follows(d.last.Totals, next.Totals, passed, heard.MostWatts) {
 		// What it counted up to then stands.
 		told, whole := d.tell(heard.MostWatts, leastDrawn)
 		d.begin(next, heard)
@@ -107,9 +108,14 @@ func (d *drawing) follow(heard *Heard, now time.Time) (drawn, bool) {
 	return told, whole
 }
 
-// follows tells whether totals are of the same count, later.
-func follows(was, is *model.Totals) bool {
-	return is.Since.Equal(was.Since) && is.Joules >= was.Joules && is.MeteredSeconds >= was.MeteredSeconds &&
+// follows tells whether totals are of the same count, later by so much, on a node that draws
+// less than most. 0: that is not known.
+func follows(was, is *model.Totals, passed time.Duration, most units.Watts) bool {
+	if most <= 0 {
+		most = ledger.MostNodeWatts
+	}
+	joules, metered := is.Joules-was.Joules, is.MeteredSeconds-was.MeteredSeconds
+	return is.Since.Equal(was.Since) && joules >= 0 && metered >= 0 && float64(joules) <= float64(most)*max(passed.Seconds(), metered) &&
 		is.Bytes >= was.Bytes && is.AgentSeconds >= was.AgentSeconds
 }
 

@@ -52,10 +52,33 @@ type node struct {
 	// lie is what its meter says over the truth from one time to another.
 	lie                float64
 	lieFrom, lieBefore time.Time
+	// fault goes on for an hour from a time on. Nil: none does. first and figure are what its
+	// meter told when it began.
+	fault     *spoiled
+	faultFrom time.Time
+	first     *model.Totals
+	figure    *model.Power
+	// edge is where a server's figures come in. Nil: the agent counts.
+	edge *edge
+	// drawn joules in truth, and those that a server told of.
+	drawn, told float64
+}
+
+// isFaulty tells whether the fault is on.
+func (n *node) isFaulty(now time.Time) bool {
+	return n.fault != nil && !now.Before(n.faultFrom) && now.Before(n.faultFrom.Add(time.Hour))
+}
+
+// clock is what the node takes for a time.
+func (n *node) clock(now time.Time) time.Time {
+	if n.isFaulty(now) {
+		return now.Add(n.ahead + n.fault.node)
+	}
+	return now.Add(n.ahead)
 }
 
 func (n *node) live(now time.Time) {
-	theirs := now.Add(n.ahead)
+	theirs := n.clock(now)
 	n.work = 0.95*n.work + 0.02*n.random.NormFloat64()
 	n.other += 0.0005 * n.random.NormFloat64()
 	on, judged := n.acts, false
@@ -78,6 +101,7 @@ func (n *node) live(now time.Time) {
 		said *= n.lie
 	}
 	n.totals.Joules += units.Joules(said * seconds)
+	n.drawn += n.watts * seconds
 	n.totals.Bytes += 1e6 * math.Exp(n.work) * seconds
 	n.totals.AgentSeconds += 0.01 * seconds
 	if judged {
@@ -87,8 +111,15 @@ func (n *node) live(now time.Time) {
 
 // rates that the node's agent tells.
 func (n *node) rates(now time.Time) *model.NodeRates {
-	theirs := now.Add(n.ahead)
+	theirs := n.clock(now)
 	totals := n.totals
+	if n.isFaulty(now) && n.fault.counters != nil && n.edge == nil {
+		if n.first == nil {
+			n.first = &model.Totals{}
+			*n.first = totals
+		}
+		n.fault.counters(&totals, *n.first)
+	}
 	r := &model.NodeRates{
 		Node: n.name, Time: theirs, IntervalSeconds: 1, Totals: &totals,
 		Power: &model.Power{Source: n.source, Scope: model.ScopePackage, Watts: units.Watts(n.watts), Time: theirs, IntervalSeconds: 1},
@@ -139,13 +170,39 @@ func (f *fleet) heard(n *node, now time.Time) Heard {
 	power := *r.Power
 	power.Time = now
 	h := Heard{
-		Policy: testPolicy, Class: testClass(), BusyCore: costOfCore(),
-		Sight: blocks.Sight{Rates: r, Received: now, Power: &power, Schedules: n.plan},
+		Policy: testPolicy, Class: testClass(), BusyCore: costOfCore(), MostWatts: f.most,
+		Sight: blocks.Sight{Rates: r, Received: f.clock(), Power: &power, Schedules: n.plan},
+	}
+	if n.edge != nil {
+		h.Power = n.byServer(&power, f.clock())
 	}
 	if n.acts && len(n.plan) == 0 {
 		h.Acting = []model.Lever{model.LeverAffinity}
 	}
 	return h
+}
+
+// byServer is what is known of the node by a server, of which the figures are means over a
+// pull. Its clock goes right.
+func (n *node) byServer(p *model.Power, now time.Time) *model.Power {
+	p.Watts, p.IntervalSeconds = units.Watts((n.drawn-n.told)/pullEvery.Seconds()), pullEvery.Seconds()
+	n.told = n.drawn
+	if at := p.Time; n.isFaulty(at) && n.fault.figure != nil {
+		if n.figure == nil {
+			n.figure = &model.Power{}
+			*n.figure = *p
+		}
+		n.fault.figure(p, *n.figure)
+	}
+	return n.edge.take(p, now)
+}
+
+// clock is what the managers take for now.
+func (f *fleet) clock() time.Time {
+	if n := f.nodes[0]; n.isFaulty(f.now) {
+		return f.now.Add(n.fault.manager)
+	}
+	return f.now
 }
 
 func costOfCore() power.Estimate { return power.Estimate{Watts: 5, StdErr: 0.5} }
@@ -188,13 +245,13 @@ func (f *fleet) round(decide bool) {
 	for i, s := range f.stores {
 		for _, n := range f.nodes {
 			if !n.missing {
-				s.Hear(n.name, f.heard(n, f.now), f.now)
+				s.Hear(n.name, f.heard(n, f.now), f.clock())
 			}
 		}
 		if !decide {
 			continue
 		}
-		news, changed := s.Round(testPolicy, f.units(), proof.Settings{HoldBack: 0.1, Confidence: 0.95}, f.now)
+		news, changed := s.Round(testPolicy, f.units(), proof.Settings{HoldBack: 0.1, Confidence: 0.95}, f.clock())
 		if i == 0 {
 			f.news = append(f.news, news...)
 			f.plan(changed)
