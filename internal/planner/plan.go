@@ -202,7 +202,7 @@ func (w *work) permit() {
 			case denied != "":
 				w.VMs[i].Explain(w.why(&vm, lever, denied))
 			case proof != nil && !protects(lever, &vm):
-				w.VMs[i].Explain(withheld(proof))
+				w.VMs[i].Explain(w.withheld(proof))
 			default:
 				*permitted = append(*permitted, i)
 			}

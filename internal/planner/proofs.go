@@ -59,12 +59,17 @@ func (w *work) withhold() {
 	}
 }
 
-// withheld says why a lever is kept away, in the words of the experiments.
-func withheld(proof *model.Proof) model.LeverReason {
+// withheld says why a lever is kept away, in the words of the experiments. Without the node's
+// meter there are none, and who waits for one is told that.
+func (w *work) withheld(proof *model.Proof) model.LeverReason {
 	why := because(proof.Lever, reasonOf(proof.Stance))
 	if proof.Message != "" {
-		why.Message = bounded(proof.Message)
+		why.Message = proof.Message
 	}
+	if why.Reason == model.ReasonAwaitingTrial && w.node.MeterLost {
+		why.Message += ": MeterLost: no meter knows the node's power any more, see condition MeterAvailable of policy " + w.node.Policy.Name
+	}
+	why.Message = bounded(why.Message)
 	return why
 }
 
@@ -87,7 +92,7 @@ func (w *work) explainWithheld() {
 		if proof == nil {
 			continue
 		}
-		words := withheld(proof).Message
+		words := w.withheld(proof).Message
 		for i := range w.asked {
 			why, asked := w.VMs[i].Reason(lever), &w.asked[i]
 			switch {
