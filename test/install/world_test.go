@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ const (
 	shop     = "shop" // namespace of the VMs
 
 	// changeTimeout covers a change's way through controllers, manager and agent.
-	changeTimeout = 2 * time.Minute
+	changeTimeout = 90 * time.Second
 )
 
 // programs is the folder of the built manager and agent.
@@ -106,6 +107,11 @@ func (w *world) startKubelet() {
 	w.T.Cleanup(func() {
 		if err := kubelet.Stop(); err != nil {
 			w.Error(err)
+		}
+		for _, name := range []string{"manager", "agent"} {
+			if text, err := os.ReadFile(filepath.Join(w.Dir(), name+".log")); err == nil && w.Failed() {
+				w.Logf("the last of the log of %s:\n%s", name, text[max(0, len(text)-3000):])
+			}
 		}
 	})
 }
