@@ -73,7 +73,7 @@ func start(t *testing.T) *scene {
 	programs := filepath.Join(s.dir, "bin")
 	must(os.Mkdir(programs, 0o700))
 	must(os.Symlink(c.Kubectl(), filepath.Join(programs, "kubectl")))
-	build := exec.CommandContext(ctx, "go", "build", "-o", programs, "./cmd/kubectl-joulevirt")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", programs, "./cmd/kubectl-joulevirt")
 	build.Dir = here
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build kubectl-joulevirt: %v\n%s", err, text)
