@@ -14,11 +14,16 @@ COPY cmd cmd
 COPY controllers controllers
 COPY internal internal
 COPY policies policies
+COPY hack/sbom hack/sbom
 ARG VERSION=unknown
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/joulevirt/joulevirt/internal/version.version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agent
+# What is linked into each program, as CycloneDX JSON, goes with it.
+RUN go run -buildvcs=false ./hack/sbom /out/manager /sbom/manager/manager.cdx.json && \
+    go run -buildvcs=false ./hack/sbom /out/agent /sbom/agent/agent.cdx.json
 
 FROM ${MANAGER_BASE} AS manager
 COPY --from=build /out/manager /manager
+COPY --from=build /sbom/manager/ /usr/share/sbom/
 USER 65532:65532
 ENTRYPOINT ["/manager"]
 
@@ -26,5 +31,6 @@ ENTRYPOINT ["/manager"]
 # but three, which a process keeps over exec only as user 0.
 FROM ${AGENT_BASE} AS agent
 COPY --from=build /out/agent /agent
+COPY --from=build /sbom/agent/ /usr/share/sbom/
 USER 0:0
 ENTRYPOINT ["/agent"]

@@ -128,6 +128,11 @@ $(KREW_PLATFORMS:%=dist/kubectl-joulevirt_%.tar.gz): dist/kubectl-joulevirt_%.ta
 	cp LICENSE dist/$*/
 	tar --create --gzip --sort=name --owner=0 --group=0 --mtime=@0 --directory=dist/$* --file=$@ kubectl-joulevirt LICENSE
 
+.PHONY: sbom
+sbom: bin/manager bin/agent ## Write what is linked into manager and agent, as CycloneDX: dist/sbom/.
+	go run ./hack/sbom bin/manager dist/sbom/manager.cdx.json
+	go run ./hack/sbom bin/agent dist/sbom/agent.cdx.json
+
 .PHONY: docker-build
 docker-build: ## Build the images of manager and agent.
 	$(CONTAINER_TOOL) build --target manager --build-arg VERSION=$(VERSION) -t $(IMG_MANAGER) .

@@ -3,8 +3,11 @@
 package image
 
 import (
+	"debug/buildinfo"
 	"debug/elf"
+	"encoding/json"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -37,22 +40,58 @@ func TestImages(t *testing.T) {
 				t.Errorf("configuration, -want +got:\n%s", diff)
 			}
 			files := b.mount(t, image)
-			checkOnlyFile(t, files, test.target)
+			checkOnlyFiles(t, files, test.target)
+			checkBill(t, filepath.Join(files, "usr/share/sbom", test.target+".cdx.json"), filepath.Join(files, test.target))
 			checkStatic(t, filepath.Join(files, test.target))
 			checkRuns(t, files, "/"+test.target, test.uid)
 		})
 	}
 }
 
-// checkOnlyFile fails when the image adds to its base more than the program.
-func checkOnlyFile(t *testing.T, files, program string) {
+// checkBill fails when the bill of materials lacks a module that is linked into the program.
+func checkBill(t *testing.T, bill, program string) {
+	t.Helper()
+	text, err := os.ReadFile(bill)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var got struct {
+		Components []struct{ Name, Version string }
+	}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Errorf("%s: %v", bill, err)
+	}
+	listed := map[string]string{}
+	for _, component := range got.Components {
+		listed[component.Name] = component.Version
+	}
+	info, err := buildinfo.ReadFile(program)
+	if err != nil || len(info.Deps) == 0 {
+		t.Errorf("%s tells of %v: %v", program, info, err)
+		return
+	}
+	for _, module := range info.Deps {
+		if listed[module.Path] != module.Version {
+			t.Errorf("the bill of %s has %s %q, linked is %q", program, module.Path, listed[module.Path], module.Version)
+		}
+	}
+}
+
+// checkOnlyFiles fails when the image adds to its base more than the program and its bill of
+// materials.
+func checkOnlyFiles(t *testing.T, files, program string) {
 	t.Helper()
 	err := filepath.WalkDir(files, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		if name, _ := filepath.Rel(files, path); name != program {
-			t.Errorf("the image holds %s, want only %s", name, program)
+		name, _ := filepath.Rel(files, path)
+		if name == "usr/share/sbom/"+program+".cdx.json" {
+			return nil
+		}
+		if name != program {
+			t.Errorf("the image holds %s, want only %s and its bill of materials", name, program)
 			return nil
 		}
 		info, err := entry.Info()
