@@ -89,7 +89,7 @@ func newCommand(o *options) *cobra.Command {
 	o.config.AddFlags(command.PersistentFlags())
 	command.AddCommand(
 		newDoctorCommand(o), newTopCommand(o), newExplainCommand(o), newPlanCommand(o), newSavingsCommand(o),
-		newApproveCommand(o), newPauseCommand(o, true), newPauseCommand(o, false), newVersionCommand(o),
+		newApproveCommand(o), newPauseCommand(o, true), newPauseCommand(o, false), newPageCommand(o), newVersionCommand(o),
 	)
 	helpByExample(command)
 	return command

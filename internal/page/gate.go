@@ -47,7 +47,7 @@ func (u *unreviewed) Unwrap() error { return u.err }
 type denied struct{ user, resource string }
 
 func (d *denied) Error() string {
-	return fmt.Sprintf("%s may not list %s.%s in all namespaces: ask your admin to bind you to ClusterRole joulevirt-viewer by a ClusterRoleBinding",
+	return fmt.Sprintf("user %s may not list %s.%s in all namespaces: ask your admin to bind you to ClusterRole joulevirt-viewer by a ClusterRoleBinding",
 		d.user, d.resource, v1alpha1.GroupVersion.Group)
 }
 

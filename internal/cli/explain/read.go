@@ -85,7 +85,7 @@ func ReadNode(ctx context.Context, reader Reader, name string, now time.Time) (*
 		return nil, r.fatal
 	}
 	if in.Node == nil && in.Report == nil && in.Plan == nil && len(r.gaps) == 0 {
-		return nil, fmt.Errorf("there is no node %q: see kubectl get nodes", name)
+		return nil, fmt.Errorf("%w: see kubectl get nodes", &access.NotFound{Kind: "node", Name: name})
 	}
 	in.Gaps = r.gaps
 	return Node(in, now), nil

@@ -14,6 +14,7 @@ const main = document.getElementById("main");
 const policies = document.getElementById("policy");
 let shown = "";     // what is on the screen, to leave it where it is the same
 let place = "";     // the address that is on the screen
+let stale = false;  // what is on the screen has the colours of before
 let latest = 0;     // counts looks: an answer that comes late is dropped
 let readAt = null;  // when the last answer came
 
@@ -122,12 +123,12 @@ async function look() {
     const text = address + JSON.stringify(found, (key, value) => (key === "now" ? undefined : value));
     readAt = new Date();
     tell(summary);
-    if (text !== shown) {
+    if (text !== shown || stale) {
       const isNew = place.split("?")[0] !== address.split("?")[0];
-      draw([view ? view.show(context, found) : [h("h1", {}, titles[at.view]), nothing(summary)]].flat(Infinity), isNew);
+      draw([view ? view.show(context, found) : [h("h1", {}, titles[at.view]), nothing(summary)]].flat(Infinity).filter(Boolean), isNew);
       if (isNew && place) main.focus({ preventScroll: true });
       if (isNew && place) window.scrollTo(0, 0);
-      [shown, place] = [text, address];
+      [shown, place, stale] = [text, address, false];
     }
     document.documentElement.dataset.drawn = at.view;
   } catch (error) {
@@ -161,10 +162,10 @@ theme.value = document.documentElement.dataset.theme || "auto";
 theme.addEventListener("change", () => {
   if (theme.value === "auto") { delete document.documentElement.dataset.theme; localStorage.removeItem("joulevirt-theme"); }
   else { document.documentElement.dataset.theme = theme.value; localStorage.setItem("joulevirt-theme", theme.value); }
-  shown = ""; // canvases have the colours of before
+  stale = true;
   look();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown = ""; look(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { stale = true; look(); });
 policies.addEventListener("change", () => go({ policy: policies.value, from: 0 }));
 window.addEventListener("hashchange", () => { mark(); look(); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });

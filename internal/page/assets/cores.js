@@ -11,7 +11,7 @@ function cell(core) {
   const known = core.busyPercent !== undefined;
   const busy = Math.min(Math.max(core.busyPercent || 0, 0), 100);
   return h("li", { class: kind, title: describe(core) },
-    known && busy >= 1 && h("div", { class: "fill", style: { height: busy.toFixed(0) + "%" } }),
+    known && busy >= 1 && h("div", { class: "fill", style: { width: busy.toFixed(0) + "%" } }),
     h("b", {}, known ? Math.round(core.busyPercent) + " %" : "\u2013"), h("span", { class: "in" }, core.cpus),
     h("span", { class: "in" }, core.count ? count(core.count, "pin") : core.kept ? "kept" : ""));
 }
@@ -25,7 +25,7 @@ const pins = (core) => (core.pins || []).join(", ") + (core.count > (core.pins |
 function legend(groups) {
   const cores = groups.flatMap((g) => g.cores);
   return h("ul", { class: "legend" },
-    cores.some((c) => c.busyPercent !== undefined) && h("li", {}, h("span", { class: "swatch load" }), "Load: filled from below"),
+    cores.some((c) => c.busyPercent !== undefined) && h("li", {}, h("span", { class: "swatch load" }), "Load: bar"),
     cores.some((c) => c.pool === "Network") && h("li", {}, h("span", { class: "swatch network" }), "Pool Network: solid frame"),
     cores.some((c) => c.pool === "Compute") && h("li", {}, h("span", { class: "swatch compute" }), "Pool Compute: dashed frame"),
     cores.some((c) => c.kept) && h("li", {}, h("span", { class: "swatch kept" }), "Kept from pins: dotted frame"));

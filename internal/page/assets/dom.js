@@ -18,14 +18,15 @@ function fill(element, attributes, children) {
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(svgNames, tag), attributes, children);
 
-// table has columns {name, number, words, extra, cell(row)}. It scrolls by itself where it is too wide.
+// table has columns {name, number, words, extra, isName, cell(row)}. One with words stacks its cells
+// where it is narrow, and is a table to screen readers still; others scroll by themselves.
 export function table(caption, columns, rows, { hideCaption } = {}) {
   const kind = (c) => [c.number && "number", c.words && "words", c.extra && "extra", c.isName && "name"].filter(Boolean).join(" ") || undefined;
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", {},
+    h("table", { role: "table", class: columns.some((c) => c.words) ? "stacks" : undefined },
       h("caption", { class: hideCaption ? "hidden" : undefined }, caption),
-      h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col", class: kind(c) }, c.name)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((c) => h("td", { class: kind(c) }, c.cell(row))))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) => h("th", { role: "columnheader", scope: "col", class: kind(c) }, c.name)))),
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, columns.map((c) => h("td", { role: "cell", class: kind(c), "data-label": c.name }, c.cell(row))))))));
 }
 
 // asTable is the alternative of a chart.

@@ -13,17 +13,22 @@ function decisions(e) {
   ], e.decisions);
 }
 
+const facts = (vm) => [vm.profile && "profile " + vm.profile, vm.pool && "pool " + vm.pool,
+  vm.busyCores !== undefined && number(vm.busyCores) + " cores busy", vm.bitsPerSecond !== undefined && bits(vm.bitsPerSecond)].filter(Boolean).join(", ");
+
+const lever = (l) => h("li", {}, h("p", {}, h("strong", {}, l.lever), " ", stateBadge(l.state), " ",
+  h("span", { class: "hint" }, [l.reason, l.planned && "planned " + l.planned, l.now && "in force " + l.now].filter(Boolean).join(" \u00b7 "))), next(l));
+
 function vms(part, go) {
   if (!part.total) return null;
-  const rows = part.items.flatMap((vm) => (vm.levers || []).map((l, i) => ({ vm, l, first: i === 0 })));
-  return h("section", { class: "card" }, h("h2", {}, "VMs of the plan"), table("Each VM with what each lever does for it, and why", [
-    { name: "VM", isName: true, cell: (r) => (r.first ? h("div", { class: "why" }, h("strong", {}, r.vm.namespace + "/" + r.vm.name),
-      h("span", { class: "hint" }, [r.vm.profile && "profile " + r.vm.profile, r.vm.pool && "pool " + r.vm.pool,
-        r.vm.busyCores !== undefined && number(r.vm.busyCores) + " cores busy", r.vm.bitsPerSecond !== undefined && bits(r.vm.bitsPerSecond)].filter(Boolean).join(", "))) : "") },
-    { name: "Lever", cell: (r) => r.l.lever }, { name: "State", cell: (r) => stateBadge(r.l.state) },
-    { name: "Planned", extra: true, cell: (r) => r.l.planned || "nothing" }, { name: "In force", cell: (r) => r.l.now || "nothing" },
-    { name: "Why, and what to do", words: true, cell: (r) => next(r.l) },
-  ], rows, { hideCaption: true }), pager(part, "VM", (from) => go({ from })));
+  return h("section", { class: "card" }, h("h2", {}, "VMs of the plan"),
+    h("p", { class: "hint" }, "Each VM with the levers that act on it. Open one to see what each lever does for it, and why."),
+    h("ul", { class: "vms" }, part.items.map((vm) => {
+      const acting = (vm.levers || []).filter((l) => l.state === "InForce");
+      return h("li", {}, h("details", { "data-key": "vm " + vm.namespace + "/" + vm.name }, h("summary", { "data-key": "summary vm " + vm.namespace + "/" + vm.name },
+        h("span", { class: "vm" }, h("strong", {}, vm.namespace + "/" + vm.name), acting.length ? acting.map((l) => badge(l.lever, "good")) : badge("no lever acts")),
+        h("span", { class: "hint" }, facts(vm))), h("ul", { class: "reasons" }, (vm.levers || []).map(lever))));
+    })), pager(part, "VM", (from) => go({ from })));
 }
 
 function trials(e) {

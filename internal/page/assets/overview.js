@@ -53,16 +53,17 @@ function bookedTable(savings) {
   const unit = savings.tariff && savings.tariff.currency ? " " + savings.tariff.currency : "";
   for (const b of savings.booked || []) {
     const estimate = (e, unit) => (e ? `${decimal(e.value)}${unit || ""}` : "");
-    rows.push({ ...b, what: "All levers, net", e: b.kilowattHours, cost: estimate(b.cost, unit), co2: estimate(b.kilogramsCO2) });
-    for (const l of b.levers || []) rows.push({ ...b, what: l.lever, e: l.kilowattHours });
-    if (b.ownKilowattHours) rows.push({ ...b, what: "Own use", e: b.ownKilowattHours, own: true });
+    const of = { period: b.period, basis: b.basis };
+    rows.push({ ...of, first: true, what: "All levers, net", e: b.kilowattHours, cost: estimate(b.cost, unit), co2: estimate(b.kilogramsCO2) });
+    for (const l of b.levers || []) rows.push({ ...of, what: l.lever, e: l.kilowattHours });
+    if (b.ownKilowattHours) rows.push({ ...of, what: "Own use", e: b.ownKilowattHours, own: true });
   }
   if (!rows.length) return h("p", {}, "Nothing is booked yet. In mode Enforce levers are tried first; in Observe and Recommend nothing acts by itself.");
   const priced = rows.some((r) => r.cost), emits = rows.some((r) => r.co2);
   return table(`Intervals of ${savings.confidencePercent} % confidence`, [
-    { name: "Period", cell: (r) => (r.what === "All levers, net" ? r.period : "") },
-    { name: "Basis", cell: (r) => badge(r.basis, r.basis === "Measured" ? "good" : "note") },
-    { name: "Of", cell: (r) => r.what },
+    { name: "Period", cell: (r) => h("span", { class: r.first ? "" : "hidden" }, r.period) },
+    { name: "Basis", cell: (r) => h("span", { class: r.first ? "" : "hidden" }, badge(r.basis, r.basis === "Measured" ? "good" : "note")) },
+    { name: "Of", cell: (r) => (r.first ? h("strong", {}, r.what) : r.what) },
     { name: "kWh", number: true, cell: (r) => (r.own ? "\u2212" : "") + decimal(r.e.value) },
     { name: "Interval", number: true, cell: (r) => interval(r.e.low, r.e.high) },
     priced && { name: "Cost", number: true, extra: true, cell: (r) => r.cost || "" },

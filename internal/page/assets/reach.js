@@ -10,7 +10,7 @@ function bar(c) {
       (c.reachedBytesPercent === undefined ? "" : `, ${number(c.reachedBytesPercent)} % of the traffic`))),
     h("div", { class: "stack" },
       c.reachedVMs > 0 && h("div", { class: "part reached", style: { width: share(c.reachedVMs, c.vms) + "%" } }),
-      c.missed.map((m) => h("div", { class: "part missed", style: { width: share(Math.min(m.count, rest), c.vms) + "%" } }))));
+      c.missed.map((m) => h("div", { class: "part missed", title: `${m.reason}: ${m.count}`, style: { width: share(Math.min(m.count, rest), c.vms) + "%" } }, share(m.count, c.vms) > 15 && `${m.reason} ${number(m.count)}`))));
 }
 
 function reasons(c) {
@@ -33,6 +33,6 @@ export const reach = {
           { name: "Lever", cell: (r) => r.lever }, { name: "VMs", number: true, cell: (r) => number(r.count) }, { name: "Is", cell: (r) => r.is },
           { name: "Why, and what to do", words: true, cell: (r) => (r.missed ? why(r.missed) : "") },
         ], view.coverage.flatMap((c) => [{ lever: c.lever, count: c.reachedVMs, is: "acts" }, ...c.missed.map((m) => ({ lever: c.lever, count: m.count, is: m.reason, missed: m }))])))),
-    view.coverage.map((c) => h("section", { class: "card" }, h("h2", {}, c.lever), reasons(c)))];
+    h("div", { class: "columns" }, view.coverage.map((c) => h("section", { class: "card" }, h("h2", {}, c.lever), reasons(c))))];
   },
 };

@@ -25,35 +25,29 @@ const area = () => svg("svg", { width: 30, height: 12, "aria-hidden": "true" }, 
 
 function legend(has) {
   return h("ul", { class: "legend" },
-    has.measured && h("li", {}, line("measured"), "Measured, with Joulevirt"),
+    h("li", {}, line("measured"), "Measured, with Joulevirt"),
     has.saved && h("li", {}, line("without", "6 4"), "Without: measured plus proven saving"),
-    has.saved && h("li", {}, area(), "Its interval"),
-    has.modelled && h("li", {}, line("modelled", "2 3"), "Modelled, nodes without a meter"));
+    has.saved && h("li", {}, area(), "Its interval"));
 }
 
-function options(width, data, has, readout) {
+const legendOfModelled = () => h("ul", { class: "legend" }, h("li", {}, line("modelled", "2 3"), "Modelled, of nodes without a meter: beside, and no proof"));
+
+function options(width, height, series, readout, tell) {
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
   const two = (n) => String(n).padStart(2, "0");
   const hour = (s) => { const d = new Date(s * 1000); return two(d.getHours()) + ":" + two(d.getMinutes()); };
   return {
-    width, height: 270, legend: { show: false }, padding: [12, 8, 0, 0],
+    width, height, legend: { show: false }, padding: [12, 8, 0, 0],
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: { x: { time: true, range: (u, min, max) => (max - min < 600 ? [max - 600, max] : [min, max]) },
       y: { range: (u, min, max) => { const room = Math.max((max - min) * 0.15, max * 0.02, 1); return [Math.max(0, min - room), max + room]; } } },
-    axes: [{ ...axis, space: 60, values: (u, splits) => splits.map(hour) },
-      { ...axis, size: 64, values: (u, splits) => splits.map((v) => number(v) + " W") }],
-    series: [{},
-      { stroke: colour("--measured"), width: 2, points: { show: false } },
-      { stroke: colour("--without"), width: 2, dash: [6, 4], points: { show: false } },
-      { stroke: "transparent", width: 0, points: { show: false } }, { stroke: "transparent", width: 0, points: { show: false } },
-      { stroke: colour("--modelled"), width: 2, dash: [2, 3], points: { show: false } }],
-    bands: [{ series: [4, 3], fill: colour("--band") }],
+    axes: [{ ...axis, space: 60, size: 32, values: (u, splits) => splits.map(hour) },
+      { ...axis, size: 68, space: 36, values: (u, splits) => splits.map((v) => number(v) + " W") }],
+    series: [{}, ...series.map((of) => ({ stroke: of.name ? colour("--" + of.name) : "transparent", width: of.name ? 2 : 0, dash: of.dash, points: { show: false } }))],
+    bands: series.length > 2 ? [{ series: [4, 3], fill: colour("--band") }] : [],
     hooks: { setCursor: [(u) => {
       const i = u.cursor.idx;
-      if (i === null || i === undefined) { readout.textContent = ""; return; }
-      const part = (name, v) => (v === null || v === undefined ? "" : ` · ${name} ${number(v)} W`);
-      readout.textContent = hour(u.data[0][i]) + (has.measured ? part("measured", u.data[1][i]) : "") +
-        (has.saved && u.data[2][i] !== null && u.data[2][i] !== undefined ? part("without", u.data[2][i]) + ` (${interval(u.data[3][i], u.data[4][i])})` : "") + part("modelled", u.data[5][i]);
+      readout.textContent = i === null || i === undefined ? "" : hour(u.data[0][i]) + " \u00b7 " + tell(i);
     }] },
   };
 }
@@ -78,29 +72,38 @@ export function trendChart(raw) {
       h("p", {}, "The first point comes within a minute of a meter's figure. If none comes, see Energy sources and the condition MeterAvailable below: they say why and what to do."));
   }
   const without = { value: add(t.measured, t.saved), low: add(t.measured, t.low), high: add(t.measured, t.high) };
-  const data = [t.times, t.measured, without.value, without.low, without.high, t.modelled];
+  const watts = (v) => (v === null || v === undefined ? none : number(v));
+  return h("figure", { class: "chart" },
+    has.measured && [legend(has), plot(270, words(t, without, has), [t.times, t.measured, without.value, without.low, without.high],
+      [{ name: "measured" }, { name: "without", dash: [6, 4] }, {}, {}],
+      (i) => `measured ${watts(t.measured[i])} W` + (without.value[i] === null ? "" : `, without ${watts(without.value[i])} W (${interval(without.low[i], without.high[i])})`))],
+    has.modelled && [legendOfModelled(), plot(has.measured ? 130 : 270, words(t, without, has), [t.times, t.modelled], [{ name: "modelled", dash: [2, 3] }], (i) => `modelled ${watts(t.modelled[i])} W`)],
+    asTable("trend", "Means of quarters of an hour, in watts", [
+      { name: "From", cell: (r) => clockTime(new Date(r.at * 1000)) },
+      { name: "Measured", number: true, cell: (r) => watts(r.measured) },
+      { name: "Without", number: true, cell: (r) => watts(r.without) },
+      { name: "Interval", number: true, cell: (r) => (r.low === null ? none : interval(r.low, r.high)) },
+      { name: "Modelled", number: true, cell: (r) => watts(r.modelled) },
+    ], rows(t, without)));
+}
+
+// plot has a readout of what the pointer is at. The table has the same figures for others.
+function plot(height, label, data, series, tell) {
   const readout = h("p", { class: "readout", "aria-hidden": "true" });
-  const plot = h("div", { class: "plot", role: "img", "aria-label": words(t, without, has) });
-  draw(plot, (width) => new uPlot(options(width, data, has, readout), data, plot));
-  const watts = (v) => (v === null ? none : number(v));
-  return h("figure", { class: "chart" }, legend(has), plot, readout, asTable("trend", "Means of quarters of an hour, in watts", [
-    { name: "From", cell: (r) => clockTime(new Date(r.at * 1000)) },
-    { name: "Measured", number: true, cell: (r) => watts(r.measured) },
-    { name: "Without", number: true, cell: (r) => watts(r.without) },
-    { name: "Interval", number: true, cell: (r) => (r.low === null ? none : interval(r.low, r.high)) },
-    { name: "Modelled", number: true, cell: (r) => watts(r.modelled) },
-  ], rows(t, without)));
+  const place = h("div", { class: "plot", role: "img", "aria-label": label, style: { "min-height": height + "px" } });
+  draw(place, height, (width) => new uPlot(options(width, height, series, readout, tell), data, place));
+  return [place, readout];
 }
 
 // draw makes the plot once its place is known, and follows its width.
-function draw(place, make) {
+function draw(place, height, make) {
   let plot = null;
   const watch = new ResizeObserver(() => {
     const width = Math.floor(place.clientWidth);
     if (!place.isConnected) { watch.disconnect(); if (plot) plot.destroy(); return; }
     if (width < 50) return;
     if (!plot) { plot = make(width); return; }
-    if (plot.width !== width) plot.setSize({ width, height: 270 });
+    if (plot.width !== width) plot.setSize({ width, height });
   });
   watch.observe(place);
 }

@@ -1,0 +1,223 @@
+package page
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+)
+
+// axe looks for faults of accessibility.
+//
+//go:embed testdata/axe.min.js
+var axe string
+
+func testNoPolicy(s *scene) {
+	s.must(s.browser.Resize(1280, false))
+	s.must(s.browser.Open(s.stage.Address, "overview"))
+	s.shows("There is no EnergyPolicy", "kubectl apply --filename=policies/observe.yaml")
+	s.must(s.browser.Screenshot(s.shots, "no-policy"))
+	s.quiet()
+	s.must(s.browser.Open(s.stage.Address, "nodes"))
+	s.shows("No agent has reported")
+	s.quiet()
+}
+
+// testViews looks at each view wide and narrow, light and dark.
+func testViews(s *scene) {
+	s.must(s.stage.Client.Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	s.must(s.stage.Write(s.Context(), objects(time.Now())...))
+	s.must(s.cluster.WaitFor(s.Context(), soon, "the objects are in the cache", func(context.Context) error {
+		a := s.get("/data/groups", s.tokens["viewer"])
+		if !strings.Contains(a.body, `"checkout"`) || !strings.Contains(s.get("/data/policy?name="+policyName, s.tokens["viewer"]).body, `"trials":[{`) {
+			return errors.New(a.body)
+		}
+		return nil
+	}))
+	s.must(s.stage.PassDay(s.Context()))
+	s.must(s.browser.Open(s.stage.Address, "reach"))
+	for _, look := range []struct {
+		width int64
+		dark  bool
+		// rules of axe: all but that of contrast are alike in light and dark.
+		rules string
+	}{{1280, false, ""}, {1280, true, `"color-contrast"`}, {390, false, `"color-contrast", "scrollable-region-focusable", "target-size"`}, {390, true, ""}} {
+		s.must(s.browser.Resize(look.width, look.dark))
+		for _, view := range shown() {
+			name := fmt.Sprintf("%s-%d-%s", view.name, look.width, map[bool]string{true: "dark", false: "light"}[look.dark])
+			s.must(s.browser.Show(view.path))
+			s.must(s.browser.Screenshot(s.shots, name))
+			s.quiet()
+			s.fits(name)
+			if look.width == 1280 || !look.dark {
+				s.accessible(name, look.rules)
+			}
+			if look.width == 1280 && !look.dark {
+				s.shows(view.words...)
+				s.tables(name, view.charts)
+				s.reachable(name)
+			}
+		}
+	}
+	s.alone()
+}
+
+// view that is looked at.
+type view struct {
+	path, name string
+	// words that it shows, and the number of its charts.
+	words  []string
+	charts int
+}
+
+func shown() []view {
+	return []view{
+		{"overview", "overview", []string{policyName, "Power with and without Joulevirt", "260 W", "180 to 335", "Nothing to do", "does not know the reason NeverHeardOf"}, 1},
+		{"nodes", "nodes", []string{"worker-14", "Modelled", "Affinity 9"}, 0},
+		{"node/" + nodeName, "node", []string{"Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
+		{"groups", "groups", []string{"shop/checkout", "N_eff", "Equal shares"}, 2},
+		{"trials", "trials", []string{"only worker-09", "Energy saved for the same work"}, 1},
+		{"reach", "reach", []string{"190 VMs: NoGroup", "acts on 122 of 280"}, 1},
+	}
+}
+
+// quiet wants that nothing went wrong in the browser.
+func (s *scene) quiet() {
+	s.Helper()
+	for _, fault := range s.browser.Faults() {
+		s.Errorf("the browser tells of %s", fault)
+	}
+	if title, err := Evaluate[string](s.browser, `document.title`); err != nil || strings.Contains(title, "broken") {
+		s.Errorf("the title is %q (%v): markup in an object was believed", title, err)
+	}
+}
+
+// fits wants that nothing is wider than the window, and that no text of a chart runs over.
+func (s *scene) fits(name string) {
+	s.Helper()
+	over, err := Evaluate[float64](s.browser, `document.documentElement.scrollWidth - innerWidth`)
+	s.must(err)
+	if over > 0 {
+		s.Errorf("%s is %v pixels wider than the window", name, over)
+	}
+	overlaps, err := Evaluate[[]string](s.browser, `(() => {
+		const boxes = [...document.querySelectorAll("main svg text")].map((t) => ({ text: t.textContent, ...t.getBoundingClientRect().toJSON() }));
+		const found = [];
+		boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => {
+			if (a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom) found.push(a.text + " and " + b.text);
+		}));
+		return found;
+	})()`)
+	s.must(err)
+	for _, two := range overlaps {
+		s.Errorf("%s: labels overlap: %s", name, two)
+	}
+}
+
+// accessible wants that axe finds nothing serious, by some of its rules. None: by all.
+func (s *scene) accessible(name, rules string) {
+	s.Helper()
+	only := ""
+	if rules != "" {
+		only = "runOnly: [" + rules + "], "
+	}
+	violations, err := Evaluate[[]string](s.browser, `if (!window.axe) {`+axe+`};
+		axe.run(document, { `+only+`resultTypes: ["violations"] }).then((found) => found.violations
+			.filter((v) => v.impact === "serious" || v.impact === "critical")
+			.map((v) => v.id + ": " + v.nodes.map((n) => n.target.join(" ") + " " + n.failureSummary).join("; ")))`)
+	s.must(err)
+	for _, violation := range violations {
+		s.Errorf("%s: %s", name, violation)
+	}
+}
+
+// tables wants that each chart has its figures as a table.
+func (s *scene) tables(name string, charts int) {
+	s.Helper()
+	rows, err := Evaluate[[]int](s.browser, `[...document.querySelectorAll("figure.chart")].map((c) => c.querySelectorAll("table tbody tr").length)`)
+	s.must(err)
+	if len(rows) != charts {
+		s.Errorf("%s has %d charts, want %d", name, len(rows), charts)
+	}
+	for i, n := range rows {
+		if n == 0 {
+			s.Errorf("%s: chart %d has no table with its figures", name, i)
+		}
+	}
+}
+
+// reachable presses Tab until all controls had the focus, and wants it to be seen on each.
+func (s *scene) reachable(name string) {
+	s.Helper()
+	const controls = `[...document.querySelectorAll("a[href], button:not(:disabled), select:not(:disabled), input, summary, [tabindex='0']")].filter((e) => e.checkVisibility())`
+	wanted, err := Evaluate[int](s.browser, `(() => { document.activeElement.blur(); getSelection().removeAllRanges(); window.reached = new Set(); window.unseen = []; return `+controls+`.length })()`)
+	s.must(err)
+	for range wanted + 5 {
+		s.must(s.browser.Do(chromedp.KeyEvent(kb.Tab)))
+		_, err := Evaluate[bool](s.browser, `(() => {
+			const e = document.activeElement;
+			if (e === document.body) return true;
+			reached.add(e);
+			const style = getComputedStyle(e);
+			if (style.outlineStyle === "none" || style.outlineWidth === "0px") unseen.push(e.outerHTML.slice(0, 120));
+			return true;
+		})()`)
+		s.must(err)
+	}
+	missed, err := Evaluate[[]string](s.browser, controls+`.filter((e) => !reached.has(e)).map((e) => e.outerHTML.slice(0, 120))`)
+	s.must(err)
+	unseen, err := Evaluate[[]string](s.browser, `unseen`)
+	s.must(err)
+	for _, control := range missed {
+		s.Errorf("%s: Tab does not reach %s", name, control)
+	}
+	for _, control := range unseen {
+		s.Errorf("%s: the focus is not seen on %s", name, control)
+	}
+}
+
+// alone wants that nothing was asked for elsewhere.
+func (s *scene) alone() {
+	s.Helper()
+	own, err := url.Parse(s.stage.Address)
+	s.must(err)
+	for _, request := range s.browser.Requests() {
+		to, err := url.Parse(request)
+		s.must(err)
+		if to.Host != own.Host && to.Scheme != "about" && to.Scheme != "data" {
+			s.Errorf("the page asks for %s", request)
+		}
+	}
+}
+
+func testNotInstalled(s *scene) {
+	s.stage.Fail(errors.New("needed kinds are not installed"))
+	s.must(s.browser.Resize(390, false))
+	s.must(s.browser.Do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.stage.Address+"/#/overview")))
+	s.shows("waits for kinds that are not installed", "kubectl joulevirt doctor")
+	s.stage.Fail(nil)
+	s.browser.Faults() // browsers tell of each answer that is no 200
+}
+
+// testNoServer ends the API server under the page: what was shown stays, with a sentence.
+func testNoServer(s *scene) {
+	s.must(s.browser.Resize(1280, false))
+	s.must(s.browser.Open(s.stage.Address, "overview"))
+	s.shows(policyName)
+	s.must(s.cluster.Stop())
+	s.stage.Clock.Step(2 * time.Minute)
+	_, err := Evaluate[bool](s.browser, `document.getElementById("theme").dispatchEvent(new Event("change"))`)
+	s.must(err)
+	s.shows("cannot ask the API server who you are", v1alpha1.ConditionMeterAvailable)
+	s.must(s.browser.Screenshot(s.shots, "no-api-server"))
+}
