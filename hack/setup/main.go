@@ -15,6 +15,7 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
 	"github.com/joulevirt/joulevirt/test/dataplane/envoy"
+	"github.com/joulevirt/joulevirt/test/page"
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
@@ -33,6 +34,7 @@ func run(ctx context.Context, system debian.System, source binaries.Source, prog
 	// buildah builds the images in test/image; the others compile the eBPF programs, for
 	// the check that what is committed is what the sources say.
 	packages := append(debian.NodePackages(), "buildah", "clang-16", "libbpf-dev", "llvm-16")
+	packages = append(packages, page.Packages()...)
 	if err := system.Ensure(ctx, progress, packages...); err != nil {
 		return err
 	}
