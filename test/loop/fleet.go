@@ -79,7 +79,8 @@ type spec struct {
 
 func (c *Config) spec(index int) spec {
 	all := kinds()
-	s := spec{name: fmt.Sprintf("node-%03d", index), kind: all[index%len(all)], seed: c.Seed, index: index, Config: *c}
+	// Schedules are drawn by the names of units: fleets with equal ones would share their draws.
+	s := spec{name: fmt.Sprintf("node-%03d-of-%d", index, c.Seed), kind: all[index%len(all)], seed: c.Seed, index: index, Config: *c}
 	if nth := index / len(all); nth%5 == 4 {
 		s.kind.harm.Affinity += s.kind.odd.Affinity
 		s.kind.harm.Buffering += s.kind.odd.Buffering

@@ -34,7 +34,7 @@ type surrogate struct {
 }
 
 func newSurrogate(s *surface, seed uint64) *surrogate {
-	// Schedules are drawn by the names of units: fleets with equal ones would share their draws.
+	// As those of other nodes, see spec.
 	name := fmt.Sprintf("%s-of-%d", s.spec.name, seed)
 	n := &surrogate{record: newRecord(name, start()), surface: s, load: load{flat: s.spec.Flat}}
 	n.random = rand.New(rand.NewPCG(seed, uint64(s.spec.index)))
