@@ -51,6 +51,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms"}, run: measureAgent},
 		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureProfileToPlan},
 		{figures: []string{"cli_top_1000_nodes_ms"}, run: measureCLI},
+		{figures: []string{"page_load_1000_nodes_ms"}, run: measurePage},
 		{figures: []string{"manager_image_mb", "agent_image_mb"}, run: measureImages},
 		{figures: []string{"install_to_first_report_s"}, run: measureInstall},
 		{figures: []string{"traffic_split_error_points"}, run: measureSplit},

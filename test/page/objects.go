@@ -35,7 +35,7 @@ func estimate(low, value, high v1alpha1.Decimal) *v1alpha1.Estimate {
 
 // objects are those of a cluster in which most things happen at once.
 func objects(now time.Time) []client.Object {
-	out := []client.Object{policy(now), group("checkout", 6), group(long("catalogue"), 14)}
+	out := []client.Object{Policy(policyName, now), group("checkout", 6), group(long("catalogue"), 14)}
 	for i := 1; i <= 14; i++ {
 		name := fmt.Sprintf("worker-%02d", i)
 		out = append(out, report(name, i, now), plan(name, i))
@@ -43,7 +43,8 @@ func objects(now time.Time) []client.Object {
 	return out
 }
 
-func policy(now time.Time) *v1alpha1.EnergyPolicy {
+// Policy has something of everything that the page tells of a policy.
+func Policy(name string, now time.Time) *v1alpha1.EnergyPolicy {
 	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Add(-26 * time.Hour))}
 	}
@@ -65,7 +66,7 @@ func policy(now time.Time) *v1alpha1.EnergyPolicy {
 		return s
 	}
 	return &v1alpha1.EnergyPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: policyName},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode:   v1alpha1.ModeEnforce,
 			Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverTrafficShare},
