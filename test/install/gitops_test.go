@@ -66,7 +66,7 @@ func manifests() []string {
 func (w *world) applyAll(manager string) {
 	w.Helper()
 	for _, folder := range manifests() {
-		_, err := w.RunKubectl(w.T.Context(), "apply", "--server-side", "--field-manager="+manager, "--kustomize", folder)
+		_, err := w.RunKubectl(w.Context(), "apply", "--server-side", "--field-manager="+manager, "--kustomize", folder)
 		w.check(err)
 	}
 }
@@ -102,7 +102,7 @@ func (w *world) applied(ctx context.Context, git map[string]*unstructured.Unstru
 // that changes was not even written: its resourceVersion is the same.
 func (w *world) unchanged(before map[string]*unstructured.Unstructured, after string) {
 	w.Helper()
-	now := w.applied(w.T.Context(), before)
+	now := w.applied(w.Context(), before)
 	for _, id := range slices.Sorted(maps.Keys(before)) {
 		was, is := withoutStatus(before[id]), withoutStatus(now[id])
 		if was.GetResourceVersion() == "" {

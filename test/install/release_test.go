@@ -63,12 +63,12 @@ func TestRelease(t *testing.T) {
 // heldUpByRoute tries an uninstall that would cut clients off: it says so and stops.
 func (w *world) heldUpByRoute(h *helm) {
 	w.Helper()
-	w.check(w.ApplyManifests(w.T.Context(), root+"/config/samples/joulevirt_v1alpha1_vmnetworkprofile.yaml"))
-	if out, err := h.run(w.T.Context(), "uninstall", release, "--wait", "--timeout", "2m"); err == nil {
+	w.check(w.ApplyManifests(w.Context(), root+"/config/samples/joulevirt_v1alpha1_vmnetworkprofile.yaml"))
+	if out, err := h.run(w.Context(), "uninstall", release, "--wait", "--timeout", "2m"); err == nil {
 		w.Fatalf("it was uninstalled though a route would have gone: %s", out)
 	}
 	var pods corev1.PodList
-	w.check(w.Client().List(w.T.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "removal"}))
+	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "removal"}))
 	if len(pods.Items) != 1 || pods.Items[0].Status.Phase != corev1.PodFailed {
 		w.Errorf("there is no failed pod to ask why: %d pods", len(pods.Items))
 	}
@@ -78,9 +78,9 @@ func (w *world) heldUpByRoute(h *helm) {
 		w.Errorf("the removal does not say which route holds it up: %s", said)
 	}
 	for _, policy := range []string{"observe", "steer"} {
-		w.check(w.Client().Get(w.T.Context(), client.ObjectKey{Name: policy}, &v1alpha1.EnergyPolicy{}))
+		w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: policy}, &v1alpha1.EnergyPolicy{}))
 	}
-	_, err = w.RunKubectl(w.T.Context(), "delete", "vmnetworkprofile", "--namespace=default", "shop")
+	_, err = w.RunKubectl(w.Context(), "delete", "vmnetworkprofile", "--namespace=default", "shop")
 	w.check(err)
 }
 
@@ -111,14 +111,14 @@ func (w *world) keepKinds(h *helm) {
 // seedVMs has two VMs run behind a Service.
 func (w *world) seedVMs() {
 	w.Helper()
-	_, err := w.SeedVMIs(w.T.Context(), cluster.Seed{
+	_, err := w.SeedVMIs(w.Context(), cluster.Seed{
 		Namespace: shop, Prefix: "web", Count: 2, Nodes: []string{nodeName},
 		Labels: func(int) map[string]string {
 			return map[string]string{"role": "web", v1alpha1.LabelServing: v1alpha1.ServingActive}
 		},
 	})
 	w.check(err)
-	w.check(w.Client().Create(w.T.Context(), &corev1.Service{
+	w.check(w.Client().Create(w.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "web"},
 		Spec: corev1.ServiceSpec{
 			Ports:    []corev1.ServicePort{{Port: 80}},
@@ -140,7 +140,7 @@ func (w *world) seedVMs() {
 // it.
 func (w *world) steer() {
 	w.Helper()
-	ctx := w.T.Context()
+	ctx := w.Context()
 	w.check(w.Client().Create(ctx, &v1alpha1.VMNetworkProfile{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "web"},
 		Spec: v1alpha1.VMNetworkProfileSpec{
@@ -165,7 +165,7 @@ func (w *world) steer() {
 func (w *world) launchers() []corev1.Pod {
 	w.Helper()
 	var pods corev1.PodList
-	w.check(w.Client().List(w.T.Context(), &pods, client.InNamespace(shop)))
+	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(shop)))
 	if len(pods.Items) != 2 {
 		w.Fatalf("%d launcher pods, want 2", len(pods.Items))
 	}
@@ -206,7 +206,7 @@ func (w *world) policyReady(name string) func(context.Context) error {
 func (w *world) agentHas(argument string, want bool) {
 	w.Helper()
 	var pods corev1.PodList
-	w.check(w.Client().List(w.T.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
+	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pod.DeletionTimestamp == nil {

@@ -104,7 +104,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) startKubelet() {
 	w.Helper()
 	kubelet := stack.StartKubelet(w.Cluster, nodeName, programs)
-	w.T.Cleanup(func() {
+	w.Cleanup(func() {
 		if err := kubelet.Stop(); err != nil {
 			w.Error(err)
 		}
@@ -125,7 +125,7 @@ func (w *world) check(err error) {
 
 func (w *world) eventually(what string, condition func(context.Context) error) {
 	w.Helper()
-	w.check(w.WaitFor(w.T.Context(), changeTimeout, what, condition))
+	w.check(w.WaitFor(w.Context(), changeTimeout, what, condition))
 }
 
 // reported waits for a report of this machine's agent.
@@ -160,7 +160,7 @@ func (w *world) everything() []string {
 			if kind.Name == "events" || !slices.Contains(kind.Verbs, "list") {
 				continue
 			}
-			found, err := reader.Resource(version.WithResource(kind.Name)).List(w.T.Context(), metav1.ListOptions{})
+			found, err := reader.Resource(version.WithResource(kind.Name)).List(w.Context(), metav1.ListOptions{})
 			if apierrors.IsNotFound(err) {
 				continue // a kind that goes
 			}

@@ -127,6 +127,8 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Program, error) 
 	case "agent":
 		return startAgent(ctx, k.cluster, k.group, &pod.Spec, agentPlace{
 			program: filepath.Join(k.programs, "agent"), node: k.node, stateDir: k.state,
+			// It meets no VM, and agents of other tests may keep theirs in the one folder.
+			more: []string{"--bpf-root="},
 		})
 	default:
 		_, kubeconfig, err := k.cluster.ServiceAccountConfig(ctx, Namespace, pod.Spec.ServiceAccountName, "")

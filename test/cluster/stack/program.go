@@ -104,8 +104,11 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	return s.agent.waitReady(ctx)
 }
 
-// agentPlace is where an agent runs.
-type agentPlace struct{ program, node, stateDir string }
+// agentPlace is where an agent runs, and with which arguments besides.
+type agentPlace struct {
+	program, node, stateDir string
+	more                    []string
+}
 
 // startAgent starts an agent as its pod says.
 func startAgent(ctx context.Context, c *cluster.Cluster, group *proc.Group, pod *corev1.PodSpec, place agentPlace) (*Program, error) {
@@ -124,6 +127,7 @@ func startAgent(ctx context.Context, c *cluster.Cluster, group *proc.Group, pod 
 	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+place.stateDir, "--sys-root=/sys",
 		"--rates-bind-address="+rates, "--advertise-address="+rates,
 		"--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
+	args = append(args, place.more...)
 	confined, err := withCapabilities(pod, place.program, args)
 	if err != nil {
 		return nil, err
