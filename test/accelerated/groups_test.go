@@ -81,9 +81,9 @@ func (s *story) groupsAwaited(ctx context.Context) bool {
 func (s *story) see() {
 	for _, g := range groups() {
 		if s.served[g.Name] == nil {
-			s.served[g.Name] = map[int]bool{}
+			s.served[g.Name] = map[int]int{}
 		}
-		s.served[g.Name][len(s.fleet.Serving(g.Name))] = true
+		s.served[g.Name][len(s.fleet.Serving(g.Name))]++
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *story) wereSwitched() {
 	s.t.Helper()
 	for _, g := range groups() {
 		seen := s.served[g.Name]
-		if all := groupNodes * groupVMs; !seen[all] || len(seen) < 2 {
+		if all := groupNodes * groupVMs; seen[all] == 0 || len(seen) < 2 {
 			s.t.Errorf("on trial so many of group %s served: %v, want all %d and fewer", g.Name, seen, all)
 		}
 	}
@@ -110,7 +110,7 @@ func (s *story) checkRejected(ctx context.Context, group string, truth float64) 
 		s.t.Errorf("group %s after it was rejected: %+v, traffic %+v", group, trial, is)
 	}
 	const same = 0.1 // percent
-	if seen := s.served[group]; len(seen) != 1 || !seen[groupNodes*groupVMs] || math.Abs(truth) > same {
+	if seen := s.served[group]; len(seen) != 1 || seen[groupNodes*groupVMs] == 0 || math.Abs(truth) > same {
 		s.t.Errorf("so many of group %s served since: %v; it draws %.2f %% less than without the product", group, seen, truth)
 	}
 }
