@@ -106,6 +106,8 @@ type part struct {
 	harm func(node int) sim.Harm
 	// swings is true when each VM's traffic goes up and down by itself.
 	swings bool
+	// unmetered is true when the nodes have no energy counters.
+	unmetered bool
 }
 
 // addNodes seeds nodes and VMIs, and starts the agents.
@@ -130,7 +132,7 @@ func (f *Fleet) addNodes(ctx context.Context, o *Options, p part) ([]*node, erro
 		number := len(f.nodes)
 		options := nodeOptions{
 			name: name, seed: o.Seed + uint64(number), clock: f.clock, config: o.Cluster.RESTConfig(),
-			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name), swings: p.swings,
+			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name), swings: p.swings, meter: sim.Meter{Platform: true, Absent: p.unmetered},
 		}
 		if p.harm != nil {
 			options.harm = p.harm(i)

@@ -38,6 +38,8 @@ type Group struct {
 	// Standby is what a VM computes while no new traffic comes to it, which nobody
 	// foresees.
 	Standby sim.Compute
+	// Unmetered is true when its nodes have no energy counters.
+	Unmetered bool
 }
 
 // Labels of the group's VMs.
@@ -79,7 +81,7 @@ func (f *Fleet) addGroup(ctx context.Context, o *Options, of Group) error {
 	labels := of.Labels()
 	labels[v1alpha1.LabelServing] = v1alpha1.ServingActive
 	var err error
-	if g.nodes, err = f.addNodes(ctx, o, part{name: of.Name, nodes: of.Nodes, vms: of.VMs, labels: labels}); err != nil {
+	if g.nodes, err = f.addNodes(ctx, o, part{name: of.Name, nodes: of.Nodes, vms: of.VMs, labels: labels, unmetered: of.Unmetered}); err != nil {
 		return err
 	}
 	for _, n := range g.nodes {

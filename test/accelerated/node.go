@@ -49,6 +49,7 @@ type nodeOptions struct {
 	// swings is true when each VM's traffic goes up and down by itself. Otherwise it has
 	// none yet.
 	swings bool
+	meter  sim.Meter
 }
 
 // node is a simulated node with its agent.
@@ -84,7 +85,7 @@ func newNode(o nodeOptions) (*node, error) {
 func newHost(o *nodeOptions) (*sim.Host, error) {
 	h, err := sim.NewHost(sim.Config{
 		Name: o.name, Seed: o.seed, Start: o.clock.Now(), Shape: sim.Shape{CoresPerPackage: cores}, Physics: sim.KVM(),
-		CPUModel: "of the study", Meter: sim.Meter{Platform: true}, Harm: o.harm,
+		CPUModel: "of the study", Meter: o.meter, Harm: o.harm,
 	})
 	if err != nil {
 		return nil, err

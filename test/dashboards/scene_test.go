@@ -1,0 +1,164 @@
+package dashboards
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/accelerated"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
+)
+
+const (
+	namespace            = "shop"
+	pause                = 5 * time.Millisecond
+	fleetNodes, fleetVMs = 2, 10
+	groupNodes, groupVMs = 2, 3
+	asked                = units.BitsPerSecond(1200e6)
+	// longest is how much of the fleet's time may pass until all is there.
+	longest = 12 * time.Hour
+)
+
+// scene is a simulated fleet with two policies: one whose lever is adopted, with a
+// node that has no meter, and one with a group on trial.
+type scene struct {
+	t       *testing.T
+	cluster *cluster.Cluster
+	fleet   *accelerated.Fleet
+}
+
+func groups() []accelerated.Group {
+	return []accelerated.Group{
+		{Name: "web", Nodes: groupNodes, VMs: groupVMs, Total: asked}, {Name: "modelled", Nodes: 1, VMs: fleetVMs, Total: asked, Unmetered: true},
+	}
+}
+
+func startScene(ctx context.Context, t *testing.T) *scene {
+	t.Helper()
+	c, err := cluster.Start(ctx, cluster.Options{Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := v1alpha1.AddToScheme(c.Client().Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	if err := stack.Install(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	f, err := accelerated.Start(ctx, accelerated.Options{
+		Cluster: c, Namespace: namespace, Labels: map[string]string{"app": "fleet"}, Nodes: fleetNodes, VMs: fleetVMs,
+		Groups: groups(), Seed: 1, Dir: t.TempDir(), Log: logr.Discard(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &scene{t: t, cluster: c, fleet: f}
+	for _, object := range objects() {
+		if err := c.Client().Create(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// objects are profiles and policies, by parts of the fleet.
+func objects() []client.Object {
+	fleet := policyOf("fleet", v1alpha1.EnergySourceRAPL, v1alpha1.LeverAffinity, v1alpha1.LeverBuffering, v1alpha1.LeverTrafficShare)
+	fleet.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: accelerated.LabelPart, Operator: metav1.LabelSelectorOpIn, Values: []string{"fleet", "modelled"}},
+	}}
+	fleet.Spec.Energy.Sources = append(fleet.Spec.Energy.Sources, v1alpha1.EnergySource{Type: v1alpha1.EnergySourceModel})
+	fleet.Spec.Energy.AllowModelled = true
+	fleet.Spec.Tariff = &v1alpha1.Tariff{
+		Currency: "EUR", PricePerKWh: ptr.To(resource.MustParse("0.25")), GramsCO2PerKWh: ptr.To(resource.MustParse("350")),
+	}
+	out := []client.Object{fleet, policyOf("web", v1alpha1.EnergySourceRAPL, v1alpha1.LeverTrafficShare, v1alpha1.LeverBuffering)}
+	for _, name := range []string{"fleet", "web", "modelled"} {
+		profile := &v1alpha1.VMNetworkProfile{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, TrafficClass: v1alpha1.TrafficThroughput},
+		}
+		if name == "web" {
+			const least = 3
+			profile.Spec.Group = &v1alpha1.TrafficGroup{Name: name, MinActive: least, Headroom: v1alpha1.HeadroomNone}
+		}
+		out = append(out, profile)
+	}
+	return out
+}
+
+// policyOf the nodes of a part of the fleet.
+func policyOf(part string, source v1alpha1.EnergySourceType, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
+	return &v1alpha1.EnergyPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: part},
+		Spec: v1alpha1.EnergyPolicySpec{
+			Mode: v1alpha1.ModeEnforce, Levers: levers,
+			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{accelerated.LabelPart: part}},
+			Energy:       v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{Type: source}}},
+		},
+	}
+}
+
+// goOn lets the fleet's time pass until there is a verdict, a trial, and savings.
+func (s *scene) goOn(ctx context.Context) {
+	s.t.Helper()
+	began := s.fleet.Now()
+	for s.fleet.Now().Sub(began) < longest {
+		if err := s.fleet.Run(ctx, 10*time.Minute, pause, func(time.Time) error { return nil }); err != nil {
+			s.t.Fatal(err)
+		}
+		missing := s.missing(ctx)
+		if missing == "" {
+			s.t.Logf("simulated: all is there after %s of the fleet", s.fleet.Now().Sub(began))
+			return
+		}
+		if s.fleet.Now().Sub(began)%time.Hour == 0 {
+			s.t.Logf("simulated: after %s of the fleet there is no %s", s.fleet.Now().Sub(began), missing)
+		}
+	}
+	s.t.Fatalf("simulated: not within %s of the fleet: %s", longest, s.missing(ctx))
+}
+
+// missing says what dashboards could not show yet. Empty: nothing.
+func (s *scene) missing(ctx context.Context) string {
+	s.t.Helper()
+	policies := map[string]*v1alpha1.EnergyPolicy{}
+	for _, name := range []string{"fleet", "web"} {
+		policy := &v1alpha1.EnergyPolicy{}
+		if err := s.cluster.Client().Get(ctx, client.ObjectKey{Name: name}, policy); err != nil {
+			s.t.Fatal(err)
+		}
+		policies[name] = policy
+	}
+	switch {
+	case len(policies["fleet"].Status.Proven) == 0:
+		return fmt.Sprintf("proven saving: %+v", policies["fleet"].Status.Trials)
+	case len(policies["fleet"].Status.Savings) == 0 || len(policies["fleet"].Status.Savings[0].Levers) == 0:
+		return "measured saving"
+	case len(policies["web"].Status.Trials) == 0:
+		return "group on trial"
+	}
+	return ""
+}
