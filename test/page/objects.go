@@ -38,7 +38,7 @@ func objects(now time.Time) []client.Object {
 	out := []client.Object{Policy(policyName, now), group("checkout", 6), group(long("catalogue"), 14)}
 	for i := 1; i <= 14; i++ {
 		name := fmt.Sprintf("worker-%02d", i)
-		out = append(out, report(name, i, now), plan(name, i))
+		out = append(out, report(name, i, now), plan(name))
 	}
 	return out
 }
@@ -143,7 +143,7 @@ func report(name string, i int, now time.Time) *v1alpha1.NodeReport {
 	return report
 }
 
-func plan(name string, i int) *v1alpha1.NodePlan {
+func plan(name string) *v1alpha1.NodePlan {
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodePlanSpec{
 		Policy: policyName, Mode: v1alpha1.ModeEnforce, Revision: "7a625d409810dc4a", Apply: true, Reason: v1alpha1.ReasonPlanned,
 		Pools: &v1alpha1.PoolCores{NetworkCPUs: "1-11,49-59", ComputeCPUs: "12-47,60-95"},

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/cli/doctor"
@@ -47,16 +47,16 @@ func Forward(ctx context.Context, config *rest.Config, namespace, pod string, po
 	if err != nil {
 		return 0, nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	bySPDY := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, address)
-	byWebsocket, err := portforward.NewSPDYOverWebsocketDialer(address, config)
+	bySPDY := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, address)
+	byWebsocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(address, config)
 	if err != nil {
 		return 0, nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	dialer := portforward.NewFallbackDialer(byWebsocket, bySPDY, func(err error) bool {
+	dialer := portforward.NewFallbackDialerForStreaming(byWebsocket, bySPDY, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	ready := make(chan struct{})
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ctx.Done(), ready, io.Discard, io.Discard)
+	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ctx.Done(), ready, io.Discard, io.Discard)
 	if err != nil {
 		return 0, nil, err
 	}
