@@ -238,11 +238,16 @@ func testChanges(s *scene) {
 // testDoctor makes the installation whole.
 func testDoctor(s *scene) {
 	s.as("viewer", "doctor").want(s.T, exitFailed, "nobody ever led", "0 of 2 pods are ready")
+	s.as("viewer", "page").want(s.T, exitFailed, `there is no Lease "joulevirt-manager"`)
 	now := metav1.NewMicroTime(time.Now())
 	s.must(s.client.Create(s.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "joulevirt-manager"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("pod-1_x"), LeaseDurationSeconds: ptr.To(int32(3600)), RenewTime: &now},
 	}))
+	s.as("viewer", "page").want(s.T, exitFailed, "to pod pod-1", "create pods/portforward")
+	s.as("viewer", "page", "--address=0.0.0.0:9000").want(s.T, exitFailed, "of this machine alone")
+	s.as("admin", "page").want(s.T, exitFailed, "to pod pod-1", "not found") // a certificate: the token is lent
+	s.as("admin", "page", "--service-account=nobody").want(s.T, exitFailed, "there is no ServiceAccount nobody")
 	deployment := &appsv1.Deployment{}
 	s.must(s.client.Get(s.Context(), client.ObjectKey{Namespace: system, Name: "joulevirt-manager"}, deployment))
 	deployment.Status.Replicas, deployment.Status.ReadyReplicas = 2, 2
