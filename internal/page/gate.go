@@ -75,6 +75,19 @@ type verdict struct {
 	until   time.Time
 }
 
+// wasGood tells whether a verdict let somebody in. A nil verdict did not.
+func (v *verdict) wasGood() bool {
+	if v == nil {
+		return false
+	}
+	select {
+	case <-v.decided:
+		return v.err == nil
+	default:
+		return false
+	}
+}
+
 func newGate(reviews kubernetes.Interface, clock clock.PassiveClock) *gate {
 	return &gate{reviews: reviews, clock: clock, limits: newLimits(), verdicts: map[[sha256.Size]byte]*verdict{}}
 }
@@ -89,7 +102,8 @@ func (g *gate) admit(ctx context.Context, token, address string) error {
 	g.mu.Lock()
 	v := g.verdicts[key]
 	if v == nil || g.clock.Now().After(v.until) {
-		if !g.limits.mayTry(address, g.clock.Now()) {
+		// Who was let in goes on, though others guess from the same address, as behind a proxy.
+		if !v.wasGood() && !g.limits.mayTry(address, g.clock.Now()) {
 			g.mu.Unlock()
 			return errTooMany
 		}

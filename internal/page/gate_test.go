@@ -105,6 +105,10 @@ func TestMissingRightIsNamed(t *testing.T) {
 // TestLimits: an address that guesses is stopped, others are not, and later it may again.
 func TestLimits(t *testing.T) {
 	p := newPeople()
+	if err := p.gate.admit(t.Context(), "good", "10.0.0.9"); err != nil {
+		t.Fatal(err)
+	}
+	p.clock.Step(verdictAge + time.Second)
 	guess := func(i int) error { return p.gate.admit(t.Context(), fmt.Sprintf("guess-%d", i), "10.0.0.9") }
 	for i := range failuresAtOnce {
 		if err := guess(i); !errors.Is(err, errUnknown) {
@@ -112,8 +116,15 @@ func TestLimits(t *testing.T) {
 		}
 		p.settle(t, int64(i+1))
 	}
-	before := p.reviews.Load()
 	if err := guess(1000); !errors.Is(err, errTooMany) {
+		t.Errorf("%v, want it refused", err)
+	}
+	before := p.reviews.Load()
+	if err := p.gate.admit(t.Context(), "good", "10.0.0.9"); err != nil || p.reviews.Load() != before+1 {
+		t.Errorf("who was let in from the same address: %v after %d reviews, want one", err, p.reviews.Load()-before)
+	}
+	before = p.reviews.Load()
+	if err := guess(1002); !errors.Is(err, errTooMany) {
 		t.Errorf("%v, want it refused", err)
 	}
 	if p.reviews.Load() != before {

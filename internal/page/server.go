@@ -52,7 +52,6 @@ func (s *Server) Start(ctx context.Context) error {
 		Handler: s.Page.Handler(), TLSConfig: settings, MaxHeaderBytes: mostHeader,
 		ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    nil,
 	}
 	remembered := make(chan struct{})
 	go func() {
