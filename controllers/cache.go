@@ -69,6 +69,18 @@ func stripVMI(vmi *virtv1.VirtualMachineInstance) *virtv1.VirtualMachineInstance
 	out.Status.Phase = vmi.Status.Phase
 	out.Status.NodeName = vmi.Status.NodeName
 	out.Status.ActivePods = vmi.Status.ActivePods
+	out.Status.EvacuationNodeName = vmi.Status.EvacuationNodeName
+	if state := vmi.Status.MigrationState; state != nil {
+		out.Status.MigrationState = &virtv1.VirtualMachineInstanceMigrationState{Completed: state.Completed}
+	}
+	for i := range vmi.Status.Conditions {
+		switch c := &vmi.Status.Conditions[i]; c.Type {
+		case virtv1.VirtualMachineInstanceReady, virtv1.VirtualMachineInstancePaused:
+			out.Status.Conditions = append(out.Status.Conditions, virtv1.VirtualMachineInstanceCondition{
+				Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			})
+		}
+	}
 	if vmi.IsCPUDedicated() {
 		out.Spec.Domain.CPU = &virtv1.CPU{DedicatedCPUPlacement: true}
 	}

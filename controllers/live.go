@@ -9,7 +9,9 @@ import (
 
 // Live tells others what only a manager that leads hears of nodes. The zero value, and that of
 // a manager that stands by, knows nothing. It is safe for concurrent use.
-type Live struct{ parts atomic.Pointer[reconcilerParts] }
+type Live struct {
+	parts atomic.Pointer[reconcilerParts]
+}
 
 // Heard returns a node's rates, and when they came by the manager's clock. Nil: there are none,
 // or they are old.
