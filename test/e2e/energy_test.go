@@ -25,6 +25,28 @@ import (
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
+// checkout is a page that shows that the service of a VM answers its probes.
+const checkout = "checkout"
+
+// alert names a VM while its service does not answer.
+func (f *fixture) alert(vm string) v1alpha1.Alert {
+	query := fmt.Sprintf(`up{job=%q} == 0`, checkout)
+	for _, label := range [][2]string{{"namespace", f.namespace}, {"name", vm}} {
+		query = fmt.Sprintf(`label_replace(%s, %q, %q, "", "")`, query, label[0], label[1])
+	}
+	return v1alpha1.Alert{Name: "CheckoutDown", Query: query, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity}}
+}
+
+// addAlert has a policy ask for an alert.
+func (f *fixture) addAlert(policy *v1alpha1.EnergyPolicy, alert v1alpha1.Alert) {
+	f.Helper()
+	base := policy.DeepCopy()
+	policy.Spec.Guardrails.Alerts = append(policy.Spec.Guardrails.Alerts, alert)
+	if err := f.client.Patch(f.Context(), policy, client.MergeFrom(base)); err != nil {
+		f.Fatal(err)
+	}
+}
+
 // exportedWatts is what the stand-in for Kepler says that this machine draws.
 const exportedWatts = 100
 
@@ -60,7 +82,8 @@ func (f *fixture) meter() *meter {
 		prometheus.Meter{Family: prometheus.Kepler, Zone: "core", Watts: 60},
 		prometheus.Meter{Family: prometheus.Kepler, Zone: "dram", Watts: 8},
 	)
-	if err := server.Scrape(m.exporter.Target("kepler", nodeName)); err != nil {
+	m.exporter.Set(checkout)
+	if err := server.Scrape(m.exporter.Target("kepler", nodeName), m.exporter.Target(checkout, checkout)); err != nil {
 		f.Fatal(err)
 	}
 	if m.proxy, err = prometheus.NewProxy(server); err != nil {
@@ -129,6 +152,7 @@ func TestMeteredPolicyActsAndTakesBackWhenItsMeterFails(t *testing.T) {
 	meter, reader := f.meter(), f.scraper()
 	f.profile("web")
 	policy := f.enforceBy(meter.settings(), v1alpha1.LeverAffinity)
+	f.addAlert(policy, f.alert("web"))
 	f.eventually("the policy knows its node's power", f.metered(policy))
 	f.eventually("the plan is in force", f.applied(1))
 	series := fmt.Sprintf(`joulevirt_node_power_watts{node=%q,source="Prometheus"}`, nodeName)
@@ -147,6 +171,19 @@ func TestMeteredPolicyActsAndTakesBackWhenItsMeterFails(t *testing.T) {
 	meter.exporter.Fail(nodeName, prometheus.Working)
 	f.eventually("the policy knows its node's power again", f.metered(policy))
 	f.eventually("the plan is in force again", f.applied(1))
+
+	meter.exporter.Fail(checkout, prometheus.Gone)
+	f.eventually("the alert withdraws the lever", f.guarded(web, "Alert", "alert CheckoutDown"))
+	f.eventually("all threads are unrestricted", web.unrestricted(every))
+	f.eventually("the policy says that its alerts are answered", func(ctx context.Context) error {
+		if err := f.client.Get(ctx, client.ObjectKeyFromObject(policy), policy); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(policy.Status.Conditions, v1alpha1.ConditionAlertsAnswered) {
+			return fmt.Errorf("conditions are %+v", policy.Status.Conditions)
+		}
+		return nil
+	})
 
 	meter.proxy.Expire("first")
 	f.eventually("the policy says that the token expired", f.unmetered(policy, energy.ReasonUnauthorized))

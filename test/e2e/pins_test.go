@@ -77,7 +77,7 @@ func TestPinsComeWithProfileAndPolicyAndGoWithTheProfile(t *testing.T) {
 		t.Errorf("without a policy: %v", err)
 	}
 
-	f.enforce()
+	policy := f.enforce()
 	f.eventually("each vCPU is bound to one CPU", web.pinned)
 	f.eventually("the plan is in force", f.applied(1))
 	if err := web.mainUnrestricted(t.Context(), every); err != nil {
@@ -92,6 +92,7 @@ func TestPinsComeWithProfileAndPolicyAndGoWithTheProfile(t *testing.T) {
 		}
 		return nil
 	})
+	f.guestFailsAfterLever(web, policy, every)
 
 	f.delete(profile)
 	f.eventually("all threads are unrestricted", web.unrestricted(every))

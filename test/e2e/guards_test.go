@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster/handler"
+)
+
+// coolDown is how long a lever that hurt once stays away.
+const coolDown = 5 * time.Minute
+
+// setReady makes the launcher of a VM fail its readiness probe, or pass it again, and waits
+// until KubeVirt says so.
+func (f *fixture) setReady(m *machine, ready bool) {
+	f.Helper()
+	key := client.ObjectKeyFromObject(m.vmi)
+	if err := world.Handler().SetVMFault(f.Context(), key, handler.VMFault{NotReady: !ready}); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := world.Handler().SetVMFault(context.WithoutCancel(f.Context()), key, handler.VMFault{}); err != nil {
+			f.Error(err)
+		}
+	})
+	f.eventually(fmt.Sprintf("KubeVirt says that the VM is ready: %t", ready), func(ctx context.Context) error {
+		vmi := &kubevirtv1.VirtualMachineInstance{}
+		if err := f.client.Get(ctx, key, vmi); err != nil {
+			return err
+		}
+		said := slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
+			return c.Type == kubevirtv1.VirtualMachineInstanceReady && c.Status == corev1.ConditionTrue
+		})
+		if said != ready {
+			return fmt.Errorf("its conditions are %+v", vmi.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// looks waits for some rounds of the agent, a second each: in these the manager pulls rates
+// and looks at guests once at least.
+func (f *fixture) looks() {
+	f.Helper()
+	const pulls = 7
+	f.rounds(f.Context(), pulls)
+}
+
+// pause keeps a policy from acting, or no longer.
+func (f *fixture) pause(policy *v1alpha1.EnergyPolicy, paused bool) {
+	f.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
+	if err := f.client.Patch(f.Context(), policy, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// withdrawn is what the plan withdraws from a VM, or nil.
+func (f *fixture) withdrawn(ctx context.Context, m *machine) (*v1alpha1.WithdrawnLever, error) {
+	plan, err := f.plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range plan.Spec.Withdrawn {
+		if _, its := m.vmi.Status.ActivePods[plan.Spec.Withdrawn[i].PodUID]; its {
+			return &plan.Spec.Withdrawn[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// guarded is satisfied when lever Affinity is withdrawn from a VM for a sign, the plan says
+// why, and so does an Event on the VM.
+func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		is, err := f.withdrawn(ctx, m)
+		if err != nil {
+			return err
+		}
+		if is == nil || is.Lever != v1alpha1.LeverAffinity || is.Sign != sign || is.Count != 1 || !strings.Contains(is.Message, evidence) {
+			return fmt.Errorf("withdrawn is %+v", is)
+		}
+		if until := is.Until; sign != "Alert" && (until == nil || until.Sub(is.Time.Time) != coolDown) {
+			return fmt.Errorf("it lasts from %v until %v", is.Time, until)
+		}
+		planned, err := f.vmPlan(ctx, m)
+		if err != nil {
+			return err
+		}
+		if len(planned.Reasons) != 1 || planned.Reasons[0].Reason != v1alpha1.ReasonGuardWithdrawn || !strings.Contains(planned.Reasons[0].Message, evidence) {
+			return fmt.Errorf("the plan says of the VM %+v", planned)
+		}
+		var events corev1.EventList
+		if err := f.client.List(ctx, &events, client.InNamespace(f.namespace)); err != nil {
+			return err
+		}
+		told := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == v1alpha1.ReasonGuardWithdrawn && e.Type == corev1.EventTypeWarning &&
+				e.InvolvedObject.UID == m.vmi.UID && strings.Contains(e.Message, evidence)
+		})
+		if !told {
+			return fmt.Errorf("no Event %s on the VM among %d with %q", v1alpha1.ReasonGuardWithdrawn, len(events.Items), evidence)
+		}
+		return nil
+	}
+}
+
+// guestFailsAfterLever has the VM's guest cease to be ready each time that the lever comes
+// on, until the guard has seen enough of it.
+func (f *fixture) guestFailsAfterLever(m *machine, policy *v1alpha1.EnergyPolicy, every string) {
+	f.Helper()
+	// Two times are enough. One may not count: the manager has not heard of the VM before
+	// its lever came on, or other work on the machine takes the pins away meanwhile.
+	const most = 6
+	for range most {
+		f.looks()
+		f.setReady(m, false)
+		f.looks()
+		f.setReady(m, true)
+		if is, err := f.withdrawn(f.Context(), m); err != nil || is != nil {
+			break
+		}
+		f.pause(policy, true)
+		f.eventually("a paused policy undoes", m.unrestricted(every))
+		f.looks()
+		f.pause(policy, false)
+		f.eventually("each vCPU is bound to one CPU again", m.pinned)
+	}
+	f.eventually("the guard withdraws the lever", f.guarded(m, "Readiness", "the guest ceased to be ready"))
+	f.eventually("all threads are unrestricted", m.unrestricted(every))
+}
