@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/cli/access"
@@ -59,25 +61,34 @@ func newApproveCommand(o *options) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		parts := []facts.Part{facts.Policies, facts.Plans, facts.Profiles}
-		f, err := facts.Read(command.Context(), cluster, o.clock.Now(), facts.Scope{}, parts...)
-		if err == nil {
-			err = f.Need(facts.Policies, facts.Plans)
-		}
-		if err == nil && prune {
-			err = f.Need(facts.Profiles) // what is not seen would be removed
-		}
-		if err != nil {
-			return err
-		}
-		o.warn(f.Gaps())
-		changes, err := change.Approve(f, args, prune)
-		if err != nil {
-			return err
-		}
-		return o.write(command.Context(), cluster, changes, dry)
+		// The manager writes policies' statuses each minute: what comes between is no reason to
+		// ask people to try again.
+		isConflict := func(err error) bool { return errors.As(err, new(*access.Conflict)) }
+		return retry.OnError(retry.DefaultRetry, isConflict, func() error {
+			return o.approve(command.Context(), cluster, args, prune, dry)
+		})
 	}
 	return command
+}
+
+// approve reads what is recommended, and writes what approves of it.
+func (o *options) approve(ctx context.Context, cluster *access.Cluster, names []string, prune bool, dry dryRun) error {
+	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, facts.Policies, facts.Plans, facts.Profiles)
+	if err == nil {
+		err = f.Need(facts.Policies, facts.Plans)
+	}
+	if err == nil && prune {
+		err = f.Need(facts.Profiles) // what is not seen would be removed
+	}
+	if err != nil {
+		return err
+	}
+	o.warn(f.Gaps())
+	changes, err := change.Approve(f, names, prune)
+	if err != nil {
+		return err
+	}
+	return o.write(ctx, cluster, changes, dry)
 }
 
 func newPauseCommand(o *options, pause bool) *cobra.Command {

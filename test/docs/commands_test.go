@@ -147,9 +147,6 @@ func (s *scene) follow(t *testing.T, p *page) (run int) {
 			command, want, _ := strings.Cut(one, "\n")
 			run++
 			got, code := s.shell(t, command)
-			for tries := 0; code != 0 && tries < 3 && strings.Contains(got, "try again"); tries++ {
-				got, code = s.shell(t, command) // the manager wrote a status in between
-			}
 			line := missing(want, got)
 			// What is only looked at may take its time, of the fleet's.
 			for patience := mostPatience; line != "" && patience > 0 && looks(command); patience -= look {

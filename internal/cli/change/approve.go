@@ -210,6 +210,6 @@ func approvals(policy *v1alpha1.EnergyPolicy, revisions, standing []string, prun
 		change.Done = "unchanged: all is approved already"
 		return change, nil
 	}
-	change.Fields = map[string]any{"approvals": next}
+	change.Fields, change.Exact = map[string]any{"approvals": next}, true
 	return change, nil
 }

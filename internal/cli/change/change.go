@@ -1,5 +1,6 @@
 // Package change works out what kubectl joulevirt writes: a few fields of an EnergyPolicy's
-// spec, by a patch that fails when somebody else changed the policy in between.
+// spec, by a patch. One that was worked out from what a field held before fails when somebody
+// else changed the policy in between.
 package change
 
 import (
@@ -17,16 +18,20 @@ type Change struct {
 	Policy *v1alpha1.EnergyPolicy
 	// Fields of spec with their new values, nil to remove one. Empty: nothing is to be written.
 	Fields map[string]any
+	// Exact is true when Fields were worked out from what they held before.
+	Exact bool
 	// Done says what was done, once it is written.
 	Done string
 }
 
-// Patch is a JSON merge patch. It names the version of the policy that it was worked out by.
+// Patch is a JSON merge patch. That of an exact change names the version of the policy that it
+// was worked out by.
 func (c Change) Patch() ([]byte, error) {
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": c.Policy.ResourceVersion},
-		"spec":     c.Fields,
-	})
+	patch := map[string]any{"spec": c.Fields}
+	if c.Exact {
+		patch["metadata"] = map[string]any{"resourceVersion": c.Policy.ResourceVersion}
+	}
+	return json.Marshal(patch)
 }
 
 // OwnedBy names who else applies a field that the change writes, and will put it back. Empty:
