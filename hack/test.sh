@@ -8,6 +8,8 @@ set -euo pipefail
 
 only=${ONLY:-.}
 timeout=${TEST_TIMEOUT:-20m}
+# Where tests keep what people look at: screenshots of the manager's page.
+export JOULEVIRT_ARTIFACTS=${JOULEVIRT_ARTIFACTS:-$PWD/dist/artifacts}
 
 # Packages that take part in a test cluster, or run a VM, are told by what they,
 # or their tests, import from test/; those with VMs under load by their names.

@@ -75,7 +75,8 @@ func (s *scene) checkObjects(t *testing.T, all []*page) {
 			}
 		}
 	}
-	if checked < 12 {
+	// One that finds few has lost the pages, or the blocks.
+	if checked < 5 {
 		t.Errorf("only %d objects were found", checked)
 	}
 }
