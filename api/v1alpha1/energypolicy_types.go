@@ -255,7 +255,8 @@ type EnergySourceStatus struct {
 
 // EnergyPolicyStatus is what became of the policy.
 type EnergyPolicyStatus struct {
-	// observedGeneration is the generation of the spec that this status is of.
+	// observedGeneration is the generation of the spec that this status is of, -1 until
+	// there is one.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -368,7 +369,9 @@ type EnergyPolicy struct {
 	// spec is the admin's.
 	// +required
 	Spec EnergyPolicySpec `json:"spec"`
-	// status is the manager's.
+	// status is the manager's. Until it has looked at the object, observedGeneration is
+	// -1: kstatus takes what says nothing for current.
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status EnergyPolicyStatus `json:"status,omitempty"`
 }

@@ -109,10 +109,10 @@ type EnergySource struct {
 }
 
 // EnergySettings say where energy is read and what counts.
-// +kubebuilder:validation:XValidation:rule="!has(self.sources) || self.sources.all(s, self.sources.filter(t, t.type == s.type).size() == 1)",message="sources must name each type once: remove the repeated one"
 type EnergySettings struct {
-	// sources in the order in which they are tried.
-	// +listType=atomic
+	// sources in the order in which they are tried, each type once.
+	// +listType=map
+	// +listMapKey=type
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:default={{type: "RAPL"},{type: "Model"}}

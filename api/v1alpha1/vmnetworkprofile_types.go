@@ -208,7 +208,8 @@ type InterferenceStatus struct {
 
 // VMNetworkProfileStatus is what became of the profile.
 type VMNetworkProfileStatus struct {
-	// observedGeneration is the generation of the spec that this status is of.
+	// observedGeneration is the generation of the spec that this status is of, -1 until
+	// there is one.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -309,7 +310,9 @@ type VMNetworkProfile struct {
 	// spec is the owner's.
 	// +required
 	Spec VMNetworkProfileSpec `json:"spec"`
-	// status is the manager's.
+	// status is the manager's. Until it has looked at the object, observedGeneration is
+	// -1: kstatus takes what says nothing for current.
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status VMNetworkProfileStatus `json:"status,omitempty"`
 }

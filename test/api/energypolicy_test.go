@@ -101,8 +101,8 @@ func policyEnergyRows() []row {
 	}
 	const url = `url: "http://p:9090"`
 	return []row{{
-		field:   "spec.energy",
-		rule:    "sources must name each type once: remove the repeated one",
+		field:   "spec.energy.sources",
+		rule:    "unique",
 		accepts: []string{`energy: {sources: [{type: Model}, {type: RAPL}]}`},
 		refuses: []string{`energy: {sources: [{type: RAPL}, {type: RAPL}]}`},
 	}, {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +49,8 @@ func TestGitOps(t *testing.T) {
 	})
 	w.runningAreHealthy(scripts)
 
+	w.defaultsAgree()
+
 	before := w.applied(t.Context(), said)
 	w.applyAll("kubectl")
 	w.unchanged(before, "the same manifests, again")
@@ -56,6 +60,39 @@ func TestGitOps(t *testing.T) {
 	again := w.applied(t.Context(), said)
 	w.applyAll("argocd-controller")
 	w.unchanged(again, "the same by the other, again")
+}
+
+// defaultsAgree has two field managers apply a policy that leaves defaults out, also within
+// a list: neither is told of a conflict, nor changes anything.
+func (w *world) defaultsAgree() {
+	w.Helper()
+	file := filepath.Join(w.TempDir(), "policy.yaml")
+	w.check(os.WriteFile(file, []byte(`
+apiVersion: joulevirt.io/v1alpha1
+kind: EnergyPolicy
+metadata: {name: short}
+spec:
+  mode: Observe
+  nodeSelector: {matchLabels: {example.com/none: "true"}}
+  energy:
+    sources:
+    - type: Prometheus
+      prometheus: {url: "http://prometheus.example:9090"}
+    - type: RAPL
+`), 0o600))
+	apply := func(manager string) {
+		_, err := w.RunKubectl(w.Context(), "apply", "--server-side", "--field-manager="+manager, "--filename", file)
+		w.check(err)
+	}
+	apply("kubectl")
+	said := &unstructured.Unstructured{}
+	said.SetAPIVersion("joulevirt.io/v1alpha1")
+	said.SetKind("EnergyPolicy")
+	said.SetName("short")
+	before := w.applied(w.Context(), map[string]*unstructured.Unstructured{"short": said})
+	apply("kustomize-controller")
+	w.unchanged(withManager(before, "kustomize-controller"), "a policy that leaves defaults out, by another field manager")
+	w.check(w.Client().Delete(w.Context(), said))
 }
 
 // manifests are what Git has.

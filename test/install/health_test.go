@@ -20,7 +20,8 @@ const (
 // healthCase is an object in some state, and what tools for GitOps make of it.
 type healthCase struct {
 	name, kind string
-	// generation of the object, and the one that its status is of: 0 is no status.
+	// generation of the object, and the one that its status is of: 0 is no status, -1 what
+	// the API server says until there is one.
 	generation, observed int64
 	spec                 map[string]any
 	// condition is TYPE STATUS REASON.
@@ -35,8 +36,10 @@ func healthCases() []healthCase {
 	var all []healthCase
 	for kind, waits := range map[string]string{"EnergyPolicy": "NoNodesSelected", "VMNetworkProfile": "NoVMsMatched"} {
 		all = append(all, []healthCase{
-			// kstatus takes what has no status for current; CEL finds no status, and waits.
-			{"fresh", kind, 1, 0, nil, "", "Progressing", status.CurrentStatus, "none"},
+			{"fresh", kind, 1, -1, nil, "", "Progressing", status.InProgressStatus, "inProgress"},
+			// By definitions of before observedGeneration had a default: kstatus takes what has
+			// no status for current; CEL finds no status, and waits.
+			{"without a status", kind, 1, 0, nil, "", "Progressing", status.CurrentStatus, "none"},
 			{"changed", kind, 2, 1, nil, "Ready True Governing", "Progressing", status.InProgressStatus, "inProgress"},
 			{"ready", kind, 2, 2, nil, "Ready True Governing", "Healthy", status.CurrentStatus, "current"},
 			{"waiting", kind, 1, 1, nil, "Ready False " + waits, "Progressing", status.InProgressStatus, "inProgress"},
