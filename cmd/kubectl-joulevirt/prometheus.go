@@ -38,7 +38,7 @@ func (t *topOptions) fast(ctx context.Context, cluster *access.Cluster, f *facts
 		fast, err = read(ctx, ask)
 	}
 	if err != nil {
-		return nil, []show.Gap{{Of: "Prometheus " + name, Message: err.Error() + "; what moves fast is not shown. --prometheus names another server, or none"}}
+		return nil, []show.Gap{{Of: "Prometheus " + name, Message: err.Error() + "; what moves fast is not shown. --prometheus=URL names a server that you reach yourself, --prometheus=none asks none"}}
 	}
 	return fast, nil
 }

@@ -172,7 +172,7 @@ func (c *Cluster) Installed(groupVersion schema.GroupVersion) ([]string, error) 
 }
 
 // Proxy asks a port of a Service through the API server, and returns what it answered, up to
-// most bytes of it.
+// most bytes of it. The error is an *Upstream when it is the Service that does not answer well.
 func (c *Cluster) Proxy(ctx context.Context, service Service, path string, query map[string]string, most int64) ([]byte, error) {
 	request := c.discovery.RESTClient().Get().AbsPath("/api/v1/namespaces", service.Namespace, "services", service.String(), "proxy", path)
 	for name, value := range query {
@@ -180,13 +180,14 @@ func (c *Cluster) Proxy(ctx context.Context, service Service, path string, query
 	}
 	body, err := request.Stream(ctx)
 	if err != nil {
-		if apierrors.IsForbidden(err) {
-			return nil, &Denied{Verb: "get", Resource: "services/proxy", Namespace: service.Namespace, Name: service.String()}
-		}
-		return nil, c.explain(err, "get", nil, service.Namespace, "services/"+service.String()+"/proxy")
+		return nil, c.explainProxy(err, service)
 	}
 	defer func() { _ = body.Close() }()
-	return io.ReadAll(io.LimitReader(body, most))
+	answer, err := io.ReadAll(io.LimitReader(body, most))
+	if err != nil {
+		return nil, c.explainProxy(err, service)
+	}
+	return answer, nil
 }
 
 // Service is a port of a Service that speaks http or https.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -117,6 +118,71 @@ type NotKnown struct{ Host string }
 func (n *NotKnown) Error() string {
 	return fmt.Sprintf("the API server at %s does not accept your credentials: log in again, or choose another user of the kubeconfig by --user or --context", n.Host)
 }
+
+// Upstream means that a Service behind the API server's proxy does not answer well.
+type Upstream struct {
+	Service Service
+	// Code that it answered with. 0: it did not answer in time.
+	Code int
+	// Message that came with it. Empty: none for people.
+	Message string
+}
+
+// Error says whose answer it is, and what it means.
+func (u *Upstream) Error() string {
+	name := "Service " + u.Service.Namespace + "/" + u.Service.Name
+	if u.Code == 0 {
+		return fmt.Sprintf("%s does not answer in time through the API server's proxy", name)
+	}
+	words := fmt.Sprintf("%s answers %s", name, strings.TrimSpace(fmt.Sprint(u.Code, " ", http.StatusText(u.Code))))
+	switch {
+	case u.Code == http.StatusUnauthorized || u.Code == http.StatusForbidden:
+		return words + ": it wants credentials, which the API server's proxy does not pass on"
+	case u.Message != "":
+		return words + ": " + u.Message
+	default:
+		return words
+	}
+}
+
+// explainProxy tells the API server's own answers from those of a Service behind its proxy,
+// which it hands on as they are: its own are Status objects.
+func (c *Cluster) explainProxy(err error, service Service) error {
+	var answer apierrors.APIStatus
+	var network net.Error
+	switch {
+	case apierrors.IsUnexpectedServerError(err) && errors.As(err, &answer):
+		return &Upstream{Service: service, Code: int(answer.Status().Code), Message: saidBy(answer.Status().Details)}
+	case apierrors.IsServiceUnavailable(err) && errors.As(err, &answer):
+		return &Upstream{Service: service, Code: http.StatusServiceUnavailable, Message: answer.Status().Message}
+	case apierrors.IsForbidden(err):
+		return &Denied{Verb: "get", Resource: "services/proxy", Namespace: service.Namespace, Name: service.String()}
+	case apierrors.IsNotFound(err):
+		return &NotFound{Kind: "Service", Namespace: service.Namespace, Name: service.Name}
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return &Upstream{Service: service}
+	default:
+		return c.explain(err, "get", nil, service.Namespace, "services/"+service.String()+"/proxy")
+	}
+}
+
+// saidBy is the first line of what a server said that is no API server, unless it is a page.
+func saidBy(details *metav1.StatusDetails) string {
+	if details == nil {
+		return ""
+	}
+	for _, cause := range details.Causes {
+		line, _, _ := strings.Cut(strings.TrimSpace(cause.Message), "\n")
+		// client-go keeps plain text only, and says "unknown" for all else.
+		if cause.Type == metav1.CauseTypeUnexpectedServerResponse && line != "unknown" && !strings.HasPrefix(line, "<") {
+			return strings.ToValidUTF8(line[:min(len(line), longestWords)], "")
+		}
+	}
+	return ""
+}
+
+// longestWords of a server that are repeated, in bytes.
+const longestWords = 200
 
 // explain turns an answer of the API server into one of the errors above. object is the one,
 // or the list, that was asked for; nil for an address of the server itself.
