@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,17 +47,25 @@ func adoptedOnTwoClasses(t *testing.T) *proofs.Store {
 	return memory
 }
 
+// allActing has such nodes draw a kilowatt each, with Buffering in force, and the group.
+func allActing(nodes ...string) provenBy {
+	by := provenBy{metered: map[string]units.Watts{}, acting: actingLevers{}, now: statusTime()}
+	for _, node := range nodes {
+		by.metered[node] = 1000
+		by.acting.note(node, model.LeverBuffering)
+	}
+	by.acting.note("shop/web", model.LeverTrafficShare)
+	return by
+}
+
 // TestProvenOfSeveralClasses: errors that nodes share are those of their class, and a group
 // saves of what all its nodes draw.
 func TestProvenOfSeveralClasses(t *testing.T) {
 	memory := adoptedOnTwoClasses(t)
 	proven := func(nodes ...string) map[v1alpha1.Lever]v1alpha1.Saving {
-		metered, found := map[string]units.Watts{}, map[v1alpha1.Lever]v1alpha1.Saving{}
-		for _, node := range nodes {
-			metered[node] = 1000
-		}
+		by, found := allActing(nodes...), map[v1alpha1.Lever]v1alpha1.Saving{}
 		memory.View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
-			for _, saving := range provenNow(p, metered, 0.95) {
+			for _, saving := range provenNow(p, by, 0.95) {
 				found[saving.Lever] = saving
 			}
 		})
@@ -79,5 +88,43 @@ func TestProvenOfSeveralClasses(t *testing.T) {
 	want := roundMilliwatts(2000 * math.Expm1(0.05))
 	if saving := proven("a", "c")[v1alpha1.LeverTrafficShare]; saving.Milliwatts != want || saving.LowMilliwatts <= 0 {
 		t.Errorf("a group on two nodes saves %+v, want %d mW", saving, want)
+	}
+}
+
+// TestProvenIsOfWhatActs: nothing is saved where an adopted lever is not in force, nor while it
+// is held back.
+func TestProvenIsOfWhatActs(t *testing.T) {
+	memory := adoptedOnTwoClasses(t)
+	var heldBack time.Time
+	proofs, _ := memory.Of("p", "a")
+	for i := range proofs {
+		if s := proofs[i].Schedule; s != nil && proofs[i].Lever == model.LeverBuffering {
+			heldBack = s.Start.Add(time.Duration(slices.Index(s.On, false)) * s.Block)
+		}
+	}
+	if heldBack.IsZero() {
+		t.Fatalf("node a holds nothing back: %+v", proofs)
+	}
+	for name, tc := range map[string]struct {
+		change func(*provenBy)
+		levers []v1alpha1.Lever
+	}{
+		"all act":              {func(*provenBy) {}, []v1alpha1.Lever{v1alpha1.LeverBuffering, v1alpha1.LeverTrafficShare}},
+		"nothing acts":         {func(by *provenBy) { by.acting = nil }, nil},
+		"another lever acts":   {func(by *provenBy) { by.acting = actingLevers{"a": {model.LeverAffinity: true}} }, nil},
+		"the group alone acts": {func(by *provenBy) { delete(by.acting, "a"); delete(by.acting, "c") }, []v1alpha1.Lever{v1alpha1.LeverTrafficShare}},
+		"held back on a":       {func(by *provenBy) { by.now, by.acting = heldBack, actingLevers{"a": by.acting["a"]} }, nil},
+	} {
+		by := allActing("a", "c")
+		tc.change(&by)
+		var levers []v1alpha1.Lever
+		memory.View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
+			for _, saving := range provenNow(p, by, 0.95) {
+				levers = append(levers, saving.Lever)
+			}
+		})
+		if !slices.Equal(levers, tc.levers) {
+			t.Errorf("%s: %v save, want %v", name, levers, tc.levers)
+		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/proofs"
-	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
@@ -33,7 +32,9 @@ type savingsSources struct {
 type savingsView struct {
 	statements []ledger.Statement
 	standings  []proof.Standing
-	proven     []v1alpha1.Saving
+	// acts tells of each of the standings whether the lever acts on a unit of it.
+	acts   []bool
+	proven []v1alpha1.Saving
 }
 
 // write gives the status its savings. What is not known yet stays as it was.
@@ -49,13 +50,13 @@ func (s *savingsSources) write(status *v1alpha1.EnergyPolicyStatus, policy *v1al
 	}
 	var view savingsView
 	known := s.memory.View(policy.Name, func(p *proof.Proofs, l *ledger.Ledger) {
-		view = viewSavings(p, l, confidenceOf(policy), tally.metered, now)
+		view = viewSavings(p, l, confidenceOf(policy), tally, now)
 	})
 	if known {
 		status.Savings = savings(view.statements, tariff)
 		status.Trials = leverTrials(view.standings)
 		status.Proven = view.proven
-		conditions = append(conditions, savingsProven(policy, view.standings, tally))
+		conditions = append(conditions, savingsProven(policy, view, tally))
 	} else {
 		status.Savings, status.Trials, status.Proven = policy.Status.Savings, policy.Status.Trials, policy.Status.Proven
 	}
@@ -72,10 +73,11 @@ func confidenceOf(policy *v1alpha1.EnergyPolicy) float64 {
 	return float64(cmp.Or(policy.Spec.Verification.ConfidencePercent, defaultConfidence)) / 100
 }
 
-// viewSavings reads what is remembered. metered are the watts of nodes with a meter.
-func viewSavings(p *proof.Proofs, l *ledger.Ledger, confidence float64, metered map[string]units.Watts, now time.Time) savingsView {
+// viewSavings reads what is remembered.
+func viewSavings(p *proof.Proofs, l *ledger.Ledger, confidence float64, tally policyTally, now time.Time) savingsView {
 	month := ledger.MonthOf(now)
-	view := savingsView{standings: p.Standings(), proven: provenNow(p, metered, confidence)}
+	view := savingsView{standings: p.Standings(), proven: provenNow(p, provenBy{tally.metered, tally.acting, now}, confidence)}
+	view.acts = actingStandings(p, view.standings, tally.acting)
 	for _, modelled := range []bool{false, true} {
 		for _, m := range []ledger.Month{month, month - 1, ledger.AllTime} {
 			if statement := l.Statement(m, modelled, confidence); isBooked(&statement) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -27,19 +28,45 @@ type provenSum struct {
 // commonPart is an error that several units share, with its least degrees of freedom.
 type commonPart struct{ watts, freedom float64 }
 
-// provenNow tells what levers that were adopted save of what metered nodes draw now, by their
-// watts. A group saves of what its nodes draw together; one of which a node has no meter, or
-// is of another policy, is left out.
-func provenNow(p *proof.Proofs, metered map[string]units.Watts, confidence float64) []v1alpha1.Saving {
+// actingLevers are the levers that are in force, by unit: a node, or a group as
+// "namespace/name".
+type actingLevers map[string]map[model.Lever]bool
+
+func (a actingLevers) note(unit string, lever model.Lever) {
+	if a[unit] == nil {
+		a[unit] = map[model.Lever]bool{}
+	}
+	a[unit][lever] = true
+}
+
+// provenBy is what a saving is reckoned by: what metered nodes draw, and which levers act
+// now.
+type provenBy struct {
+	metered map[string]units.Watts
+	acting  actingLevers
+	now     time.Time
+}
+
+// saves tells whether a lever that was adopted acts on a unit now, and is not held back. The
+// unit's agent may switch some minutes apart from this clock.
+func (b provenBy) saves(unit string, stands *model.Proof) bool {
+	on := stands.Schedule == nil || stands.Schedule.At(b.now).On
+	return stands.Stance == model.StanceAdopted && stands.Use && b.acting[unit][stands.Lever] && on
+}
+
+// provenNow tells what levers that were adopted, and act, save of what metered nodes draw
+// now, by their watts. A group saves of what its nodes draw together; one of which a node has
+// no meter, or is of another policy, is left out.
+func provenNow(p *proof.Proofs, by provenBy, confidence float64) []v1alpha1.Saving {
 	sums := map[model.Lever]*provenSum{}
 	for _, unit := range p.Units() {
-		watts, known := drawnBy(unit.Nodes, metered)
+		watts, known := drawnBy(unit.Nodes, by.metered)
 		if !known {
 			continue
 		}
 		for _, stands := range p.Of(unit.Name) {
 			effect := p.Effect(unit.Name, stands.Lever)
-			if stands.Stance != model.StanceAdopted || !stands.Use || !effect.IsKnown() {
+			if !by.saves(unit.Name, &stands) || !effect.IsKnown() {
 				continue
 			}
 			sum := sums[stands.Lever]
@@ -124,17 +151,46 @@ func roundMilliwatts(watts float64) int64 {
 // mostProvenNamed is how many levers and classes a message names.
 const mostProvenNamed = 4
 
-// savingsProven tells whether a lever acts that was measured to save, and else why none
-// does.
-func savingsProven(policy *v1alpha1.EnergyPolicy, standings []proof.Standing, tally policyTally) metav1.Condition {
-	by := map[model.Stance][]string{}
-	var saving []string
+// actingStandings tells of each standing whether its lever acts on a unit of it, held back
+// for a block or not.
+func actingStandings(p *proof.Proofs, standings []proof.Standing, acting actingLevers) []bool {
+	type place struct {
+		lever model.Lever
+		class verify.Class
+	}
+	acts := map[place]bool{}
+	for _, unit := range p.Units() {
+		for lever := range acting[unit.Name] {
+			acts[place{lever, unit.Class}] = true
+		}
+	}
+	all := make([]bool, len(standings))
 	for i := range standings {
 		s := &standings[i]
+		if s.Unit != "" {
+			all[i] = acting[s.Unit][s.Lever]
+		} else {
+			all[i] = acts[place{s.Lever, s.Class}]
+		}
+	}
+	return all
+}
+
+// savingsProven tells whether a lever acts that was measured to save, and else why none
+// does.
+func savingsProven(policy *v1alpha1.EnergyPolicy, view savingsView, tally policyTally) metav1.Condition {
+	by := map[model.Stance][]string{}
+	var saving, idle []string
+	for i := range view.standings {
+		s := &view.standings[i]
 		by[s.Stance] = append(by[s.Stance], standingWords(s))
 		// What acts without a trial is measured by what is held back.
-		if (s.Stance == model.StanceAdopted || s.Stance == model.StanceUnproven) && s.Known && s.High < 0 {
+		proven := (s.Stance == model.StanceAdopted || s.Stance == model.StanceUnproven) && s.Known && s.High < 0
+		switch {
+		case proven && view.acts[i]:
 			saving = append(saving, standingWords(s))
+		case proven:
+			idle = append(idle, standingWords(s))
 		}
 	}
 	say := func(reason, format string, args ...any) metav1.Condition {
@@ -146,12 +202,16 @@ func savingsProven(policy *v1alpha1.EnergyPolicy, standings []proof.Standing, ta
 	switch {
 	case policy.Spec.Mode == v1alpha1.ModeObserve:
 		return say(v1alpha1.ReasonNotEnforcing, "mode Observe lets no lever act: status.potential tells what they would save by the models")
+	case policy.Spec.Paused:
+		return say(v1alpha1.ReasonPaused, "spec.paused undoes what was done, so that nothing is saved: set it to false for levers that were adopted to act again")
 	case len(saving) > 0:
 		condition := say(v1alpha1.ReasonLeverAdopted, "by trials, hold-backs or imported evidence: %s", namedWords(saving))
 		condition.Status = metav1.ConditionTrue
 		return condition
 	case len(by[model.StanceOnTrial]) > 0:
 		return say(v1alpha1.ReasonOnTrial, "on trial: %s", namedWords(by[model.StanceOnTrial]))
+	case len(idle) > 0:
+		return say(v1alpha1.ReasonNoneInForce, "measured to save, and in force nowhere now: %s. See status.coverage for why", namedWords(idle))
 	case tally.nodes.Metered == 0:
 		return say(v1alpha1.ReasonNoMeter, "no governed node has a meter, and what models tell proves nothing: see condition MeterAvailable")
 	case len(by[model.StanceAwaiting]) > 0:

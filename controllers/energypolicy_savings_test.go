@@ -75,8 +75,19 @@ func provenMemory(t *testing.T, now time.Time) *proofs.Store {
 	return memory
 }
 
-// told is the status that such a memory gives.
+// bufferedPlan of node a has Buffering in force for one of two VMs.
+func bufferedPlan() *v1alpha1.NodePlan {
+	return buffered(planOf("a", true, "v", "w:CoreWouldBeHot"), "w", v1alpha1.ReasonBuffered, &v1alpha1.BufferingReadBack{WindowMicroseconds: 250})
+}
+
+// told is the status that such a memory gives where Buffering is in force on node a.
 func told(t *testing.T, change func(*v1alpha1.EnergyPolicy, *savingsSources)) v1alpha1.EnergyPolicyStatus {
+	t.Helper()
+	return toldBy(t, bufferedPlan(), change)
+}
+
+// toldBy is the same with another plan of node a.
+func toldBy(t *testing.T, plan *v1alpha1.NodePlan, change func(*v1alpha1.EnergyPolicy, *savingsSources)) v1alpha1.EnergyPolicyStatus {
 	t.Helper()
 	policy := policyOf("p", 0, "")
 	sources := &savingsSources{
@@ -88,7 +99,7 @@ func told(t *testing.T, change func(*v1alpha1.EnergyPolicy, *savingsSources)) v1
 		change(&policy, sources)
 	}
 	view := policyScene(policy)
-	view.savings = sources
+	view.savings, view.plans = sources, map[string]*indexedPlan{"a": {NodePlan: plan}}
 	return policyStatus(&policy, view)
 }
 
@@ -145,6 +156,55 @@ func TestSavings(t *testing.T) {
 	}
 }
 
+// A lever that was adopted saves nothing where it is not in force: neither in status.proven nor
+// by the condition.
+func TestSavedNowIsOfWhatActs(t *testing.T) {
+	none := func(reason string) *v1alpha1.NodePlan {
+		return buffered(planOf("a", true, "w"), "w", reason, nil)
+	}
+	withheld := func(reason string) *v1alpha1.NodePlan {
+		plan := bufferedPlan()
+		plan.Spec.Apply, plan.Spec.Reason = false, reason
+		return plan
+	}
+	tripped := bufferedPlan()
+	for i := range tripped.Status.VMs {
+		tripped.Status.VMs[i].State, tripped.Status.VMs[i].Reason = v1alpha1.LeverBlocked, v1alpha1.ReasonGuardTripped
+	}
+	waits := bufferedPlan()
+	waits.Spec.VMs[0].Reasons = append(waits.Spec.VMs[0].Reasons, v1alpha1.PlanReason{Lever: v1alpha1.LeverBuffering, Reason: v1alpha1.ReasonChangeBudgetHour})
+	for name, tc := range map[string]struct {
+		plan   *v1alpha1.NodePlan
+		change func(*v1alpha1.EnergyPolicySpec)
+		want   string
+	}{
+		"in force":              {bufferedPlan(), nil, "LeverAdopted"},
+		"no VM":                 {planOf("a", true), nil, "NoneInForce"},
+		"withdrawn by a guard":  {none(v1alpha1.ReasonHurts), nil, "NoneInForce"},
+		"undone by its agent":   {tripped, nil, "NoneInForce"},
+		"opted out":             {none(v1alpha1.ReasonOptedOut), nil, "NoneInForce"},
+		"on some of its VMs":    {waits, nil, "NoneInForce"},
+		"outside of its window": {withheld(v1alpha1.ReasonOutsideChangeWindow), nil, "NoneInForce"},
+		"not in spec.levers":    {bufferedPlan(), func(s *v1alpha1.EnergyPolicySpec) { s.Levers = []v1alpha1.Lever{v1alpha1.LeverAffinity} }, "NoneInForce"},
+		"paused":                {withheld(v1alpha1.ReasonPaused), func(s *v1alpha1.EnergyPolicySpec) { s.Paused = true }, "Paused"},
+		"only watched":          {withheld(v1alpha1.ReasonObserveOnly), func(s *v1alpha1.EnergyPolicySpec) { s.Mode = v1alpha1.ModeObserve }, "NotEnforcing"},
+	} {
+		status := toldBy(t, tc.plan, func(policy *v1alpha1.EnergyPolicy, sources *savingsSources) {
+			sources.memory = adoptedOnTwoClasses(t)
+			if tc.change != nil {
+				tc.change(&policy.Spec)
+			}
+		})
+		condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSavingsProven)
+		if condition == nil || condition.Reason != tc.want || (condition.Status == metav1.ConditionTrue) != (name == "in force") {
+			t.Errorf("%s: condition %+v, want %s", name, condition, tc.want)
+		}
+		if (len(status.Proven) > 0) != (name == "in force") {
+			t.Errorf("%s: proven %+v", name, status.Proven)
+		}
+	}
+}
+
 // Whatever was not read yet stays as it was, and what nobody asks for is not told.
 func TestSavingsThatAreAwaited(t *testing.T) {
 	before := []v1alpha1.Savings{{Basis: v1alpha1.BasisMeasured, Period: "Total"}}
@@ -174,6 +234,14 @@ func TestSavingsProven(t *testing.T) {
 	}
 	harmful := standing(model.LeverShaping, model.StanceRejected, true)
 	harmful.Log, harmful.Low, harmful.High = 0.03, 0.01, 0.05
+	paused, idle := policyOf("p", 0, ""), savingsView{standings: []proof.Standing{standing(model.LeverBuffering, model.StanceAdopted, true)}, acts: []bool{false}}
+	if got := savingsProven(&paused, idle, policyTally{}); got.Reason != v1alpha1.ReasonNoneInForce || !strings.Contains(got.Message, "Buffering on cpu=Xeon") {
+		t.Errorf("in force nowhere: %+v", got)
+	}
+	idle.acts[0], paused.Spec.Paused = true, true
+	if got := savingsProven(&paused, idle, policyTally{}); got.Reason != v1alpha1.ReasonPaused || got.Status != metav1.ConditionFalse {
+		t.Errorf("paused: %+v", got)
+	}
 	for name, tc := range map[string]struct {
 		mode      v1alpha1.PolicyMode
 		metered   int32
@@ -195,7 +263,8 @@ func TestSavingsProven(t *testing.T) {
 	} {
 		policy := policyOf("p", 0, "")
 		policy.Spec.Mode = tc.mode
-		got := savingsProven(&policy, tc.standings, policyTally{nodes: v1alpha1.NodeCounts{Metered: tc.metered}})
+		view := savingsView{standings: tc.standings, acts: slices.Repeat([]bool{true}, len(tc.standings))}
+		got := savingsProven(&policy, view, policyTally{nodes: v1alpha1.NodeCounts{Metered: tc.metered}})
 		if text := fmt.Sprintf("%s %s", got.Status, got.Reason); text != tc.want {
 			t.Errorf("%s: %s, want %s", name, text, tc.want)
 		}

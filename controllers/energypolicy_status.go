@@ -14,6 +14,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -55,8 +56,10 @@ type policyTally struct {
 	groups groupsTally
 	// potential of levers of nodes.
 	potential potentialTally
-	// metered are the watts of governed nodes that a meter told.
+	// metered are the watts of governed nodes that a meter told, acting the policy's levers
+	// that act.
 	metered map[string]units.Watts
+	acting  actingLevers
 	// contested counts the nodes that another policy wins.
 	contested       int
 	winner, example string
@@ -113,7 +116,7 @@ func (v policyView) find(policy *v1alpha1.EnergyPolicy) observe.PolicyEntry {
 
 func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 	settings := observe.EnergySettings(entry.EnergyPolicy)
-	out := policyTally{levers: map[v1alpha1.Lever]*leverTally{}, energy: newEnergyTally(settings), metered: map[string]units.Watts{}}
+	out := policyTally{levers: map[v1alpha1.Lever]*leverTally{}, energy: newEnergyTally(settings), metered: map[string]units.Watts{}, acting: actingLevers{}}
 	for _, lever := range entry.Spec.Levers {
 		out.levers[lever] = &leverTally{reasons: map[string]int32{}}
 	}
@@ -146,11 +149,16 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			name: node.Name, choice: choice, report: report, rates: v.powers.Rates.Fresh(node.Name),
 			awaited: report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node.Name),
 		})
-		out.addPlan(v.plans[node.Name], report)
+		out.addPlan(node.Name, v.plans[node.Name], report)
 		if v.potentials != nil {
 			out.potential.add(v.potentials.Of(node.Name), v.isHeard(node.Name, report))
 		}
 		out.addGroups(v.groups, node.Name, v.plans[node.Name], v.powers.Rates.Fresh(node.Name))
+	}
+	if out.levers[v1alpha1.LeverTrafficShare] != nil {
+		for _, group := range v.groups.inForce {
+			out.acting.note(group, model.LeverTrafficShare)
+		}
 	}
 	return out
 }
@@ -171,7 +179,7 @@ func (t *policyTally) addMetered(node string, choice energy.Choice, report *v1al
 	}
 }
 
-func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {
+func (t *policyTally) addPlan(node string, plan *indexedPlan, report *v1alpha1.NodeReport) {
 	var planned, others int32
 	if plan != nil {
 		planned = int32(len(plan.Spec.VMs))
@@ -191,24 +199,31 @@ func (t *policyTally) addPlan(plan *indexedPlan, report *v1alpha1.NodeReport) {
 			tally.count(v1alpha1.ReasonNotInThisVersion, planned+others)
 			continue
 		}
-		tally.addPlan(plan, stateOf)
+		if tally.addPlan(plan, stateOf) {
+			t.acting.note(node, model.Lever(lever))
+		}
 		tally.count(v1alpha1.ReasonNoProfile, others)
 	}
 }
 
-// addPlan counts the VMs of one node's plan.
-func (t *leverTally) addPlan(plan *indexedPlan, stateOf func(*indexedPlan, types.UID) leverState) {
+// addPlan counts the VMs of one node's plan, and tells whether the lever acts there: on some
+// of them, and on all that it is to come to. What it saves on fewer nobody measured.
+func (t *leverTally) addPlan(plan *indexedPlan, stateOf func(*indexedPlan, types.UID) leverState) (acts bool) {
 	if plan == nil {
-		return
+		return false
 	}
+	partly := false
 	for i := range plan.Spec.VMs {
 		state := stateOf(plan, plan.Spec.VMs[i].PodUID)
 		if state.State == v1alpha1.LeverInForce {
 			t.reached++
-		} else {
-			t.count(state.Reason, 1)
+			acts = true
+			continue
 		}
+		t.count(state.Reason, 1)
+		partly = partly || state.Reason == v1alpha1.ReasonChangeBudgetHour || state.Reason == v1alpha1.ReasonChangeBudgetNodes
 	}
+	return acts && !partly
 }
 
 func (t *leverTally) count(reason string, vms int32) {

@@ -21,6 +21,8 @@ import (
 type groupsView struct {
 	// states of the members, by namespace and name.
 	states map[types.NamespacedName]leverState
+	// inForce are the groups, as "namespace/name", of which traffic is steered as planned.
+	inForce []string
 	// savings by node: those of groups with members there.
 	savings map[string]power.Estimate
 }
@@ -35,6 +37,9 @@ func viewGroups(profiles []v1alpha1.VMNetworkProfile, sights map[types.Namespace
 			continue
 		}
 		sight := sights[client.ObjectKeyFromObject(profile)]
+		if sight != nil && sight.state.State == v1alpha1.LeverInForce || sight == nil && wasInForce(profile) {
+			view.inForce = append(view.inForce, client.ObjectKeyFromObject(profile).String())
+		}
 		if sight == nil {
 			awaited = true
 			continue
@@ -50,6 +55,12 @@ func viewGroups(profiles []v1alpha1.VMNetworkProfile, sights map[types.Namespace
 		}
 	}
 	return view, awaited
+}
+
+// wasInForce tells what was said of a group that was not looked at yet.
+func wasInForce(profile *v1alpha1.VMNetworkProfile) bool {
+	said := profile.Status.Traffic
+	return said != nil && said.State == v1alpha1.LeverInForce && said.ObservedGeneration == profile.Generation
 }
 
 // groupRevisions are those of all groups' plans, by what their profiles say.

@@ -287,7 +287,8 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Potential []Saving `json:"potential,omitempty"`
 
-	// proven savings by lever, of what the nodes draw now.
+	// proven savings by lever, of what the metered nodes draw now on which it was adopted, is
+	// in force, and is not held back.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional

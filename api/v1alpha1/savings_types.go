@@ -206,6 +206,8 @@ const (
 	ReasonOnTrial = "OnTrial"
 	// ReasonNoneAdopted: all levers that were tried were rejected, or not decided on.
 	ReasonNoneAdopted = "NoneAdopted"
+	// ReasonNoneInForce: levers were measured to save, and none of them acts now.
+	ReasonNoneInForce = "NoneInForce"
 	// ReasonNotEnforcing: the policy's mode lets no lever act by itself.
 	ReasonNotEnforcing = "NotEnforcing"
 
