@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,33 @@ func TestKnee(t *testing.T) {
 				t.Errorf("%s: %.3f is handled of %.1f times the knee (%.0f bit/s), want %.3f", name, got, factor, knee, want)
 			}
 		}
+	}
+}
+
+// What a host tells of its VMs' waits is what agents add up of their vCPUs.
+func TestWaited(t *testing.T) {
+	h := server(t, nil)
+	pod := add(t, h, VM{VCPUs: 2, Compute: Compute{Cores: 2}, Cpuset: units.NewCPUSet(0), Traffic: Traffic{ToVM: mbit}})
+	h.Advance(time.Minute)
+	got, err := h.Waited(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := h.Sample(h.byPod[pod].id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := time.Duration(0)
+	for _, thread := range sample.Threads {
+		if strings.HasSuffix(thread.Name, "/KVM") {
+			want += thread.Wait / 2
+		}
+	}
+	if diff := got - want; got < 20*time.Second || diff.Abs() > time.Millisecond {
+		t.Errorf("two vCPUs on one CPU waited %v, want %v", got, want)
+	}
+	if _, err := h.Waited("none"); err == nil {
+		t.Error("a VM that is not there waits")
 	}
 }
 

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -84,6 +86,23 @@ func (h *Host) VMTruth(podUID string) (VMTruth, error) {
 		truth.Marginal += units.Watts(h.packageWatts(pkg, &all, celsius) - h.packageWatts(pkg, &without, celsius))
 	}
 	return truth, nil
+}
+
+// Waited is for how long a VM's vCPUs waited for CPUs since it came, in the mean of them.
+func (h *Host) Waited(podUID string) (time.Duration, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, err := h.pod(podUID)
+	if err != nil {
+		return 0, err
+	}
+	seconds := 0.0
+	for i := range v.threads {
+		if v.threads[i].role == vcpu {
+			seconds += v.threads[i].wait
+		}
+	}
+	return duration(seconds / float64(v.VCPUs)), nil
 }
 
 // handled is the part of the wanted traffic of both ways.

@@ -33,6 +33,8 @@ type Config struct {
 	Flat bool
 	// Quiet fleets have no failing meters, and no VM comes or goes.
 	Quiet bool
+	// Unguarded fleets have no guard of the manager.
+	Unguarded bool
 }
 
 // Default is the fleet that is told of.

@@ -13,6 +13,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
+	"github.com/joulevirt/joulevirt/internal/observe/guards"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/planner"
@@ -40,6 +41,7 @@ type node struct {
 	shared   []model.Schedule
 	verdicts *disturbance.Store
 	tuning   *tuning.Store
+	guarded  guarded
 	// plan that the node has, planned when, and from when on all is looked at anew.
 	plan            *model.Plan
 	planned, review time.Time
@@ -110,6 +112,9 @@ func (n *node) wake(models *learned.Models) error {
 	n.models = models
 	n.verdicts = disturbance.NewStore(n.agent.clock, time.Hour, func() disturbance.Detector { return &interference.History{} })
 	n.tuning = tuning.NewStore(n.agent.clock, time.Hour)
+	if !n.spec.Unguarded {
+		n.guarded.store = guards.NewStore(n.agent.clock, time.Hour)
+	}
 	return nil
 }
 
@@ -139,6 +144,9 @@ func (n *node) pass() error {
 		}
 		n.now = next
 		n.truth.add(n.now, n.twins.joules())
+		if err := n.truth.wait(n.now, n.world.slots, n.twins); err != nil {
+			return err
+		}
 		n.agent.round(next)
 		if err := n.hear(); err != nil {
 			return err
@@ -163,7 +171,12 @@ func (n *node) hear() error {
 		Topology:  func() (model.Topology, error) { return state.Topology, nil },
 		Power:     rates.Power, Rates: rates, Received: rates.Time,
 	})
-	n.see(blocks.Sight{Rates: rates, Received: rates.Time, Power: rates.Power, Schedules: n.schedules()}, n.shared)
+	n.guard(rates)
+	sight := blocks.Sight{Rates: rates, Received: rates.Time, Power: rates.Power, Schedules: n.schedules()}
+	if n.plan != nil {
+		sight.Withdrawn = n.plan.Withdrawn
+	}
+	n.see(sight, n.shared)
 	return nil
 }
 
@@ -207,7 +220,7 @@ func (n *node) snapshot() model.Node {
 		Costs: n.models.Costs(n.spec.name, state.Topology),
 		Power: power, Metered: power != nil && power.Source.Measures(), MeterUnknown: power == nil,
 		Rates: state.Rates, Current: n.plan,
-		Review: !n.now.Before(n.review),
+		Review: !n.now.Before(n.review), Withdrawn: n.withdrawn(),
 	}
 	for i := range n.world.slots {
 		s := &n.world.slots[i]
@@ -226,9 +239,9 @@ func (n *node) snapshot() model.Node {
 // is looked at anew.
 const replanning, reviewing = 5 * time.Minute, 15 * time.Minute
 
-// replan makes the node's plan, when it is due or was not for long.
+// replan makes the node's plan, when it is due, a lever was withdrawn, or it was not for long.
 func (n *node) replan(stand []model.Proof, awaited, due bool) {
-	if !due && n.now.Sub(n.planned) < replanning {
+	if !due && !n.guarded.news && n.now.Sub(n.planned) < replanning {
 		return
 	}
 	is := n.snapshot()
@@ -249,7 +262,7 @@ func (n *node) plainly() {
 
 // plans the node anew.
 func (n *node) plans(is model.Node) {
-	n.planned = n.now
+	n.planned, n.guarded.news = n.now, false
 	if is.Review {
 		n.review = n.now.Add(reviewing)
 	}

@@ -96,8 +96,10 @@ func (p *part) run(ctx context.Context, c *Config, from, end time.Time) (err err
 	if err != nil {
 		return err
 	}
+	of := *c
+	of.Unguarded = true // it acts all the time
 	for _, index := range p.indices {
-		n, err := newNode(c.spec(index), from, true)
+		n, err := newNode(of.spec(index), from, true)
 		if err != nil {
 			return err
 		}

@@ -29,8 +29,10 @@ type Outcome struct {
 	// Looked is how many VMs were looked at, each 5 minutes, and Broken on how many levers
 	// cost service.
 	Looked, Broken int
-	Nodes          []Node
-	Groups         []Group
+	// Withdrawals by the manager's guard.
+	Withdrawals Withdrawals
+	Nodes       []Node
+	Groups      []Group
 	// Standings at the end.
 	Standings []proof.Standing
 }
@@ -80,6 +82,14 @@ func (l *loop) outcome() (Outcome, error) {
 		o.WithoutJudged += late[withoutAny]
 		o.SavedJudged += late[withoutAny] - late[actual]
 		o.Looked, o.Broken = o.Looked+n.truth.looked, o.Broken+n.truth.broken
+		for i := range n.closed {
+			if n.closed[i].Guarded {
+				o.Withdrawals.Blocks++
+			}
+		}
+		if n, is := m.(*node); is {
+			o.Withdrawals.add(&n.guarded.count)
+		}
 	}
 	l.memory.View(policyOf().Name, func(p *proof.Proofs, _ *ledger.Ledger) { o.Standings = p.Standings() })
 	return o, l.booked(&o)
@@ -216,6 +226,8 @@ func (o *Outcome) String() string {
 	fmt.Fprintf(&b, "simulated: saved %.2f %% in all, %.2f %% in the judged hours, the oracle %.2f %%: %.1f %% of it; exploring cost %.2f %%; service broken %.4f %% of %d\n",
 		percent*o.Saved/o.Without, percent*o.SavedJudged/o.WithoutJudged, percent*o.OracleSaved/o.WithoutJudged, o.OfOracle(), o.Exploring(), o.BrokenShare(), o.Looked)
 	fmt.Fprintf(&b, "simulated: the ledger has %.0f J from %.0f to %.0f, in truth %.0f: covered %v\n", o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, o.Covered())
+	fmt.Fprintf(&b, "simulated: the manager withdrew Affinity from VMs %d times rightly, %d falsely (%.3f a VM-day of %.1f) and %d times to see how they are without, from all of a node's %d times; %d blocks are guarded\n",
+		o.Withdrawals.Right, o.Withdrawals.False, o.Withdrawals.FalseADay(), o.Withdrawals.VMDays, o.Withdrawals.Doubts, o.Withdrawals.Nodes, o.Withdrawals.Blocks)
 	for _, line := range o.Lines {
 		fmt.Fprintf(&b, "simulated: %s: %.0f J from %.0f to %.0f, in truth %.0f; %d blocks booked, %d excluded; of the time: %v\n",
 			line.Lever, line.Saved.Value, line.Saved.Low, line.Saved.High, line.Truth, line.Blocks, line.Excluded, line.Acted)

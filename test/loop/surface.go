@@ -18,7 +18,7 @@ type surface struct {
 // measureSurfaces runs the nodes of a fleet at some levels, which stay as they are, with
 // levers that always act.
 func measureSurfaces(c Config) ([]surface, error) {
-	c.Quiet, c.GroupNodes = true, 0
+	c.Quiet, c.Unguarded, c.GroupNodes = true, true, 0
 	surfaces := make([]surface, c.Nodes)
 	return surfaces, all(c.Nodes, func(i int) error {
 		s := &surfaces[i]
