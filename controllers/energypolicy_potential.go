@@ -13,14 +13,14 @@ import (
 // The errors of nodes add up: they have the same model.
 type potentialTally struct {
 	levers map[model.Lever]*power.Estimate
-	// awaited is true while that was not worked out yet of a node that is heard.
+	// awaited is true while that was not worked out yet of a node that can be planned.
 	awaited bool
 }
 
-// add adds one node. heard is true when its rates are at hand, or will be.
-func (t *potentialTally) add(potentials []model.Potential, heard bool) {
+// add adds one node. Nil potentials are not known: to come when the node is plannable.
+func (t *potentialTally) add(potentials []model.Potential, plannable bool) {
 	if potentials == nil {
-		t.awaited = t.awaited || heard
+		t.awaited = t.awaited || plannable
 		return
 	}
 	if t.levers == nil {

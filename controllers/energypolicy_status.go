@@ -151,7 +151,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		})
 		out.addPlan(node.Name, v.plans[node.Name], report)
 		if v.potentials != nil {
-			out.potential.add(v.potentials.Of(node.Name), v.isHeard(node.Name, report))
+			out.potential.add(v.potentials.Of(node.Name), v.isPlannable(node.Name, report))
 		}
 		out.addGroups(v.groups, node.Name, v.plans[node.Name], v.powers.Rates.Fresh(node.Name))
 	}
@@ -163,9 +163,12 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 	return out
 }
 
-// isHeard tells whether a node's rates are at hand, or will be.
-func (v policyView) isHeard(node string, report *v1alpha1.NodeReport) bool {
-	awaited := report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node)
+// isPlannable tells whether a node's cores are known and its rates at hand, or soon.
+func (v policyView) isPlannable(node string, report *v1alpha1.NodeReport) bool {
+	if report == nil || len(report.Status.Topology.CoreGroups) == 0 {
+		return false
+	}
+	awaited := report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node)
 	return awaited || v.powers.Rates.Fresh(node) != nil
 }
 

@@ -31,12 +31,14 @@ type potentialOfNode struct {
 	asked  asked
 }
 
-// asked is what people ask of a node and its VMs, as far as what levers would save
-// depends on it.
+// asked is what people ask of a node and its VMs, and whether its report can be read, as far
+// as what levers would save depends on it.
 type asked struct {
 	reserved       units.CPUSet
 	maxUtilization units.Cores
 	sharing        model.SiblingSharing
+	optOut         model.OptOut
+	unreadable     bool
 	vms            []model.VM
 }
 
@@ -44,7 +46,8 @@ func newPotentialStore() *potentialStore {
 	return &potentialStore{nodes: map[string]potentialOfNode{}}
 }
 
-// Of tells what each lever would save on a node. Nil: it is not known.
+// Of tells what each lever would save on a node. Empty: nothing can be done there. Nil: it
+// is not known.
 func (s *potentialStore) Of(node string) []model.Potential {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +65,7 @@ func (s *potentialStore) planned(node model.Node, now time.Time) {
 	if was.levers != nil && age >= 0 && (age < potentialSoonest || age < potentialEvery && reflect.DeepEqual(was.asked, is.asked)) {
 		return
 	}
-	if is.levers = planner.Potential(node, now); is.levers == nil && !node.OptOut.All {
+	if is.levers = planner.Potential(node, now); is.levers == nil {
 		return
 	}
 	s.mu.Lock()
@@ -79,7 +82,7 @@ func (s *potentialStore) forget(node string) {
 
 func askedOf(node *model.Node) asked {
 	policy := &node.Policy
-	out := asked{reserved: policy.Reserved, maxUtilization: policy.MaxCoreUtilization, sharing: policy.Sharing}
+	out := asked{reserved: policy.Reserved, maxUtilization: policy.MaxCoreUtilization, sharing: policy.Sharing, optOut: node.OptOut, unreadable: node.ReportUnreadable}
 	for _, vm := range node.VMs {
 		// What is seen of a VM changes each round.
 		vm.Tuning, vm.Disturbance, vm.Power = model.Tuning{}, model.Disturbance{}, nil

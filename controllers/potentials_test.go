@@ -39,6 +39,9 @@ func TestPotentialsAreWorkedOutAnew(t *testing.T) {
 	busier.VMs[0].Tuning.Since = statusTime()
 	limited.Policy.Reserved = units.NewCPUSet(0, 1)
 	unheard.Rates, out.OptOut.All = nil, true
+	unreadable := potentialNode(2)
+	unreadable.Reported, unreadable.ReportUnreadable, unreadable.Rates = false, true, nil
+	const unknown, nothing = -1, -2
 	store := newPotentialStore()
 	for _, tc := range []struct {
 		name  string
@@ -46,7 +49,7 @@ func TestPotentialsAreWorkedOutAnew(t *testing.T) {
 		after time.Duration
 		want  int
 	}{
-		{"not heard yet", unheard, 0, -1},
+		{"not heard yet", unheard, 0, unknown},
 		{"the first", one, 0, 1},
 		{"at once", two, 14 * time.Second, 1},
 		{"a VM came", two, 15 * time.Second, 2},
@@ -58,12 +61,16 @@ func TestPotentialsAreWorkedOutAnew(t *testing.T) {
 		{"nothing changed", two, 12 * time.Minute, 2},
 		{"old", two, 13 * time.Minute, 2},
 		{"a clock that went back", one, -time.Hour, 1},
-		{"its owner keeps levers away", out, -50 * time.Minute, -1},
+		{"its owner keeps levers away", out, -time.Hour + 20*time.Second, nothing},
+		{"and lets them come", one, -58 * time.Minute, 1},
+		{"its report makes no sense", unreadable, -57 * time.Minute, nothing},
 	} {
 		store.planned(tc.node, statusTime().Add(tc.after))
-		got := -1
-		if of := store.Of("n"); of != nil {
+		got := unknown
+		if of := store.Of("n"); len(of) > 0 {
 			got = of[0].VMs
+		} else if of != nil {
+			got = nothing
 		}
 		if got != tc.want {
 			t.Errorf("%s: %d VMs, want %d", tc.name, got, tc.want)
@@ -108,9 +115,22 @@ func TestPolicyPotential(t *testing.T) {
 	heard := rates.NewStore(testingclock.NewFakePassiveClock(statusTime()), time.Minute, time.Minute)
 	heard.Put(&model.NodeRates{Node: "b", Time: statusTime()})
 	view.powers.Rates = heard
+	cores := []v1alpha1.CoreGroup{{Cores: []string{"0", "1"}}}
+	view.reports["b"].Status.Topology.CoreGroups = cores
 	if diff := cmp.Diff(want, policyStatus(&policy, view).Potential); diff != "" {
 		t.Errorf("by a new leader (-want +got):\n%s", diff)
 	}
+	// What is known to be nothing is not awaited, nor is what cannot come.
+	view.potentials = potentials{"a": of(20, 0), "b": {}}
+	if got := policyStatus(&policy, view).Potential; len(got) != 1 {
+		t.Errorf("where nothing can be done %+v", got)
+	}
+	view.potentials = potentials{"a": of(20, 0)}
+	view.reports["b"].Status.Topology.CoreGroups = nil
+	if got := policyStatus(&policy, view).Potential; len(got) != 1 {
+		t.Errorf("where no cores are known %+v", got)
+	}
+	view.reports["b"].Status.Topology.CoreGroups = cores
 	policy.Generation++
 	if got := policyStatus(&policy, view).Potential; len(got) != 1 {
 		t.Errorf("of a new generation %+v", got)

@@ -16,8 +16,8 @@ const modelError = 0.3
 // Potential tells what each lever of nodes that saves, in the order of their names, would save
 // on a node by the models if the policy were to enforce all of them: now, on all VMs whose
 // owners allow it, and with no regard to trials. What is in force does not matter. It is
-// nil when nothing is known of the node's cores or its VMs, or its owner keeps all levers
-// away.
+// empty where nothing can be done: the node's owner keeps all levers away, or its report
+// makes no sense. It is nil while nothing is known of the node's cores or its VMs.
 //
 // Affinity is judged by what its placement predicts, Buffering by what a packet costs with
 // the window that plans come to. Shaping has VMs and no watts: no model says what taking
@@ -27,7 +27,10 @@ func Potential(node model.Node, now time.Time) []model.Potential {
 	node = free(node)
 	plan := blank(&node)
 	w := newWork(&plan, node, now)
-	if forbidden(node) != "" || holding(node) != "" {
+	if forbidden(node) != "" || node.ReportUnreadable {
+		return []model.Potential{}
+	}
+	if holding(node) != "" {
 		return nil
 	}
 	w.permit()

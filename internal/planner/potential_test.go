@@ -73,7 +73,9 @@ func TestPotentialKnowsOwners(t *testing.T) {
 		"without buffering":       {func(n *model.Node) { n.Buffering = "no eBPF" }, true, [3]int{3, 0, 3}},
 		"no VMs":                  {func(n *model.Node) { n.VMs = nil }, true, [3]int{}},
 		"no threads seen":         {func(n *model.Node) { n.Rates.VMs = nil }, true, [3]int{}},
-		"the node opted out":      {func(n *model.Node) { n.OptOut.All = true }, false, [3]int{}},
+		"the node opted out":      {func(n *model.Node) { n.OptOut.All = true }, true, [3]int{}},
+		"it did so unheard":       {func(n *model.Node) { n.OptOut.All, n.Rates, n.Reported = true, nil, false }, true, [3]int{}},
+		"an unreadable report":    {func(n *model.Node) { n.ReportUnreadable, n.Reported, n.Rates = true, false, nil }, true, [3]int{}},
 		"no rates":                {func(n *model.Node) { n.Rates = nil }, false, [3]int{}},
 		"no report":               {func(n *model.Node) { n.Reported = false }, false, [3]int{}},
 	} {
