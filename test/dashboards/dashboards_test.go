@@ -57,6 +57,7 @@ func TestPanelsAndAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := startServer(ctx, t, rules, scene)
+	checkCLI(ctx, t, scene)
 	boards, err := ReadBoards("../../config/grafana")
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +136,7 @@ func startServer(ctx context.Context, t *testing.T, rules *prometheus.Rules, s *
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.prometheus = server.URL
 	s.goOn(ctx)
 	return api
 }

@@ -37,6 +37,8 @@ type scene struct {
 	t       *testing.T
 	cluster *cluster.Cluster
 	fleet   *accelerated.Fleet
+	// prometheus is the address of the server that scrapes the fleet.
+	prometheus string
 }
 
 func groups() []accelerated.Group {

@@ -50,11 +50,12 @@ type Figures struct {
 	VMs   map[VMKey]VM
 }
 
-// The queries. Agents are scraped once, whatever else Prometheus adds to their labels.
+// The queries. Figures of nodes are from series that agents give with --per-vm-metrics=false
+// too. Agents are scraped once, whatever else Prometheus adds to their labels.
 const (
 	nodeWatts = `max by (node, source) (joulevirt_node_power_watts)`
 	nodeAge   = `max by (node) (joulevirt_node_power_age_seconds)`
-	nodeBytes = `sum by (node) (joulevirt_vm_network_bytes_per_second)`
+	nodeBytes = `sum by (node) (max by (node, direction) (joulevirt_agent_vms_network_bytes_per_second))`
 	vmWatts   = `max by (node, namespace, name) (joulevirt_vm_power_watts)`
 	vmBytes   = `sum by (node, namespace, name) (joulevirt_vm_network_bytes_per_second)`
 )

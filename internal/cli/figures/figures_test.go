@@ -3,6 +3,7 @@ package figures
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -23,15 +24,17 @@ func TestOfNodes(t *testing.T) {
 			return []byte(vector(`{"metric":{"node":"a","source":"RAPL"},"value":[1,"180.5"]},{"metric":{"node":"b","source":"Model"},"value":[1,"NaN"]}`)), nil
 		case nodeAge:
 			return []byte(vector(`{"metric":{"node":"a"},"value":[1,"2"]}`)), nil
+		case nodeBytes:
+			return []byte(vector(`{"metric":{"node":"a"},"value":[1,"125000"]}`)), nil
 		default:
-			return []byte(vector("")), nil
+			return nil, fmt.Errorf("query %s is not expected", query)
 		}
 	}
 	got, err := OfNodes(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]Node{"a": {Watts: ptr.To(180.5), Source: "RAPL", AgeSeconds: ptr.To(2.0)}, "b": {Source: "Model"}}
+	want := map[string]Node{"a": {Watts: ptr.To(180.5), Source: "RAPL", AgeSeconds: ptr.To(2.0), BytesPerSecond: ptr.To(125000.0)}, "b": {Source: "Model"}}
 	if diff := cmp.Diff(want, got.Nodes); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
