@@ -55,6 +55,9 @@ type Budgets struct {
 // such as "Affinity,Buffering". "false" keeps none away, any other value all.
 const AnnotationOptOut = "joulevirt.io/opt-out"
 
+// AnnotationManagerVersion on the managers' Lease is the version of the one that leads.
+const AnnotationManagerVersion = "joulevirt.io/manager-version"
+
 // Conditions and reasons of when an EnergyPolicy's changes are made.
 const (
 	// ConditionPaused is True when spec.paused is.

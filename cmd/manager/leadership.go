@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/version"
 )
 
 // renewDeadline is the controller runtime's: a request for the Lease may take half of it.
@@ -37,6 +38,9 @@ func leadership(config *rest.Config, o *options) (resourcelock.Interface, client
 		if err != nil {
 			return nil, nil, fmt.Errorf("make a client of Lease %s/%s: %w", o.namespace, leaseName, err)
 		}
+	}
+	if lock, ok := locks[0].(*resourcelock.LeaseLock); ok {
+		lock.Client = controllers.VersionedLeases(lock.Client, version.String())
 	}
 	fence := &controllers.Fence{Identity: identity.Identity, Clock: clock.RealClock{}, Holder: func(ctx context.Context) (string, error) {
 		record, _, err := locks[1].Get(ctx)

@@ -20,6 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/version"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
@@ -131,6 +133,9 @@ func leaseHeld(ctx context.Context, c *cluster.Cluster, want bool) error {
 	}
 	if held := ptr.Deref(lease.Spec.HolderIdentity, "") != ""; held != want {
 		return fmt.Errorf("it is held: %t", held)
+	}
+	if got := lease.Annotations[v1alpha1.AnnotationManagerVersion]; got != version.String() {
+		return fmt.Errorf("it names version %q, want %q", got, version.String())
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func healthy() Input {
 	renewed := metav1.NewMicroTime(now().Add(-5 * time.Second))
 	deployment := &appsv1.Deployment{Status: appsv1.DeploymentStatus{ReadyReplicas: 2}}
 	deployment.Spec.Replicas = ptr.To(int32(2))
-	deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry.example:5000/joulevirt/manager:v1"}}
+	deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry.example:5000/joulevirt/manager:v3"}} // a tag may name anything
 	return Input{
 		Facts: &facts.Facts{
 			Now:      now(),
@@ -47,7 +47,7 @@ func healthy() Input {
 		},
 		CLIVersion: "v1", Namespace: "joulevirt-system",
 		Server: &version.Info{Major: "1", Minor: "36+", GitVersion: "v1.36.1"}, Resources: append(ownResources(), "nodeplans/status"),
-		Lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+		Lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationManagerVersion: "v1"}}, Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: ptr.To("pod-1_x"), RenewTime: &renewed, LeaseDurationSeconds: ptr.To(int32(15)),
 		}},
 		Manager: deployment,
@@ -80,15 +80,21 @@ func TestDiagnose(t *testing.T) {
 			old := metav1.NewMicroTime(now().Add(-time.Hour))
 			in.Lease.Spec.RenewTime = &old
 		}, "Manager leads", Problem, "nobody leads: pod-1 renewed its Lease 1h0m0s ago", 1},
-		"manager is down": {func(in *Input) { in.Manager.Status.ReadyReplicas = 0 }, "Manager runs", Problem, "0 of 2", 1},
-		"one is down":     {func(in *Input) { in.Manager.Status.ReadyReplicas = 1 }, "Manager runs", Note, "1 of 2", 0},
-		"run otherwise":   {func(in *Input) { in.ManagerErr, in.Manager = &access.NotFound{}, nil }, "Manager runs", Note, "in another way", 0},
-		"newer agents":    {func(in *Input) { in.Reports[0].Status.AgentVersion = "v2" }, "Versions", Note, "this program is v1; the manager v1; 1 agent v2", 0},
-		"old report":      {func(in *Input) { in.Reports[0].Status.ReportedAt = nil }, "Agents report", Problem, "1 of 1 node: old or missing on a", 1},
-		"silent node":     {func(in *Input) { in.Nodes[0].Name = "b" }, "Agents report", Problem, "missing on b", 1},
-		"no agents":       {func(in *Input) { in.Reports, in.Nodes = nil, nil }, "Agents report", Problem, "no agent ever reported", 1},
-		"lacks":           {func(in *Input) { in.Reports[0].Status.Capabilities[0].Available = false }, "Affinity", Note, "missing on a", 0},
-		"no meter":        {func(in *Input) { in.Reports[0].Status.Power.Source = v1alpha1.PowerModel }, "Meters", Note, "Model 1", 0},
+		"manager is down":       {func(in *Input) { in.Manager.Status.ReadyReplicas = 0 }, "Manager runs", Problem, "0 of 2", 1},
+		"one is down":           {func(in *Input) { in.Manager.Status.ReadyReplicas = 1 }, "Manager runs", Note, "1 of 2", 0},
+		"run otherwise":         {func(in *Input) { in.ManagerErr, in.Manager = &access.NotFound{}, nil }, "Manager runs", Note, "in another way", 0},
+		"newer agents":          {func(in *Input) { in.Reports[0].Status.AgentVersion = "v2" }, "Versions", Note, "this program is v1; the manager v1; 1 agent v2", 0},
+		"no word of the leader": {func(in *Input) { in.Lease.Annotations, in.CLIVersion = nil, "v2" }, "Versions", Note, "1 agent v1; the manager, by its image's tag, v3", 0},
+		"unknown manager": {func(in *Input) {
+			in.Lease.Annotations, in.Manager.Spec.Template.Spec.Containers[0].Image = nil, "joulevirt/manager:latest"
+			in.CLIVersion = "v2"
+		}, "Versions", Note, "this program is v2; 1 agent v1", 0},
+		"older manager": {func(in *Input) { in.Lease.Annotations[v1alpha1.AnnotationManagerVersion] = "v0" }, "Versions", Note, "this program is v1; the manager v0; 1 agent v1", 0},
+		"old report":    {func(in *Input) { in.Reports[0].Status.ReportedAt = nil }, "Agents report", Problem, "1 of 1 node: old or missing on a", 1},
+		"silent node":   {func(in *Input) { in.Nodes[0].Name = "b" }, "Agents report", Problem, "missing on b", 1},
+		"no agents":     {func(in *Input) { in.Reports, in.Nodes = nil, nil }, "Agents report", Problem, "no agent ever reported", 1},
+		"lacks":         {func(in *Input) { in.Reports[0].Status.Capabilities[0].Available = false }, "Affinity", Note, "missing on a", 0},
+		"no meter":      {func(in *Input) { in.Reports[0].Status.Power.Source = v1alpha1.PowerModel }, "Meters", Note, "Model 1", 0},
 		"metered elsewhere": {func(in *Input) {
 			in.Policies[0].Status.Nodes.Metered = 1
 			in.Reports[0].Status.Power = v1alpha1.Power{}

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 )
@@ -90,8 +91,10 @@ func deployment(in Input) Check {
 func skew(in Input) Check {
 	check := Check{Area: "Product", Name: "Versions", Finding: OK}
 	running := map[string][]string{}
-	if tag := imageTag(in.Manager); tag != "" {
-		running[tag] = append(running[tag], "the manager")
+	if v := in.leaderVersion(); v != "" {
+		running[v] = append(running[v], "the manager")
+	} else if tag := imageTag(in.Manager); tag != "" {
+		running[tag] = append(running[tag], "the manager, by its image's tag,")
 	}
 	agents := map[string]int{}
 	for i := range in.Reports {
@@ -120,6 +123,15 @@ func skew(in Input) Check {
 	check.Costs = "reasons and fields that one of them does not know are told as such"
 	check.Fix = "upgrade in the order of docs/upgrade.md, and take kubectl joulevirt of the manager's version"
 	return check
+}
+
+// leaderVersion is what the manager that leads, or led last, says of itself. Empty: nothing, as
+// those do that are older than its annotation.
+func (in *Input) leaderVersion() string {
+	if in.Lease == nil {
+		return ""
+	}
+	return in.Lease.Annotations[v1alpha1.AnnotationManagerVersion]
 }
 
 // imageTag is the version that the manager's image names. Empty: it names none.
