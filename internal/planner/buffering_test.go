@@ -79,8 +79,13 @@ func TestBufferingReasons(t *testing.T) {
 		"dedicated CPUs":         {func(n *model.Node) { n.VMs[0].Dedicated, n.Rates.VMs[0].Dedicated = true, true }, "Planned apply=true a:Buffered@250/500" + ofB},
 		"namespace":              {func(n *model.Node) { n.VMs[0].NamespaceSelected = false }, "Planned apply=true a:NamespaceNotSelected" + ofB},
 		"observe":                {func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false a:ObserveOnly b:ObserveOnly"},
-		"no lever":               {func(n *model.Node) { n.Policy.Levers = nil }, "LeverNotAllowed apply=false a:LeverNotAllowed b:LeverNotAllowed"},
-		"another lever":          {func(n *model.Node) { n.Policy.Levers = []model.Lever{model.LeverAffinity} }, "Planned apply=true a:LeverNotAllowed b:LeverNotAllowed"},
+		"observe, no budget": {func(n *model.Node) {
+			n.Policy.Mode, n.VMs[0].LatencyBudget, n.VMs[0].DefendFloods = model.ModeObserve, 0, false
+		}, "ObserveOnly apply=false a:NoLatencyBudget b:ObserveOnly"},
+		"observe, and the node cannot": {func(n *model.Node) { n.Policy.Mode, n.Buffering = model.ModeObserve, "the kernel has no fq" },
+			"ObserveOnly apply=false a:BufferingUnsupported b:BufferingUnsupported"},
+		"no lever":      {func(n *model.Node) { n.Policy.Levers = nil }, "LeverNotAllowed apply=false a:LeverNotAllowed b:LeverNotAllowed"},
+		"another lever": {func(n *model.Node) { n.Policy.Levers = []model.Lever{model.LeverAffinity} }, "Planned apply=true a:LeverNotAllowed b:LeverNotAllowed"},
 		"nobody asks, nothing is told": {func(n *model.Node) {
 			n.Policy.Levers, n.VMs[0].LatencyBudget = []model.Lever{model.LeverAffinity}, 0
 		}, "Planned apply=true a: b:LeverNotAllowed"},

@@ -166,11 +166,11 @@ func needsMeter(node model.Node) bool {
 }
 
 // finish does nothing for any VM. A VM that is left alone whatever the node is
-// like is told so: no meter would help it.
+// like is told so: no meter would help it, and no other mode. A pause passes.
 func (w *work) finish(reason model.Reason) {
 	for i, vm := range w.asked {
 		why := func(lever model.Lever, denied model.Reason) model.LeverReason {
-			if denied == "" || reason == model.ReasonObserveOnly || reason == model.ReasonPaused {
+			if denied == "" || reason == model.ReasonPaused {
 				denied = reason
 			}
 			return w.why(&vm, lever, denied)

@@ -65,6 +65,7 @@ func TestSliceReasons(t *testing.T) {
 		"dedicated":              {func(n *model.Node) { n.Rates.VMs[1].Dedicated = true }, "NothingToDo apply=true c:Compute/NoOtherPool/0s n:/DedicatedCPUs/0s"},
 		"not running":            {func(n *model.Node) { n.Rates.VMs = n.Rates.VMs[1:] }, "NothingToDo apply=true c:/NotRunning/0s n:Network/NoOtherPool/0s"},
 		"observe":                {func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false c:/ObserveOnly/0s n:/ObserveOnly/0s"},
+		"observe, old kernel":    {func(n *model.Node) { n.Policy.Mode, n.Slices = model.ModeObserve, false }, "ObserveOnly apply=false c:/SlicesUnsupported/0s n:/SlicesUnsupported/0s"},
 		"no meter":               {func(n *model.Node) { n.Metered = false }, "NoMeter apply=false c:/NoMeter/0s n:/NoMeter/0s"},
 		"no meter and no slices": {func(n *model.Node) { n.Metered, n.Slices = false, false }, "NoMeter apply=false c:/SlicesUnsupported/0s n:/SlicesUnsupported/0s"},
 		"meter unknown":          {unknownMeter, "AwaitingMeter apply=true c:/AwaitingMeter/0s n:/AwaitingMeter/0s"},
