@@ -169,6 +169,7 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	if s.plan != nil {
 		heard.Withdrawn, heard.Partly = observe.Withdrawn(s.plan), known.partly
 	}
+	heard.Foretold = s.foretold(known.partly)
 	heard.BusyCore, heard.MostWatts = busyCore(w.models, name), mostWatts(s.report, choice)
 	w.store.Hear(name, heard, now)
 	w.doubt(&s, known)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
@@ -26,8 +27,10 @@ type drawn struct {
 	from, to time.Time
 	// cpuSeconds that its agent used.
 	cpuSeconds float64
-	// acting are the levers that acted all the time, by no schedule.
-	acting []model.Lever
+	// acting are the levers that acted all the time, by no schedule, and foretold what of
+	// them saved by the models, in the mean, if that was known all the time.
+	acting   []model.Lever
+	foretold map[model.Lever]power.Estimate
 	ledger.Measured
 }
 
@@ -41,6 +44,9 @@ type drawing struct {
 	source model.PowerSource
 	mixed  bool
 	acting []model.Lever
+	// foretold are the sums of what was foretold of each lever at each of the looks.
+	foretold map[model.Lever]*foretold
+	looks    int
 	// read is the time of the newest figure of a server, joules and seconds those of all
 	// figures since the first pull.
 	read    time.Time
@@ -48,6 +54,12 @@ type drawing struct {
 	seconds float64
 	// waiting stretches are over, and it is not known yet whether the meter was right.
 	waiting []drawn
+}
+
+// foretold is what was said of a lever at so many looks.
+type foretold struct {
+	sum   power.Estimate
+	looks int
 }
 
 func (s *Store) drawingOf(node, policy string) *drawing {
@@ -129,6 +141,7 @@ func (d *drawing) begin(at *model.NodeRates, heard *Heard) {
 // watch looks at where the power is known from, and adds a server's figure.
 func (d *drawing) watch(heard *Heard, now time.Time) {
 	d.acting = slices.DeleteFunc(slices.Clone(d.acting), func(l model.Lever) bool { return !slices.Contains(heard.Acting, l) })
+	d.foresee(heard.Foretold)
 	p := heard.Power
 	if p == nil {
 		return
@@ -153,6 +166,36 @@ func (d *drawing) watch(heard *Heard, now time.Time) {
 	d.seconds += interval.Seconds()
 }
 
+// foresee notes what levers save by the models now.
+func (d *drawing) foresee(now map[model.Lever]power.Estimate) {
+	d.looks++
+	for lever, saves := range now {
+		if d.foretold == nil {
+			d.foretold = map[model.Lever]*foretold{}
+		}
+		of := d.foretold[lever]
+		if of == nil {
+			of = &foretold{}
+			d.foretold[lever] = of
+		}
+		of.sum.Watts += saves.Watts
+		of.sum.StdErr += saves.StdErr
+		of.looks++
+	}
+}
+
+// foreseen is what levers saved by the models, in the mean of all looks: of those that were
+// told of at each.
+func (d *drawing) foreseen() map[model.Lever]power.Estimate {
+	out := map[model.Lever]power.Estimate{}
+	for lever, of := range d.foretold {
+		if n := units.Watts(of.looks); of.looks == d.looks {
+			out[lever] = power.Estimate{Watts: of.sum.Watts / n, StdErr: of.sum.StdErr / n}
+		}
+	}
+	return out
+}
+
 // tell what was drawn from the first pull to the last, if that is long enough.
 func (d *drawing) tell(mostWatts units.Watts, least time.Duration) (drawn, bool) {
 	length := d.last.Time.Sub(d.first.Time)
@@ -161,7 +204,7 @@ func (d *drawing) tell(mostWatts units.Watts, least time.Duration) (drawn, bool)
 	}
 	from, to := d.first.Totals, d.last.Totals
 	told := drawn{
-		from: d.first.Time, to: d.last.Time, cpuSeconds: to.AgentSeconds - from.AgentSeconds, acting: d.acting,
+		from: d.first.Time, to: d.last.Time, cpuSeconds: to.AgentSeconds - from.AgentSeconds, acting: d.acting, foretold: d.foreseen(),
 		Measured: ledger.Measured{
 			Seconds: d.seconds, Joules: d.joules, Bytes: to.Bytes - from.Bytes,
 			Modelled: d.source == model.SourceModel, MostWatts: mostWatts,

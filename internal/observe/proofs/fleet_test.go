@@ -148,6 +148,8 @@ type fleet struct {
 	approved bool
 	// most is more than a node can draw. 0: not known.
 	most units.Watts
+	// foretold is what models say that the lever saves. The zero value: nothing.
+	foretold power.Estimate
 }
 
 func newFleet(t *testing.T, seed uint64, nodes int, effect float64) *fleet {
@@ -178,8 +180,16 @@ func (f *fleet) heard(n *node, now time.Time) Heard {
 	}
 	if n.acts && len(n.plan) == 0 {
 		h.Acting = []model.Lever{model.LeverAffinity}
+		h.Foretold = f.foresees()
 	}
 	return h
+}
+
+func (f *fleet) foresees() map[model.Lever]power.Estimate {
+	if f.foretold == (power.Estimate{}) {
+		return nil
+	}
+	return map[model.Lever]power.Estimate{model.LeverAffinity: f.foretold}
 }
 
 // byServer is what is known of the node by a server, of which the figures are means over a

@@ -2,6 +2,7 @@ package proofs
 
 import (
 	"maps"
+	"math"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -22,6 +23,9 @@ type Heard struct {
 	blocks.Sight
 	// Acting are the levers that the plan has act all the time, by no schedule.
 	Acting []model.Lever
+	// Foretold is what levers that act save now by the models, where the policy lets these
+	// count.
+	Foretold map[model.Lever]power.Estimate
 	// MostWatts is more than the node can draw. 0: not known.
 	MostWatts units.Watts
 	// BusyCore is what one more busy core of the node draws.
@@ -58,8 +62,8 @@ func closedOf(b *blocks.Block) proof.Closed {
 }
 
 // book what a node drew. What levers that no schedule switches saved meanwhile is claimed by
-// what is known of them from elsewhere, and where nothing is, nothing is: only of nodes
-// without a meter, for on others schedules tell.
+// what is known of them from elsewhere, and where nothing is, by what the models foretold, if
+// they may: only of nodes without a meter, for on others schedules tell.
 func (r *record) book(node string, heard *Heard, d drawn, now time.Time) {
 	r.ledger.BookDraw(ledger.Draw{
 		Node: node, From: d.from, To: d.to, CPUSeconds: d.cpuSeconds,
@@ -69,11 +73,35 @@ func (r *record) book(node string, heard *Heard, d drawn, now time.Time) {
 		return
 	}
 	for _, lever := range d.acting {
-		r.ledger.Book(ledger.Block{
+		block := ledger.Block{
 			Node: node, Lever: lever, From: d.from, To: d.to, On: true,
 			Class: heard.Class, Effect: r.proofs.Effect(node, lever), Measured: d.Measured,
-		}, now)
+		}
+		if !block.Effect.IsKnown() {
+			block.Class, block.Effect = verify.Class{}, foretoldEffect(d.foretold[lever], d.Measured)
+		}
+		r.ledger.Book(block, now)
 	}
+}
+
+const (
+	// unseenError is the least standard error of what the models foretell of a lever that was
+	// measured nowhere, as a share: it may as well save nothing, or twice as much.
+	unseenError = 0.5
+	// foretoldFreedom is that of the models' errors, which are not estimated from a sample.
+	foretoldFreedom = 1000
+)
+
+// foretoldEffect is the effect of a lever that saves so many watts of what a node draws. All
+// its error is that of the models, which all nodes share. The zero value: it is not known.
+func foretoldEffect(saves power.Estimate, m ledger.Measured) verify.Shrunk {
+	with := float64(m.Joules) / m.Seconds
+	without := with + float64(saves.Watts)
+	if saves.Watts == 0 || !(with > 0) || !(without > 0) {
+		return verify.Shrunk{}
+	}
+	stdErr := math.Max(float64(saves.StdErr), unseenError*math.Abs(float64(saves.Watts)))
+	return verify.Shrunk{Log: math.Log(with / without), Common: stdErr / without, CommonFreedom: foretoldFreedom}
 }
 
 // Retain forgets all nodes but those given.

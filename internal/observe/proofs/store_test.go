@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
@@ -233,14 +234,21 @@ func TestNodesAndPoliciesThatGo(t *testing.T) {
 	}
 }
 
-// TestWithoutAMeter levers act at once. Joules are modelled, and nothing is claimed of what
-// nobody measured.
-func TestWithoutAMeter(t *testing.T) {
-	f := newFleet(t, 6, 2, -0.08)
+// unmetered fleets have two nodes whose power is modelled.
+func unmetered(t *testing.T, seed uint64) *fleet {
+	t.Helper()
+	f := newFleet(t, seed, 2, -0.08)
 	f.metered = false
 	for _, n := range f.nodes {
 		n.source = model.SourceModel
 	}
+	return f
+}
+
+// TestWithoutAMeter levers act at once. Joules are modelled, and nothing is claimed of what
+// nobody measured, unless models may tell.
+func TestWithoutAMeter(t *testing.T) {
+	f := unmetered(t, 6)
 	f.run(3 * time.Hour)
 	if got := f.stances(); got[model.StanceUnproven] != 2 || !f.nodes[0].acts || len(f.nodes[0].plan) > 0 {
 		t.Errorf("stances %v", got)
@@ -251,6 +259,62 @@ func TestWithoutAMeter(t *testing.T) {
 	}
 	if measured, _ := booked(t, f.lead(), false); measured.Drawn != 0 {
 		t.Errorf("%v J are booked as measured", measured.Drawn)
+	}
+}
+
+// TestForetoldIsBooked: what models say of levers that act is booked as modelled, with their
+// errors, which nodes share. One that is told of only now and then is not.
+func TestForetoldIsBooked(t *testing.T) {
+	f := unmetered(t, 6)
+	f.foretold = power.Estimate{Watts: 10, StdErr: 3}
+	f.run(3 * time.Hour)
+	all, causes := booked(t, f.lead(), true)
+	if len(all.Lines) != 1 || all.Lines[0].Lever != model.LeverAffinity {
+		t.Fatalf("booked %+v, not booked %v", all, causes)
+	}
+	// 10 W for as long as was booked, of each of two nodes; or as well nothing, or 20.
+	saved, want := all.Lines[0].Saved, 10*all.Lines[0].Seconds
+	if math.Abs(saved.Value/want-1) > 0.01 || all.Lines[0].Seconds < 1.7*3*3600 {
+		t.Errorf("%+v are booked of %.0f s, want %.0f J", saved, all.Lines[0].Seconds, want)
+	}
+	if math.Abs((saved.High-saved.Low)/2/want-0.98) > 0.02 {
+		t.Errorf("interval %+v of %.0f J, want 98 %% to each side", saved, want)
+	}
+	if measured, _ := booked(t, f.lead(), false); len(measured.Lines) > 0 || measured.Gross.Value != 0 {
+		t.Errorf("booked as measured: %+v", measured)
+	}
+	rarely := unmetered(t, 6)
+	for range 90 {
+		rarely.foretold = power.Estimate{Watts: 10, StdErr: 3}
+		rarely.run(time.Minute)
+		rarely.foretold = power.Estimate{}
+		rarely.run(time.Minute)
+	}
+	if all, _ := booked(t, rarely.lead(), true); len(all.Lines) > 0 && all.Lines[0].Saved.Value != 0 {
+		t.Errorf("of what was foretold half of the time %+v are booked", all.Lines[0].Saved)
+	}
+}
+
+// TestForetoldEffects that make no sense are none.
+func TestForetoldEffects(t *testing.T) {
+	m := ledger.Measured{Seconds: 600, Joules: 600 * 90}
+	for name, tc := range map[string]struct {
+		saves       power.Estimate
+		log, stdErr float64
+	}{
+		"saves":              {power.Estimate{Watts: 10, StdErr: 3}, math.Log(0.9), 0.05},
+		"hardly known":       {power.Estimate{Watts: 10, StdErr: 20}, math.Log(0.9), 0.2},
+		"costs":              {power.Estimate{Watts: -10, StdErr: 3}, math.Log(9. / 8), 5. / 80},
+		"not known":          {power.Estimate{}, 0, 0},
+		"costs more than it": {power.Estimate{Watts: -100, StdErr: 3}, 0, 0},
+	} {
+		got := foretoldEffect(tc.saves, m)
+		if math.Abs(got.Log-tc.log) > 1e-9 || math.Abs(got.Common-tc.stdErr) > 1e-9 || got.Own != 0 {
+			t.Errorf("%s: %+v, want %.4f and %.4f", name, got, tc.log, tc.stdErr)
+		}
+		if got.IsKnown() != (tc.log != 0) {
+			t.Errorf("%s: known %t", name, got.IsKnown())
+		}
 	}
 }
 

@@ -310,3 +310,24 @@ func TestMoneyAndCarbon(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatModelsTellErrsTogether: two levers' effects were measured by draws of their own, and
+// are foretold by one model.
+func TestWhatModelsTellErrsTogether(t *testing.T) {
+	l := ledger.New()
+	for _, modelled := range []bool{false, true} {
+		one, other := block("a", 1), block("a", 1)
+		other.Lever = model.LeverAffinity
+		if one.Modelled, other.Modelled = modelled, modelled; modelled {
+			one.Node, other.Node = "b", "b"
+		}
+		mustBook(t, l, one, other)
+	}
+	half := func(r ledger.Range) float64 { return r.High - r.Value }
+	for modelled, want := range map[bool]float64{false: math.Sqrt2, true: 2} {
+		s := l.Statement(ledger.AllTime, modelled, confidence)
+		if got := half(s.Gross) / half(s.Lines[0].Saved); math.Abs(got/want-1) > 0.05 {
+			t.Errorf("modelled %t: two levers' interval is %.2f times that of one, want %.2f", modelled, got, want)
+		}
+	}
+}

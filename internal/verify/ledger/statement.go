@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -57,22 +58,26 @@ func (l *Ledger) Months() []Month { return l.state.months() }
 func (l *Ledger) Statement(month Month, modelled bool, confidence float64) Statement {
 	out := Statement{Month: month, Modelled: modelled}
 	var gross, own, net verify.ErrorSum
-	for key, sum := range l.state.sums {
+	sum := together
+	if modelled {
+		sum = asOne
+	}
+	for key, of := range l.state.sums {
 		if key.month != month || key.modelled != modelled {
 			continue
 		}
-		errors := sum.errors()
-		net = together(net, errors)
+		errors := of.errors()
+		net = sum(net, errors)
 		if key.lever == "" {
 			own = errors
-			out.Drawn, out.Bytes, out.Own.Value = units.Joules(sum.joules), sum.bytes, 0-sum.saved
+			out.Drawn, out.Bytes, out.Own.Value = units.Joules(of.joules), of.bytes, 0-of.saved
 			continue
 		}
-		gross = together(gross, errors)
-		out.Gross.Value += sum.saved
+		gross = sum(gross, errors)
+		out.Gross.Value += of.saved
 		out.Lines = append(out.Lines, Line{
-			Lever: key.lever, Seconds: sum.seconds, Joules: units.Joules(sum.joules), Bytes: sum.bytes,
-			Saved: rangeOf(sum.saved, errors, confidence),
+			Lever: key.lever, Seconds: of.seconds, Joules: units.Joules(of.joules), Bytes: of.bytes,
+			Saved: rangeOf(of.saved, errors, confidence),
 		})
 	}
 	slices.SortFunc(out.Lines, func(a, b Line) int { return cmp.Compare(a.Lever, b.Lever) })
@@ -86,6 +91,14 @@ func (l *Ledger) Statement(month Month, modelled bool, confidence float64) State
 // draws.
 func together(a, b verify.ErrorSum) verify.ErrorSum {
 	return verify.ErrorSum{Variance: a.Variance + b.Variance, Fourths: a.Fourths + b.Fourths}
+}
+
+// asOne adds errors that may be one and the same: what the models foretell of several levers
+// is by one model of the node.
+func asOne(a, b verify.ErrorSum) verify.ErrorSum {
+	var sum verify.ErrorSum
+	sum.Add(math.Sqrt(a.Variance)+math.Sqrt(b.Variance), min(a.Freedom(), b.Freedom()))
+	return sum
 }
 
 // Node tells what a lever saved on one node since the ledger was begun. Without a lever it
