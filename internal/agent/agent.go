@@ -26,6 +26,10 @@ import (
 	"github.com/joulevirt/joulevirt/internal/power"
 )
 
+// longestBlind is how long an agent that does not know the cluster's objects leaves what an
+// earlier one changed: longer than an API server takes to start, or a new leader of etcd.
+const longestBlind = time.Minute
+
 // Cluster is what the agent needs to know of its cluster. watch.Cluster is
 // one.
 type Cluster interface {
@@ -103,6 +107,8 @@ type Agent struct {
 	told  map[host.TaskID]told
 	state publish.State
 	stale bool
+	// blindSince is since when the cluster's objects are not known. Zero: they are.
+	blindSince time.Time
 	// renewed is the last renewal of the manager's Lease that was seen, since renewedSeen.
 	renewed, renewedSeen time.Time
 	// plan is the one that was followed last, nil when there was none.
@@ -253,20 +259,13 @@ func (a *Agent) addDomains(rates *model.NodeRates, round *sample.Round) {
 	a.opts.Libvirt.Offer(vms)
 }
 
-// follow makes the node what the plan wants. Until the cluster's objects are
-// known nothing is, and what an earlier agent changed stays, unless that lasts
-// so long that the manager counts as stale.
+// follow makes the node what the plan wants.
 func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) error {
 	a.did = nil
 	if !synced {
-		a.noteStale(time.Time{})
-		if !a.stale {
-			return nil
-		}
-		clear(a.switches)
-		_, err := a.apply(round, orders{})
-		return err
+		return a.waitForCluster(round)
 	}
+	a.blindSince = time.Time{}
 	renewed, err := a.opts.Cluster.LeaseRenewed(ctx)
 	if err != nil {
 		return err
@@ -297,6 +296,27 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 	a.reported = planStatus(plan, &a.reported, o, a.opts.Clock.Now())
 	a.opts.Statuses.Offer(plan, a.reported)
 	return o.err
+}
+
+// waitForCluster leaves what an earlier agent changed as it is, for the plan may want it so,
+// but not for long: VMs are not known, so that no guard watches over them.
+func (a *Agent) waitForCluster(round *sample.Round) error {
+	a.noteStale(time.Time{})
+	now := a.opts.Clock.Now()
+	if a.blindSince.IsZero() {
+		a.blindSince = now
+	}
+	long := now.Sub(a.blindSince) >= longestBlind
+	if !long && !a.stale {
+		return nil
+	}
+	clear(a.switches)
+	_, err := a.apply(round, orders{})
+	if long {
+		err = errors.Join(err, fmt.Errorf("the API server told nothing for %s, and no guard watches over VMs that are not known: "+
+			"what an earlier agent had changed is put back; see whether the API server answers this node", longestBlind))
+	}
+	return err
 }
 
 func (a *Agent) noteStale(renewed time.Time) {

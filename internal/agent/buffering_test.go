@@ -278,6 +278,31 @@ func TestANewAgentHoldsOnAndRestoreUndoes(t *testing.T) {
 	}
 }
 
+// No guard watches over VMs that are not known.
+func TestANewAgentThatLearnsNothingPutsBackSoon(t *testing.T) {
+	b := newBuffered(t)
+	b.round()
+	b.crash()
+	b.cluster.synced = false
+	b.start()
+	b.agent.opts.StaleAfter = time.Hour
+	for range int(longestBlind / time.Second) {
+		b.round()
+		if _, is := b.host.told(); is.IsZero() || b.board.Latest().RoundError != nil {
+			t.Fatalf("%+v, %v after %s", is, b.board.Latest().RoundError, b.clock.Now().Sub(b.agent.blindSince))
+		}
+	}
+	b.round()
+	if _, is := b.host.told(); !is.IsZero() || len(b.journal.Taps()) != 0 || b.board.Latest().RoundError == nil {
+		t.Errorf("left after %s: %+v, journal %v, told %v", longestBlind, is, b.journal.Taps(), b.board.Latest().RoundError)
+	}
+	b.cluster.synced, b.cluster.renewed = true, b.clock.Now()
+	b.wantReadBack("once the plan is known", b.round(), readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools))
+	if err := b.board.Latest().RoundError; err != nil {
+		t.Errorf("still told: %v", err)
+	}
+}
+
 func TestALostJournalLeavesNoTapBuffered(t *testing.T) {
 	b := newBuffered(t)
 	b.round()
