@@ -54,6 +54,7 @@ type policyTally struct {
 	// levers of the policy.
 	levers map[v1alpha1.Lever]*leverTally
 	groups groupsTally
+	bytes  bytesTally
 	// potential of levers of nodes.
 	potential potentialTally
 	// metered are the watts of governed nodes that a meter told, acting the policy's levers
@@ -68,6 +69,8 @@ type policyTally struct {
 // leverTally is what was counted of one lever.
 type leverTally struct {
 	reached int32
+	// traffic of the VMs that are reached.
+	traffic units.BitsPerSecond
 	// reasons of the VMs that are not reached.
 	reasons map[string]int32
 }
@@ -145,15 +148,16 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			out.nodes.Metered++
 			out.addMetered(node.Name, choice, report)
 		}
-		out.energy.add(energyOfNode{
+		heard := energyOfNode{
 			name: node.Name, choice: choice, report: report, rates: v.powers.Rates.Fresh(node.Name),
 			awaited: report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node.Name),
-		})
-		out.addPlan(node.Name, v.plans[node.Name], report)
+		}
+		out.energy.add(heard)
+		out.addPlan(v.plans[node.Name], &heard)
 		if v.potentials != nil {
 			out.potential.add(v.potentials.Of(node.Name), v.isPlannable(node.Name, report))
 		}
-		out.addGroups(v.groups, node.Name, v.plans[node.Name], v.powers.Rates.Fresh(node.Name))
+		out.addGroups(v.groups, node.Name, v.plans[node.Name], heard.rates)
 	}
 	if out.levers[v1alpha1.LeverTrafficShare] != nil {
 		for _, group := range v.groups.inForce {
@@ -182,16 +186,17 @@ func (t *policyTally) addMetered(node string, choice energy.Choice, report *v1al
 	}
 }
 
-func (t *policyTally) addPlan(node string, plan *indexedPlan, report *v1alpha1.NodeReport) {
+func (t *policyTally) addPlan(plan *indexedPlan, node *energyOfNode) {
 	var planned, others int32
 	if plan != nil {
 		planned = int32(len(plan.Spec.VMs))
 	}
-	if report != nil {
+	if node.report != nil {
 		// The agent sees VMs without a profile too.
-		others = max(0, report.Status.VMs.Running-planned)
+		others = max(0, node.report.Status.VMs.Running-planned)
 	}
 	t.vms += planned + others
+	traffic := t.bytes.add(node.rates, node.awaited, planned+others)
 	for lever, tally := range t.levers {
 		if lever == v1alpha1.LeverTrafficShare {
 			tally.count(v1alpha1.ReasonNoProfile, others)
@@ -202,8 +207,8 @@ func (t *policyTally) addPlan(node string, plan *indexedPlan, report *v1alpha1.N
 			tally.count(v1alpha1.ReasonNotInThisVersion, planned+others)
 			continue
 		}
-		if tally.addPlan(plan, stateOf) {
-			t.acting.note(node, model.Lever(lever))
+		if tally.addPlan(plan, stateOf, traffic) {
+			t.acting.note(node.name, model.Lever(lever))
 		}
 		tally.count(v1alpha1.ReasonNoProfile, others)
 	}
@@ -211,15 +216,19 @@ func (t *policyTally) addPlan(node string, plan *indexedPlan, report *v1alpha1.N
 
 // addPlan counts the VMs of one node's plan, and tells whether the lever acts there: on some
 // of them, and on all that it is to come to. What it saves on fewer nobody measured.
-func (t *leverTally) addPlan(plan *indexedPlan, stateOf func(*indexedPlan, types.UID) leverState) (acts bool) {
+func (t *leverTally) addPlan(
+	plan *indexedPlan, stateOf func(*indexedPlan, types.UID) leverState, traffic map[types.UID]units.BitsPerSecond,
+) (acts bool) {
 	if plan == nil {
 		return false
 	}
 	partly := false
 	for i := range plan.Spec.VMs {
-		state := stateOf(plan, plan.Spec.VMs[i].PodUID)
+		uid := plan.Spec.VMs[i].PodUID
+		state := stateOf(plan, uid)
 		if state.State == v1alpha1.LeverInForce {
 			t.reached++
+			t.traffic += traffic[uid]
 			acts = true
 			continue
 		}
@@ -239,6 +248,7 @@ func coverage(policy *v1alpha1.EnergyPolicy, tally policyTally) []v1alpha1.Lever
 	var out []v1alpha1.LeverCoverage
 	for _, lever := range policy.Spec.Levers {
 		entry := v1alpha1.LeverCoverage{Lever: lever, VMs: tally.vms, ReachedVMs: tally.levers[lever].reached}
+		entry.ReachedBytesPercent = tally.bytes.percentOf(lever, tally.levers[lever].traffic, &policy.Status)
 		for reason, count := range tally.levers[lever].reasons {
 			entry.Reasons = append(entry.Reasons, v1alpha1.ReasonCount{Reason: reason, Count: count})
 		}

@@ -117,6 +117,7 @@ func TestPolicyTellsOfGroups(t *testing.T) {
 	policy := policyOf("p", 0, "x")
 	policy.Spec.Levers = []v1alpha1.Lever{v1alpha1.LeverTrafficShare}
 	tally := policyTally{levers: map[v1alpha1.Lever]*leverTally{v1alpha1.LeverTrafficShare: {reasons: map[string]int32{}}}, vms: 3}
+	tally.bytes.add(rates, false, 3)
 	tally.addGroups(view, "n", &indexedPlan{NodePlan: plan}, rates)
 	status := v1alpha1.EnergyPolicyStatus{Coverage: coverage(&policy, tally)}
 	tally.groups.write(&status, &policy)

@@ -14,7 +14,6 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // groupsView is what policies tell of groups.
@@ -78,10 +77,6 @@ func groupRevisions(profiles []v1alpha1.VMNetworkProfile) map[string]bool {
 type groupsTally struct {
 	saving power.Estimate
 	known  bool
-	// traffic of all VMs, and of those that the lever reaches.
-	traffic, reached units.BitsPerSecond
-	// unheard is true when a node with VMs tells no rates.
-	unheard bool
 }
 
 // addGroups adds one node. The plan names the VMs that a profile governs.
@@ -110,15 +105,12 @@ func (t *policyTally) addGroups(view groupsView, node string, plan *indexedPlan,
 		}
 	}
 	if rates == nil {
-		t.groups.unheard = t.groups.unheard || plan != nil && len(plan.Spec.VMs) > 0
 		return
 	}
 	for i := range rates.VMs {
 		vm := &rates.VMs[i]
-		traffic := vm.Traffic().BitsPerSecond
-		t.groups.traffic += traffic
 		if state := view.states[types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name}]; state.State == v1alpha1.LeverInForce {
-			t.groups.reached += traffic
+			lever.traffic += vm.Traffic().BitsPerSecond
 		}
 	}
 }
@@ -127,12 +119,6 @@ func (t *policyTally) addGroups(view groupsView, node string, plan *indexedPlan,
 func (t *groupsTally) write(status *v1alpha1.EnergyPolicyStatus, policy *v1alpha1.EnergyPolicy) {
 	if t.known {
 		status.Potential = append(status.Potential, *savingOf(t.saving, errorsWithin(policy.Spec.Verification.ConfidencePercent)))
-	}
-	for i := range status.Coverage {
-		if status.Coverage[i].Lever == v1alpha1.LeverTrafficShare && t.traffic > 0 && !t.unheard {
-			percent := int32(math.Round(100 * float64(t.reached/t.traffic)))
-			status.Coverage[i].ReachedBytesPercent = &percent
-		}
 	}
 }
 
