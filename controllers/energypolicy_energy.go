@@ -20,6 +20,9 @@ import (
 // maxSourceMessage is what the API takes.
 const maxSourceMessage = 512
 
+// maxUnmeteredNodes are named in a status, as the API says.
+const maxUnmeteredNodes = 20
+
 // bitsPerGB is of 1e9 bytes.
 const bitsPerGB = 8e9
 
@@ -46,9 +49,9 @@ type energyTally struct {
 	// traffic of the VMs, and watts of their nodes, where both are known.
 	traffic      units.BitsPerSecond
 	trafficWatts units.Watts
-	// unmetered is the first node without measured power, and why its first meter
-	// does not give it.
-	unmetered string
+	// unmetered are the first nodes without measured power, and why is why the first meter
+	// of the first of them does not give it.
+	unmetered []string
 	why       *energy.Attempt
 	// lost is the first node that was metered within a day, and lostSince when last.
 	lost      string
@@ -102,12 +105,14 @@ func (t *energyTally) add(node energyOfNode) {
 	t.awaited = t.awaited || choice.Unknown && slices.ContainsFunc(choice.Attempts, func(a energy.Attempt) bool {
 		return a.Reason == energy.ReasonAwaiting
 	})
-	if t.unmetered == "" {
-		t.unmetered = node.name
+	if len(t.unmetered) == 0 {
 		at := slices.IndexFunc(choice.Attempts, func(a energy.Attempt) bool { return a.Type.Measures() })
 		if at >= 0 {
 			t.why = &choice.Attempts[at]
 		}
+	}
+	if len(t.unmetered) < maxUnmeteredNodes {
+		t.unmetered = append(t.unmetered, node.name)
 	}
 }
 
@@ -156,7 +161,7 @@ func (t *energyTally) addWatts(watts units.Watts, scope model.PowerScope) {
 
 // write gives the status its figures.
 func (t *energyTally) write(status *v1alpha1.EnergyPolicyStatus) {
-	status.EnergySources = t.sources
+	status.EnergySources, status.UnmeteredNodes = t.sources, t.unmetered
 	if t.watts != nil {
 		rounded := int64(math.Round(float64(*t.watts)))
 		status.Watts = &rounded
@@ -169,7 +174,7 @@ func (t *energyTally) write(status *v1alpha1.EnergyPolicyStatus) {
 // keepEnergy repeats what the status said of energy, as the condition
 // MeterAvailable does by not being set.
 func keepEnergy(status, was *v1alpha1.EnergyPolicyStatus) {
-	status.Nodes.Metered = was.Nodes.Metered
+	status.Nodes.Metered, status.UnmeteredNodes = was.Nodes.Metered, was.UnmeteredNodes
 	status.EnergySources, status.Watts, status.JoulesPerGB = was.EnergySources, was.Watts, was.JoulesPerGB
 }
 
@@ -196,15 +201,15 @@ func meterAvailable(tally policyTally) metav1.Condition {
 		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
 		meter.Message = "the policy governs no node whose power could be measured: see condition Ready"
 		return meter
-	case e.unmetered != "":
+	case len(e.unmetered) > 0:
 		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
-		meter.Message += fmt.Sprintf(": on the others, such as %s, mode Enforce acts only with spec.energy.allowModelled: set it, or ", e.unmetered)
+		meter.Message += fmt.Sprintf(": on the others, such as %s, mode Enforce acts only with spec.energy.allowModelled: set it, or ", e.unmetered[0])
 		if e.why == nil {
 			meter.Message += "name a meter, Prometheus or RAPL, in spec.energy.sources"
 			break
 		}
 		meter.Reason = string(e.why.Reason)
-		meter.Message += fmt.Sprintf("repair source %s of node %s: %s", e.why.Type, e.unmetered, e.why.Message)
+		meter.Message += fmt.Sprintf("repair source %s of node %s: %s", e.why.Type, e.unmetered[0], e.why.Message)
 	case e.doubt != nil:
 		meter.Message += fmt.Sprintf(". Source %s of node %s gives nothing newer, and what it gave ages: %s: %s", e.doubt.Type, e.doubted, e.doubt.Reason, e.doubt.Message)
 	}

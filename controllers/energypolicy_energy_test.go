@@ -135,6 +135,22 @@ func TestPolicyEnergy(t *testing.T) {
 			t.Errorf("%s: %d metered, %v W, %v J/GB", name, status.Nodes.Metered, status.Watts, status.JoulesPerGB)
 		}
 		checkConditions(t, name, status.Conditions, map[string]string{"MeterAvailable": tc.condition}, tc.words)
+		if got, want := len(status.UnmeteredNodes), 4-int(tc.metered); got != want {
+			t.Errorf("%s: unmetered are %v, want %d nodes", name, status.UnmeteredNodes, want)
+		}
+	}
+}
+
+// A status names so many nodes without a meter, and counts all.
+func TestUnmeteredNodes(t *testing.T) {
+	tally := newEnergyTally(nil)
+	for i := range 2 * maxUnmeteredNodes {
+		tally.add(energyOfNode{name: fmt.Sprintf("node-%02d", i), choice: energy.Choice{Metered: i == 1, Power: measured(100, model.ScopePlatform, 0)}})
+	}
+	var status v1alpha1.EnergyPolicyStatus
+	tally.write(&status)
+	if got := status.UnmeteredNodes; len(got) != maxUnmeteredNodes || got[0] != "node-00" || got[1] != "node-02" {
+		t.Errorf("unmetered are %v, want the first %d by name but node-01", got, maxUnmeteredNodes)
 	}
 }
 

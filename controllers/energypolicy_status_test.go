@@ -68,6 +68,7 @@ func TestPolicyStatus(t *testing.T) {
 	want := v1alpha1.EnergyPolicyStatus{
 		ObservedGeneration: 3,
 		Nodes:              v1alpha1.NodeCounts{Selected: 2, Governed: 2, Reporting: 1, Metered: 1},
+		UnmeteredNodes:     []string{"b"},
 		Watts:              ptr.To[int64](120),
 		EnergySources: []v1alpha1.EnergySourceStatus{
 			{Type: "RAPL", Available: true, Nodes: 1, Reason: "NoMeter", Message: "node b: the node's agent does not report: look whether it runs there, and at NodeReport b"},

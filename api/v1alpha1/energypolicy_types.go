@@ -270,6 +270,13 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Watts *int64 `json:"watts,omitempty"`
 
+	// unmeteredNodes are the governed nodes whose power none of spec.energy.sources measures:
+	// the first 20 by name. nodes tells how many there are.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	UnmeteredNodes []string `json:"unmeteredNodes,omitempty"`
+
 	// energySources tell how each of spec.energy.sources does, in their order.
 	// +listType=map
 	// +listMapKey=type

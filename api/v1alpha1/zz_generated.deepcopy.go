@@ -462,6 +462,11 @@ func (in *EnergyPolicyStatus) DeepCopyInto(out *EnergyPolicyStatus) {
 		*out = new(int64)
 		**out = **in
 	}
+	if in.UnmeteredNodes != nil {
+		in, out := &in.UnmeteredNodes, &out.UnmeteredNodes
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.EnergySources != nil {
 		in, out := &in.EnergySources, &out.EnergySources
 		*out = make([]EnergySourceStatus, len(*in))
