@@ -27,6 +27,8 @@ type page struct {
 	spans []string
 	// blocks are fenced code.
 	blocks []block
+	// commands that it tells people to run, in its order.
+	commands []command
 }
 
 // block is fenced code, and the word behind its fence.
@@ -75,14 +77,18 @@ func parse(content []byte) *page {
 		case *ast.Image:
 			p.links = append(p.links, string(n.Destination))
 		case *ast.CodeSpan:
-			p.spans = append(p.spans, inlineText(n, content))
+			span := inlineText(n, content)
+			p.spans = append(p.spans, span)
+			p.commands = append(p.commands, commandOf(span)...)
 		case *ast.FencedCodeBlock:
 			var lines strings.Builder
 			for i := range n.Lines().Len() {
 				line := n.Lines().At(i)
 				lines.Write(line.Value(content))
 			}
-			p.blocks = append(p.blocks, block{string(n.Language(content)), lines.String()})
+			b := block{string(n.Language(content)), lines.String()}
+			p.blocks = append(p.blocks, b)
+			p.commands = append(p.commands, commandsOf(b)...)
 		}
 		return ast.WalkContinue, nil
 	})

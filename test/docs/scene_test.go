@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/accelerated"
@@ -33,6 +35,9 @@ type scene struct {
 	fleet   *accelerated.Fleet
 	// dir is where commands run: a clone as far as pages name files of it.
 	dir string
+	// commands counts what was run, ran has it, and left what is not run.
+	commands  int
+	ran, left map[string]bool
 }
 
 // start brings up the scene. It ends with the test.
@@ -64,7 +69,10 @@ func start(t *testing.T) *scene {
 			t.Error(err)
 		}
 	})
-	s := &scene{cluster: c, fleet: f, dir: t.TempDir()}
+	s := &scene{cluster: c, fleet: f, dir: t.TempDir(), ran: map[string]bool{}, left: map[string]bool{}}
+	must(s.playKubelet(ctx))
+	must(s.addShop(ctx))
+	must(f.Run(ctx, time.Minute, pause, func(time.Time) error { return nil })) // agents report once they are installed
 	here, err := filepath.Abs(root)
 	must(err)
 	for _, folder := range []string{"policies", "config"} {
@@ -104,8 +112,45 @@ func (s *scene) shell(t *testing.T, line string) (output string, code int) {
 
 // asked are the names of the pages as the scene has them, and told the other way round.
 func asked() *strings.Replacer {
-	return strings.NewReplacer("worker-1", "fleet-000", "web-0", "fleet-00000")
+	return strings.NewReplacer(
+		"worker-1", node, "web-0", vm,
+		"approve POLICY", "approve recommend-affinity", // Observe has nothing to approve
+		// What pages leave to be filled in.
+		"NODE", node, "POLICY", "observe", "NAMESPACE", "shop", "PROFILE", "web", "NAME", vm, "POD", agentPod,
+		"REVISION", revision, "7a625d409810dc4a", revision,
+		// The reference calls a policy so.
+		"approve web", "approve recommend-affinity", "pause web", "pause recommend-affinity",
+		"resume web", "resume recommend-affinity", "savings web", "savings recommend-affinity",
+	)
 }
-func told() *strings.Replacer {
-	return strings.NewReplacer("fleet-00000", "web-0", "fleet-000", "worker-1")
+func told() *strings.Replacer { return strings.NewReplacer(vm, "web-0", node, "worker-1") }
+
+const (
+	node, vm = "fleet-000", "fleet-00000"
+	// revision is that of what is recommended for the node.
+	revision = "$(kubectl get nplan " + node + " -o jsonpath={.spec.revision})"
+	agentPod = "joulevirt-agent-0"
+)
+
+// policies that there are.
+func (s *scene) policies(t *testing.T) []v1alpha1.EnergyPolicy {
+	t.Helper()
+	var list v1alpha1.EnergyPolicyList
+	if err := s.cluster.Client().List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// deletePolicies deletes those that were not there before.
+func (s *scene) deletePolicies(t *testing.T, before []v1alpha1.EnergyPolicy) {
+	t.Helper()
+	for _, policy := range s.policies(t) {
+		if slices.ContainsFunc(before, func(was v1alpha1.EnergyPolicy) bool { return was.UID == policy.UID }) {
+			continue
+		}
+		if err := s.cluster.Client().Delete(t.Context(), &policy); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
 }
