@@ -363,6 +363,7 @@ const (
 // +kubebuilder:printcolumn:name="Metered",type=integer,JSONPath=`.status.nodes.metered`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.energySources[?(@.available==true)].type`
 // +kubebuilder:printcolumn:name="Watts",type=integer,JSONPath=`.status.watts`
+// +kubebuilder:printcolumn:name="J/GB",type=string,JSONPath=`.status.joulesPerGB`
 // +kubebuilder:printcolumn:name="Saved kWh",type=string,JSONPath=`.status.savings[?(@.period=="Total")].kilowattHours.value`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

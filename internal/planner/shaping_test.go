@@ -65,12 +65,10 @@ func TestShapingReasons(t *testing.T) {
 		"dedicated CPUs":            {func(n *model.Node) { n.VMs[0].Dedicated = true }, "Planned apply=true a:TakesTurns@0s+4s b:TakesTurns@4s+4s"},
 		"namespace":                 {func(n *model.Node) { n.VMs[0].NamespaceSelected = false }, "NothingToDo apply=true a:NamespaceNotSelected b:NoOtherSender"},
 		"observe":                   {func(n *model.Node) { n.Policy.Mode = model.ModeObserve }, "ObserveOnly apply=false a:ObserveOnly b:ObserveOnly"},
-		"observe, nothing to shape": {func(n *model.Node) {
-			n.Policy.Mode, n.VMs[0].TrafficClass, n.VMs[0].Ceiling = model.ModeObserve, model.TrafficInteractive, 0
-		}, "ObserveOnly apply=false a:NothingToShape b:ObserveOnly"},
-		"no lever":      {func(n *model.Node) { n.Policy.Levers = nil }, "LeverNotAllowed apply=false a:LeverNotAllowed b:LeverNotAllowed"},
-		"another lever": {func(n *model.Node) { n.Policy.Levers = []model.Lever{model.LeverAffinity} }, "Planned apply=true a:LeverNotAllowed b:LeverNotAllowed"},
-		"both levers":   {both, "Planned apply=true a:TakesTurns@0s+4s b:TakesTurns@4s+4s"},
+		"observe, nothing to shape": {func(n *model.Node) { n.Policy.Mode, n.VMs[0].TrafficClass = model.ModeObserve, "Interactive" }, "ObserveOnly apply=false a:NothingToShape b:ObserveOnly"},
+		"no lever":                  {func(n *model.Node) { n.Policy.Levers = nil }, "LeverNotAllowed apply=false a:LeverNotAllowed b:LeverNotAllowed"},
+		"another lever":             {func(n *model.Node) { n.Policy.Levers = []model.Lever{model.LeverAffinity} }, "Planned apply=true a:LeverNotAllowed b:LeverNotAllowed"},
+		"both levers":               {both, "Planned apply=true a:TakesTurns@0s+4s b:TakesTurns@4s+4s"},
 		"nobody asks, nothing is told": {func(n *model.Node) {
 			n.Policy.Levers = []model.Lever{model.LeverAffinity}
 			n.VMs[0].TrafficClass, n.VMs[1].TrafficClass = "Interactive", "Throughput"
