@@ -95,7 +95,8 @@ func (m *Metrics) ObserveRead(took time.Duration) { m.readSeconds.Observe(took.S
 type reportCollector struct {
 	reader client.Reader
 	rates  observe.Rates
-	// seen is what is known of the governed nodes' power.
+	// seen is what is known of the governed nodes' power. Nil: this manager does not lead. It
+	// hears no rates then, and has nothing to say: all nodes would look lost.
 	seen  func() powerSights
 	nodes *prometheus.Desc
 }
@@ -109,6 +110,10 @@ func (c *reportCollector) Describe(descriptions chan<- *prometheus.Desc) { descr
 
 // Collect implements prometheus.Collector.
 func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
+	sights := c.seen()
+	if sights == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var reports v1alpha1.NodeReportList
@@ -122,12 +127,10 @@ func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
 			fresh++
 		}
 	}
-	counts := map[string]float64{"reported": float64(len(reports.Items)), "rates_fresh": fresh}
-	if sights := c.seen(); sights != nil { // a manager that does not lead looks at no power
-		counts["governed"], counts["metered"] = float64(len(sights)), sights.metered()
-	}
-	for state, count := range counts {
-		out <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, count, state)
+	for state, count := range map[string]float64{
+		"reported": float64(len(reports.Items)), "rates_fresh": fresh, "governed": float64(len(sights)), "metered": sights.metered(),
+	} {
+		gauge(out, c.nodes, count, state)
 	}
 }
 

@@ -38,7 +38,6 @@ func managerNodes() []Metric {
 		{
 			Name: "joulevirt_nodes", Type: Gauge, Labels: []string{"state"}, Unit: "nodes", Series: 4, Per: PerManager,
 			Help: "Nodes by what is known of them: reported and rates_fresh by their agents, governed by a policy, and of these metered by its energy sources.",
-			More: "The last two only of the leader.",
 		},
 		{
 			Name: "joulevirt_energy_source_read_seconds", Type: Histogram, Unit: "seconds", Series: 19, Per: PerManager,
@@ -74,7 +73,6 @@ func managerGroups() []Metric {
 		{
 			Name: "joulevirt_profile_vms", Type: Gauge, Labels: []string{"namespace", "profile", "interference"}, Unit: "VMs", Series: 4, Per: PerProfile,
 			Help: "Running VMs that a profile governs, by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown (not seen for long enough).",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_profile_heavy_steal_vms", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerProfile,
@@ -83,7 +81,7 @@ func managerGroups() []Metric {
 		{
 			Name: "joulevirt_profile_flooded_vms", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerProfile,
 			Help: "Running VMs of a profile that are flooded with small packets, of those that lever Buffering watches.",
-			More: "Absent: it watches none. Only of the leader.",
+			More: "Absent: it watches none.",
 		},
 	}
 }

@@ -6,7 +6,7 @@ func managerSavings() []Metric {
 		{
 			Name: "joulevirt_policy_saved_joules", Type: Gauge, Labels: []string{"policy", "lever", "basis"}, Unit: "joules", Series: 10, Per: PerPolicy,
 			Help: "Energy that a lever saved since the EnergyPolicy's ledger was begun, an estimate, which may fall.",
-			More: "`basis`: `Measured` or `Modelled`. This and all of `joulevirt_policy_*`, `joulevirt_lever_standings`, `joulevirt_trial_pairs` and `joulevirt_blocks_not_booked_total` only of the leader, for policies whose EnergyLedger was read.",
+			More: "`basis`: `Measured` or `Modelled`. This and what else is of ledgers and trials is there for policies whose EnergyLedger was read.",
 		},
 		{
 			Name: "joulevirt_policy_saved_low_joules", Type: Gauge, Labels: []string{"policy", "lever", "basis"}, Unit: "joules", Series: 10, Per: PerPolicy,

@@ -15,17 +15,17 @@ func statusNodes() []Metric {
 		{
 			Name: "joulevirt_node_info", Type: Gauge, Labels: []string{"node", "policy", "meter", "scope"}, Unit: "1", Series: 1, Per: PerNode,
 			Help: "1 for a governed node, with the policy that governs it, the state of its meter, and what its power covers: Package, Platform or None.",
-			More: "`meter`: `Measured`, `Suspect` (measured and not believed), `Awaited` (it is too early to say that there is none), `Modelled`, `None`. Only of the leader.",
+			More: "`meter`: `Measured`, `Suspect` (measured and not believed), `Awaited` (it is too early to say that there is none), `Modelled`, `None`.",
 		},
 		{
 			Name: "joulevirt_nodeplan_applied", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
 			Help: "1 while the node's agent says that it has applied the node's plan as a whole, else 0.",
-			More: "Only of the leader. Absent for plans that are not to be applied, as those of modes Observe and Recommend.",
+			More: "Absent for plans that are not to be applied, as those of modes Observe and Recommend.",
 		},
 		{
 			Name: "joulevirt_nodeplan_levers", Type: Gauge, Labels: []string{"node", "lever", "state", "reason"}, Unit: "VMs", Series: 60, Per: PerNode,
 			Help: "VMs of a node by what the agent says of a lever: its state, such as InForce or Blocked, and the reason.",
-			More: "Only of the leader. No series is zero: a reason that no VM has is absent.",
+			More: "No series is zero: a reason that no VM has is absent.",
 		},
 	}
 }
@@ -36,37 +36,30 @@ func statusPolicies() []Metric {
 		{
 			Name: "joulevirt_policy_info", Type: Gauge, Labels: []string{"policy", "mode"}, Unit: "1", Series: 1, Per: PerPolicy,
 			Help: "1, with the policy's mode: Observe, Recommend, Enforce, or Paused.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_nodes", Type: Gauge, Labels: []string{"policy", "state"}, Unit: "nodes", Series: 4, Per: PerPolicy,
 			Help: "Nodes of a policy, by its status: selected, governed, reporting and metered.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_hold_back_ratio", Type: Gauge, Labels: []string{"policy"}, Unit: "ratio", Series: 1, Per: PerPolicy,
 			Help: "Share of time in which adopted levers are held back, so that what they save stays known.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_reached_vms", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "VMs", Series: 5, Per: PerPolicy,
 			Help: "VMs that a lever reaches, by the policy's status.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_unreached_vms", Type: Gauge, Labels: []string{"policy", "lever", "reason"}, Unit: "VMs", Series: 160, Per: PerPolicy,
 			Help: "VMs that a lever does not reach, by the reason.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_reached_bytes_ratio", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "ratio", Series: 5, Per: PerPolicy,
 			Help: "Share of the bytes of the policy's VMs that belong to VMs which a lever reaches.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_potential_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
 			Help: "What a lever would save by the models. It proves no saving.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_policy_potential_low_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
@@ -85,7 +78,7 @@ func statusTrials() []Metric {
 		{
 			Name: "joulevirt_trial_saved_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,
 			Help: "Share of the energy for the same work that a lever saves on a class of nodes or groups, by its trials. Negative: it costs.",
-			More: "Of the first 64 that `status.trials` of the policy tells, which are those on trial and those decided last; absent while nothing is known of one. Only of the leader.",
+			More: "Of the first 64 that `status.trials` of the policy tells, which are those on trial and those decided last; absent while nothing is known of one.",
 		},
 		{
 			Name: "joulevirt_trial_saved_low_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,
@@ -104,17 +97,14 @@ func statusGroups() []Metric {
 		{
 			Name: "joulevirt_group_info", Type: Gauge, Labels: []string{"namespace", "profile", "state", "reason"}, Unit: "1", Series: 1, Per: PerGroup,
 			Help: "1, with the state of lever TrafficShare for a group and the reason.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_group_planned_sigma_bytes_per_second", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "bytes/second", Series: 1, Per: PerGroup,
 			Help: "What joulevirt_group_sigma_bytes_per_second would be by the planned shares.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_group_planned_effective_talkers", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerGroup,
 			Help: "What joulevirt_group_effective_talkers would be by the planned shares.",
-			More: "Only of the leader.",
 		},
 		{
 			Name: "joulevirt_group_predicted_saving_low_watts", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "watts", Series: 1, Per: PerGroup,
@@ -127,7 +117,7 @@ func statusGroups() []Metric {
 		{
 			Name: "joulevirt_group_share_ratio", Type: Gauge, Labels: []string{"namespace", "profile", "name", "share"}, Unit: "ratio", Series: 100, Per: PerGroup,
 			Help: "Share of a group's traffic that a VM gets by the plan (Planned), and carries of all bytes of the group's VMs (Measured).",
-			More: "Of the 50 VMs with the largest planned shares. Only of the leader.",
+			More: "Of the 50 VMs with the largest planned shares.",
 		},
 	}
 }

@@ -64,11 +64,12 @@ func TestShippedRules(t *testing.T) {
 	}
 	write(t, dir, "rules.yaml", text)
 	write(t, dir, "rules_test.yaml", cases)
+	write(t, dir, "two_managers_test.yaml", ofTwoManagers(t, cases))
 	promtool, err := prometheus.Promtool(t.Context(), binaries.FromEnvironment(os.Getenv, nil).Cache, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "rules.yaml"}, {"test", "rules", "rules_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "rules.yaml"}, {"test", "rules", "rules_test.yaml"}, {"test", "rules", "two_managers_test.yaml"}} {
 		command := exec.CommandContext(t.Context(), promtool, args...)
 		command.Dir = dir
 		if output, err := command.CombinedOutput(); err != nil {
