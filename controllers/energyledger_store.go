@@ -205,7 +205,7 @@ func (k *ledgerKeeper) rebase(ctx context.Context, policy string, home *ledgerHo
 	}
 	if refused != nil {
 		k.say(home, func(word *ledgerWord) { word.readable = refused })
-		return false
+		return k.sayStored(home, errors.New("what the EnergyLedger holds is not written over: see condition LedgerReadable"))
 	}
 	home.version, home.stored = object.ResourceVersion, [32]byte{}
 	return true

@@ -234,13 +234,16 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 	// The manager that knows better keeps what it knows, and does not write over it.
 	s.book(first, "a", 3)
 	s.after(time.Hour, first)
-	if words := s.says(first, "LedgerReadable=False LedgerUnreadable", ledgerIsStored); !strings.Contains(words, "kept in memory") {
-		t.Errorf("messages: %s", words)
+	words := s.says(first, "LedgerReadable=False LedgerUnreadable", "LedgerStored=False LedgerNotWritten")
+	for _, want := range []string{"kept in memory", "see condition LedgerReadable"} {
+		if !strings.Contains(words, want) {
+			t.Errorf("no %q in: %s", want, words)
+		}
 	}
 	// One that starts knows nothing, and nothing is begun.
 	second := s.manager()
 	s.after(0, second)
-	words := s.says(second, "LedgerReadable=False LedgerUnreadable")
+	words = s.says(second, "LedgerReadable=False LedgerUnreadable")
 	for _, want := range []string{"ledger: ", "kubectl delete energyledger p", "nothing is booked"} {
 		if !strings.Contains(words, want) {
 			t.Errorf("no %q in: %s", want, words)

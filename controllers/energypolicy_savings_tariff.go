@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -237,7 +238,9 @@ func (w *tariffWatch) Of(policy *v1alpha1.EnergyPolicy) knownTariff {
 			continue
 		}
 		value, err := w.figure(figure)
-		awaited = awaited || errors.Is(err, errAwaitingTariff)
+		if errors.Is(err, errAwaitingTariff) {
+			awaited, value = true, saidBefore(policy, what)
+		}
 		if err != nil {
 			refusal := refusalIn(err)
 			words = append(words, fmt.Sprintf("%s: %s", figure.field, refusal.Message))
@@ -268,6 +271,25 @@ func (w *tariffWatch) Of(policy *v1alpha1.EnergyPolicy) knownTariff {
 }
 
 var errAwaitingTariff = errors.New("the server was not asked yet")
+
+// saidBefore is what the status says of a figure, by which costs are told until its server was
+// asked: or they would vanish for a moment with each change of leader. Nil: nothing, or of
+// another spec.
+func saidBefore(policy *v1alpha1.EnergyPolicy, what string) *float64 {
+	said := policy.Status.Tariff
+	if said == nil || policy.Status.ObservedGeneration != policy.Generation {
+		return nil
+	}
+	text := said.GramsCO2PerKWh
+	if what == tariffPrice {
+		text = said.PricePerKWh
+	}
+	value, err := strconv.ParseFloat(string(text), 64)
+	if err != nil {
+		return nil // It is empty: nothing was known.
+	}
+	return &value
+}
 
 // figure returns what counts of a figure, nil if nothing does, and what is wrong with it.
 func (w *tariffWatch) figure(figure tariffFigure) (*float64, error) {

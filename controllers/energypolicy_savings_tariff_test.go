@@ -78,6 +78,12 @@ func TestTariffs(t *testing.T) {
 		s.must(w.round(t.Context(), onlyNew))
 	}
 	check("not asked yet", 0, "")
+	policy.Status.ObservedGeneration = policy.Generation
+	policy.Status.Tariff = &v1alpha1.TariffStatus{PricePerKWh: "0.3", GramsCO2PerKWh: "370"}
+	check("not asked by a new leader", 370, "")
+	policy.Generation++
+	check("not asked since the spec changed", 0, "")
+	policy.Status = v1alpha1.EnergyPolicyStatus{}
 	round(0, true)
 	check("asked", 380, v1alpha1.ReasonTariffKnown)
 	round(time.Minute, true)

@@ -223,7 +223,8 @@ const (
 	ReasonLedgerStored = "LedgerStored"
 	// ReasonLedgerTooLarge: it does not fit into an object.
 	ReasonLedgerTooLarge = "LedgerTooLarge"
-	// ReasonLedgerNotWritten: the API server does not take it.
+	// ReasonLedgerNotWritten: the API server does not take it, or holds one that is not to be
+	// written over.
 	ReasonLedgerNotWritten = "LedgerNotWritten"
 
 	// ReasonTariffKnown: all figures of the tariff are known.
