@@ -284,6 +284,14 @@ const (
 	ReasonSampling = "Sampling"
 	// ReasonSamplingFailed: the last round of samples failed.
 	ReasonSamplingFailed = "SamplingFailed"
+	// ReasonTopologyTooLarge: the node's cores do not fit into a report: nothing is planned.
+	ReasonTopologyTooLarge = "TopologyTooLarge"
+	// ReasonLibvirtAnswering: every launcher's libvirt that was asked answers.
+	ReasonLibvirtAnswering = "Answering"
+	// ReasonLibvirtNotAnswering: some launchers' libvirt does not.
+	ReasonLibvirtNotAnswering = "NotAnswering"
+	// ReasonLibvirtNotAsked: no libvirt was asked yet.
+	ReasonLibvirtNotAsked = "NotAsked"
 	// ReasonMeterFound: the node has readable energy counters.
 	ReasonMeterFound = "MeterFound"
 	// ReasonMeterSuspect: the meter went to another level by itself, and is not believed.

@@ -71,7 +71,7 @@ func examine(ctx context.Context, o *options, cluster *access.Cluster, system st
 	})
 	wait.Go(func() {
 		in.Facts, factsErr = facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{},
-			facts.Policies, facts.Profiles, facts.Reports, facts.Nodes, facts.KubeVirt)
+			facts.Policies, facts.Profiles, facts.Reports, facts.Plans, facts.Nodes, facts.KubeVirt)
 	})
 	wait.Wait()
 	return in, factsErr

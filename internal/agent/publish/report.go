@@ -76,14 +76,14 @@ func conditions(f Findings) []metav1.Condition {
 	}
 	libvirt := metav1.Condition{
 		Type: v1alpha1.ConditionLibvirtReadable, Status: metav1.ConditionTrue,
-		Reason: "Answering", Message: "every launcher's libvirt that was asked answers",
+		Reason: v1alpha1.ReasonLibvirtAnswering, Message: "every launcher's libvirt that was asked answers",
 	}
 	switch {
 	case f.State.LibvirtFailing > 0:
-		libvirt.Status, libvirt.Reason = metav1.ConditionFalse, "NotAnswering"
+		libvirt.Status, libvirt.Reason = metav1.ConditionFalse, v1alpha1.ReasonLibvirtNotAnswering
 		libvirt.Message = fmt.Sprintf("%d launchers' libvirt does not answer: facts of their domains are missing", f.State.LibvirtFailing)
 	case f.State.LibvirtAnswering == 0:
-		libvirt.Status, libvirt.Reason, libvirt.Message = metav1.ConditionUnknown, "NotAsked", "no libvirt was asked yet"
+		libvirt.Status, libvirt.Reason, libvirt.Message = metav1.ConditionUnknown, v1alpha1.ReasonLibvirtNotAsked, "no libvirt was asked yet"
 	}
 	return []metav1.Condition{ready, meterCondition(f.State), libvirt}
 }

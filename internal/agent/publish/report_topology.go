@@ -120,7 +120,7 @@ func shrink(status *v1alpha1.NodeReportStatus) {
 func leaveCores(status *v1alpha1.NodeReportStatus) {
 	status.Topology.CoreGroups = nil
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "TopologyTooLarge",
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTopologyTooLarge,
 		Message:            fmt.Sprintf("%d physical cores do not fit into a report of %d bytes", status.Topology.PhysicalCores, maxReport),
 		LastTransitionTime: *status.ReportedAt,
 	})

@@ -81,7 +81,7 @@ type Diagnosis struct {
 // Diagnose looks at everything.
 func Diagnose(in Input) *Diagnosis {
 	d := &Diagnosis{TypeMeta: show.Kind("Diagnosis")}
-	for _, look := range []func(Input) []Check{kubernetes, kubeVirt, crds, manager, agents, capabilities, meters, policies, profiles} {
+	for _, look := range []func(Input) []Check{kubernetes, kubeVirt, crds, manager, agents, reports, plans, capabilities, meters, policies, profiles} {
 		d.Checks = append(d.Checks, look(in)...)
 	}
 	d.Nodes = nodeFacts(in.Facts)

@@ -6,11 +6,13 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +54,21 @@ func healthy() Input {
 		}},
 		Manager: deployment,
 	}
+}
+
+// govern lets the policy govern node a, and count nodes.
+func govern(in *Input, counts v1alpha1.NodeCounts, unmetered ...string) {
+	in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
+	in.Policies[0].Status.Nodes, in.Policies[0].Status.UnmeteredNodes = counts, unmetered
+}
+
+// applied is a plan that is not in force, for some time.
+func applied(node, reason string, since time.Duration) v1alpha1.NodePlan {
+	plan := v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodePlanSpec{Apply: true}}
+	plan.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse, Reason: reason, Message: "in words", LastTransitionTime: metav1.NewTime(now().Add(-since)),
+	}}
+	return plan
 }
 
 func TestDiagnose(t *testing.T) {
@@ -96,9 +113,45 @@ func TestDiagnose(t *testing.T) {
 		"lacks":         {func(in *Input) { in.Reports[0].Status.Capabilities[0].Available = false }, "Affinity", Note, "missing on a", 0},
 		"no meter":      {func(in *Input) { in.Reports[0].Status.Power.Source = v1alpha1.PowerModel }, "Meters", Note, "Model 1", 0},
 		"metered elsewhere": {func(in *Input) {
-			in.Policies[0].Status.Nodes.Metered = 1
+			govern(in, v1alpha1.NodeCounts{Governed: 1, Metered: 1})
 			in.Reports[0].Status.Power = v1alpha1.Power{}
-		}, "Meters", OK, "None 1; by their policies' sources 1 node is metered", 0},
+		}, "Meters", OK, "None 1; by their policies' sources 1 of 1 governed node is metered", 0},
+		"some metered elsewhere": {func(in *Input) {
+			govern(in, v1alpha1.NodeCounts{Governed: 30, Metered: 8}, "b", "c")
+			in.Reports[0].Status.Power = v1alpha1.Power{}
+		}, "Meters", Note, "8 of 30 governed nodes are metered; without a meter: b, c and 20 more", 0},
+		"a manager that names none": {func(in *Input) {
+			govern(in, v1alpha1.NodeCounts{Governed: 1})
+		}, "Meters", Note, "without a meter: 1 governed node", 0},
+		"cannot sample": {func(in *Input) {
+			in.Reports[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSamplingFailed, Message: "no /proc"}}
+		}, "Reports SamplingFailed", Problem, "a: no /proc", 1},
+		"too large": {func(in *Input) {
+			in.Reports[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTopologyTooLarge, Message: "600 cores"}}
+		}, "Reports TopologyTooLarge", Problem, "a: 600 cores", 1},
+		"libvirt": {func(in *Input) {
+			in.Reports[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionLibvirtReadable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLibvirtNotAnswering, Message: "1 launcher"}}
+		}, "Libvirt NotAnswering", Note, "a: 1 launcher", 0},
+		"no rates": {func(in *Input) {
+			in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates, Message: "they are old"}}}
+		}, "Planning NoRates", Problem, "a: they are old", 1},
+		"refused by the kernel": {func(in *Input) {
+			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonApplyFailed, 0)}
+		}, "Plans ApplyFailed", Problem, "a: in words", 1},
+		"pending for long": {func(in *Input) {
+			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonAwaitingAgent, time.Hour), applied("b", v1alpha1.ReasonAwaitingAgent, time.Hour)}
+		}, "Plans AwaitingAgent", Note, "a, b: in words", 0},
+		"one lever fails": {func(in *Input) {
+			plan := applied("a", "Refused", 0)
+			plan.Status.VMs = []v1alpha1.VMApplied{{State: v1alpha1.LeverFailed}}
+			in.Plans = []v1alpha1.NodePlan{plan}
+		}, "Plans Refused", Note, "a: in words", 0},
+		"wrong profile": {func(in *Input) {
+			in.Profiles[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalidSelector, Message: "words"}}
+		}, "VMNetworkProfiles InvalidSelector", Problem, "shop/web: words", 1},
+		"profile without VMs": {func(in *Input) {
+			in.Profiles[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoVMsMatched, Message: "words"}}
+		}, "VMNetworkProfiles NoVMsMatched", Note, "shop/web: words", 0},
 		"no policy": {func(in *Input) { in.Policies = nil }, "EnergyPolicies", Note, "nothing is changed anywhere", 0},
 		"broken policy": {func(in *Input) {
 			in.Policies[0].Status.Conditions = condition(v1alpha1.ConditionReady, metav1.ConditionFalse)
@@ -132,6 +185,32 @@ func TestDiagnose(t *testing.T) {
 			}
 			t.Errorf("there is no check %q", tc.check)
 		})
+	}
+}
+
+// TestOnItsWay: plans that are new, or not to be applied, are no trouble; nor are those of nodes
+// that are told of for another reason.
+func TestOnItsWay(t *testing.T) {
+	for name, change := range map[string]func(*Input){
+		"new": func(in *Input) {
+			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonAwaitingAgent, time.Minute)}
+		},
+		"not to be applied": func(in *Input) {
+			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonAwaitingApproval, time.Hour)}
+			in.Plans[0].Spec.Apply = false
+		},
+	} {
+		in := healthy()
+		change(&in)
+		if diff := cmp.Diff(Diagnose(healthy()).Checks, Diagnose(in).Checks); diff != "" {
+			t.Errorf("%s (-healthy +got):\n%s", name, diff)
+		}
+	}
+	in := healthy()
+	in.Reports[0].Status.ReportedAt = nil
+	in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates}}}
+	if d := Diagnose(in); slices.ContainsFunc(d.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "Planning") }) {
+		t.Errorf("a node whose agent is silent is told of twice: %+v", d.Checks)
 	}
 }
 

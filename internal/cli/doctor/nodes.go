@@ -106,50 +106,6 @@ func capabilities(in Input) []Check {
 	return checks
 }
 
-// meters tells how the nodes' power is known.
-func meters(in Input) []Check {
-	if len(in.Reports) == 0 {
-		return nil
-	}
-	bySource, without := map[string]int{}, []string{}
-	for i := range in.Reports {
-		source := in.Reports[i].Status.Power.Source
-		if source == "" || in.Reports[i].Status.Power.Watts == nil {
-			source = v1alpha1.PowerNone
-		}
-		bySource[string(source)]++
-		if source != v1alpha1.PowerRAPL {
-			without = append(without, in.Reports[i].Name)
-		}
-	}
-	var words []string
-	for _, source := range sorted(bySource) {
-		words = append(words, fmt.Sprintf("%s %d", source, bySource[source]))
-	}
-	check := Check{Area: "Nodes", Name: "Meters", Finding: OK, Message: "sources of the nodes' own figures: " + strings.Join(words, ", ")}
-	metered := int32(0)
-	for i := range in.Policies {
-		metered += in.Policies[i].Status.Nodes.Metered
-	}
-	if metered > 0 {
-		check.Message += fmt.Sprintf("; by their policies' sources %s metered", isAre(int(metered)))
-	}
-	if int(metered) < len(in.Reports) && len(without) > 0 {
-		slices.Sort(without)
-		check.Finding, check.Nodes = Note, without
-		check.Costs = "on nodes without a meter power is modelled or unknown, nothing is proven, and mode Enforce needs allowModelled"
-		check.Fix = "name a Prometheus server with Kepler or a platform meter in spec.energy.sources of the policy"
-	}
-	return []Check{check}
-}
-
-func isAre(n int) string {
-	if n == 1 {
-		return "1 node is"
-	}
-	return fmt.Sprintf("%d nodes are", n)
-}
-
 func nodeFacts(f *facts.Facts) []NodeFacts {
 	var out []NodeFacts
 	for i := range f.Reports {

@@ -69,12 +69,18 @@ func profiles(in Input) []Check {
 	if err := in.Err(facts.Profiles); err != nil {
 		return []Check{unreadable(check, err)}
 	}
-	governed, troubled := int32(0), []string{}
+	governed, troubled, unready := int32(0), []string{}, troubles{}
 	for i := range in.Profiles {
 		p := &in.Profiles[i]
+		name := p.Namespace + "/" + p.Name
 		governed += p.Status.GovernedVMs
-		if slices.ContainsFunc(p.Status.Conditions, func(c metav1.Condition) bool { return findingOf(c) != OK }) {
-			troubled = append(troubled, p.Namespace+"/"+p.Name)
+		switch c := falseCondition(p.Status.Conditions, v1alpha1.ConditionReady); {
+		case c != nil && c.Reason == v1alpha1.ReasonNoVMsMatched: // as long as none runs
+			unready.add(c.Reason, Note, "it does nothing", name, c.Message)
+		case c != nil:
+			unready.add(c.Reason, Problem, "it does nothing, for no VM", name, c.Message)
+		case slices.ContainsFunc(p.Status.Conditions, func(c metav1.Condition) bool { return findingOf(c) != OK }):
+			troubled = append(troubled, name)
 		}
 	}
 	check.Message = fmt.Sprintf("%s of %s", show.Count(len(in.Profiles), "profile"), show.Count(int(governed), "VM"))
@@ -87,7 +93,7 @@ func profiles(in Input) []Check {
 		check.Finding, check.Message = Note, check.Message+"; with trouble: "+show.Some(troubled)
 		check.Fix = "kubectl get vmnp -A -o wide, and kubectl describe vmnp of those"
 	}
-	return []Check{check}
+	return append([]Check{check}, unready.checks("Policies", "VMNetworkProfiles")...)
 }
 
 // unreadable tells of objects that cannot be listed. That their kind is missing is told by
