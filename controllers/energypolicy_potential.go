@@ -27,8 +27,8 @@ func (t *potentialTally) add(potentials []model.Potential, plannable bool) {
 		t.levers = map[model.Lever]*power.Estimate{}
 	}
 	for _, p := range potentials {
-		if p.Watts == 0 && p.StdErr == 0 {
-			continue // nothing to be done, or no figure
+		if p.IsNone() {
+			continue
 		}
 		sum := t.levers[p.Lever]
 		if sum == nil {

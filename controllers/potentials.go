@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -52,6 +54,19 @@ func (s *potentialStore) Of(node string) []model.Potential {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[node].levers
+}
+
+// collect shows what levers would save on each node, as far as there is a figure.
+func (s *potentialStore) collect(out chan<- prometheus.Metric, desc *prometheus.Desc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for node, of := range s.nodes {
+		for _, p := range of.levers {
+			if !p.IsNone() {
+				gauge(out, desc, float64(p.Watts), node, string(p.Lever))
+			}
+		}
+	}
 }
 
 // planned works out anew what levers would save on a node that is planned, when that is

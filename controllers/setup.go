@@ -138,7 +138,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := o.Registry.Register(reports); err != nil {
 		return fmt.Errorf("register metrics of reports: %w", err)
 	}
-	statuses := newStatusCollector(mgr.GetClient(), func() bool { return parts.watch.Seen() != nil })
+	statuses := newStatusCollector(mgr.GetClient(), parts.potentials, func() bool { return parts.watch.Seen() != nil })
 	if err := o.Registry.Register(statuses); err != nil {
 		return fmt.Errorf("register metrics of statuses: %w", err)
 	}

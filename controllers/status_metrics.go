@@ -22,20 +22,23 @@ type statusCollector struct {
 	policy, policyNodes, holdBack *prometheus.Desc
 	reached, unreached, bytes     *prometheus.Desc
 	potential                     boundedDesc
-	applied, levers               *prometheus.Desc
-	group, sigma, talkers         *prometheus.Desc
-	savingLow, savingHigh, share  *prometheus.Desc
+	// potentials are what levers would save on nodes, and ofNode shows them.
+	potentials                   *potentialStore
+	ofNode                       *prometheus.Desc
+	applied, levers              *prometheus.Desc
+	group, sigma, talkers        *prometheus.Desc
+	savingLow, savingHigh, share *prometheus.Desc
 }
 
-func newStatusCollector(reader client.Reader, leads func() bool) *statusCollector {
+func newStatusCollector(reader client.Reader, potentials *potentialStore, leads func() bool) *statusCollector {
 	table := metrics.Manager()
 	describe := func(name string) *prometheus.Desc { return table.Desc("joulevirt_"+name, nil) }
 	return &statusCollector{
-		reader: reader, leads: leads,
+		reader: reader, leads: leads, potentials: potentials,
 		policy: describe("policy_info"), policyNodes: describe("policy_nodes"), holdBack: describe("policy_hold_back_ratio"),
 		reached: describe("policy_reached_vms"), unreached: describe("policy_unreached_vms"), bytes: describe("policy_reached_bytes_ratio"),
-		potential: describeBounded("policy_potential", "watts"),
-		applied:   describe("nodeplan_applied"), levers: describe("nodeplan_levers"),
+		potential: describeBounded("policy_potential", "watts"), ofNode: describe("node_potential_watts"),
+		applied: describe("nodeplan_applied"), levers: describe("nodeplan_levers"),
 		group: describe("group_info"), sigma: describe("group_planned_sigma_bytes_per_second"), talkers: describe("group_planned_effective_talkers"),
 		savingLow: describe("group_predicted_saving_low_watts"), savingHigh: describe("group_predicted_saving_high_watts"), share: describe("group_share_ratio"),
 	}
@@ -44,7 +47,7 @@ func newStatusCollector(reader client.Reader, leads func() bool) *statusCollecto
 // Describe implements prometheus.Collector.
 func (c *statusCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, desc := range append(c.potential.all(), c.policy, c.policyNodes, c.holdBack, c.reached, c.unreached, c.bytes, c.applied, c.levers,
-		c.group, c.sigma, c.talkers, c.savingLow, c.savingHigh, c.share) {
+		c.ofNode, c.group, c.sigma, c.talkers, c.savingLow, c.savingHigh, c.share) {
 		out <- desc
 	}
 }
@@ -56,6 +59,7 @@ func (c *statusCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
+	c.potentials.collect(out, c.ofNode)
 	for _, part := range []struct {
 		desc    *prometheus.Desc
 		collect func(context.Context, chan<- prometheus.Metric) error

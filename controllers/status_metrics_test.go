@@ -57,7 +57,12 @@ func someStatuses(t *testing.T) *statusCollector {
 		t.Fatal(err)
 	}
 	objects := []client.Object{&policy, &paused, applied, plan("late", 1, true), plan("recommended", 2, false), &group, &alone}
-	return newStatusCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), func() bool { return true })
+	potentials := newPotentialStore()
+	potentials.nodes["a"] = potentialOfNode{levers: []model.Potential{
+		{Lever: model.LeverAffinity, Watts: 4.5, StdErr: 2, VMs: 3}, {Lever: model.LeverBuffering}, {Lever: model.LeverShaping, VMs: 2},
+	}}
+	potentials.nodes["late"] = potentialOfNode{levers: []model.Potential{}}
+	return newStatusCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), potentials, func() bool { return true })
 }
 
 func TestMetricsOfStatuses(t *testing.T) {
@@ -68,7 +73,7 @@ func TestMetricsOfStatuses(t *testing.T) {
 	}
 	names := []string{
 		"joulevirt_policy_info", "joulevirt_policy_hold_back_ratio", "joulevirt_policy_reached_vms", "joulevirt_policy_unreached_vms",
-		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_low_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
+		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_low_watts", "joulevirt_node_potential_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
 		"joulevirt_group_info", "joulevirt_group_planned_sigma_bytes_per_second", "joulevirt_group_planned_effective_talkers",
 		"joulevirt_group_predicted_saving_low_watts", "joulevirt_group_predicted_saving_high_watts", "joulevirt_group_share_ratio",
 	}
@@ -80,6 +85,7 @@ joulevirt_group_predicted_saving_low_watts{namespace="ns",profile="web"} 1
 joulevirt_group_share_ratio{name="x",namespace="ns",profile="web",share="Measured"} 0.7
 joulevirt_group_share_ratio{name="x",namespace="ns",profile="web",share="Planned"} 0.75
 joulevirt_group_share_ratio{name="y",namespace="ns",profile="web",share="Planned"} 0.25
+joulevirt_node_potential_watts{lever="Affinity",node="a"} 4.5
 joulevirt_nodeplan_applied{node="a"} 1
 joulevirt_nodeplan_applied{node="late"} 0
 joulevirt_nodeplan_levers{lever="Affinity",node="a",reason="Applied",state="InForce"} 2

@@ -18,6 +18,11 @@ func statusNodes() []Metric {
 			More: "`meter`: `Measured`, `Suspect` (measured and not believed), `Awaited` (it is too early to say that there is none), `Modelled`, `None`.",
 		},
 		{
+			Name: "joulevirt_node_potential_watts", Type: Gauge, Labels: []string{"node", "lever"}, Unit: "watts", Series: 2, Per: PerNode,
+			Help: "What a lever would save on the node by the models, whatever the policy's mode and levers are. It proves no saving.",
+			More: "Worked out each five minutes, and sooner when policy or VMs changed; while the node's agent is not heard it stays as it was. Absent where nothing can be done, and for levers of which no model foretells watts: Shaping and Slice.",
+		},
+		{
 			Name: "joulevirt_nodeplan_applied", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
 			Help: "1 while the node's agent says that it has applied the node's plan as a whole, else 0.",
 			More: "Absent for plans that are not to be applied, as those of modes Observe and Recommend.",

@@ -62,3 +62,6 @@ type Potential struct {
 	// VMs that the lever would act on.
 	VMs int
 }
+
+// IsNone tells whether there is nothing to be saved, or no figure.
+func (p *Potential) IsNone() bool { return p.Watts == 0 && p.StdErr == 0 }
