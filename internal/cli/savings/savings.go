@@ -141,12 +141,24 @@ func (r *Report) booked(heading string, basis v1alpha1.Basis) show.Table {
 					p.Name, s.Period, string(lever.Lever), string(lever.KilowattHours.Value), interval(&lever.KilowattHours), "", "", "", "", confidence,
 				})
 			}
-			if own := s.OwnKilowattHours; own != nil {
-				table.Rows = append(table.Rows, []string{p.Name, s.Period, "own use", "-" + string(own.Value), interval(own), "", "", "", "", confidence})
+			if s.OwnKilowattHours != nil {
+				own := negative(s.OwnKilowattHours)
+				table.Rows = append(table.Rows, []string{p.Name, s.Period, "own use", string(own.Value), interval(own), "", "", "", "", confidence})
 			}
 		}
 	}
 	return table
+}
+
+// negative is what something costs as a saving: the ends of its interval change places.
+func negative(e *v1alpha1.Estimate) *v1alpha1.Estimate {
+	of := func(d v1alpha1.Decimal) v1alpha1.Decimal {
+		if positive, cut := strings.CutPrefix(string(d), "-"); cut || strings.Trim(positive, "0.") == "" {
+			return v1alpha1.Decimal(positive)
+		}
+		return "-" + d
+	}
+	return &v1alpha1.Estimate{Value: of(e.Value), Low: of(e.High), High: of(e.Low)}
 }
 
 func interval(e *v1alpha1.Estimate) string { return string(e.Low) + " to " + string(e.High) }

@@ -1,10 +1,6 @@
 package top
 
 import (
-	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,30 +14,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/figures"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
+	"github.com/joulevirt/joulevirt/internal/cli/show/showtest"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name string, view show.View) {
-	t.Helper()
-	var out bytes.Buffer
-	if err := show.Tables(&out, view, true); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 func now() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
@@ -137,7 +111,7 @@ func TestViews(t *testing.T) {
 		"policies":      Policies(scene()),
 		"vms-elsewhere": VMs(scene(), nil, "other", SortByName),
 	} {
-		t.Run(name, func(t *testing.T) { golden(t, name, view) })
+		t.Run(name, func(t *testing.T) { showtest.Golden(t, name, view) })
 	}
 }
 
