@@ -40,12 +40,16 @@ func (m *groupMemory) noteRefusal(round *groupRound, now time.Time) {
 
 // leave leaves the traffic of a group that cannot be steered as it is. VMs of a
 // Service that were put on standby are given back when they are needed, as nobody
-// would replace those that fail, or when it cannot be steered for long.
+// would replace those that fail, or when it cannot be steered for long. A route that
+// got rules of somebody else keeps no Service that it does not name.
 func (r *TrafficGroupReconciler) leave(ctx context.Context, round *groupRound, memory *groupMemory) error {
+	lasts := !memory.refusedAt.IsZero() && !r.Clock.Now().Before(memory.refusedAt.Add(endurance))
 	if round.seen.Plan.Granularity != traffic.Equal {
+		if lasts && round.refusal != nil && round.refusal.Reason == v1alpha1.ReasonForeignRules {
+			return r.release(ctx, round.seen.Routing)
+		}
 		return nil
 	}
-	lasts := !memory.refusedAt.IsZero() && !r.Clock.Now().Before(memory.refusedAt.Add(endurance))
 	if lasts || tooFewServe(&round.seen.Routing) {
 		return r.giveBack(ctx, round, memory)
 	}

@@ -62,6 +62,12 @@ func TestRefusedServiceNeverUndercutsMinActive(t *testing.T) {
 		"contested, one fails":     {leftRound(true, false, true, true), 0, 1, func(r *groupRound) { r.refusal, r.contested = nil, true }},
 		"contested for long":       {leftRound(true, true, true, true), endurance, 0, func(r *groupRound) { r.refusal, r.contested = nil, true }},
 		"a route's are not needed": {leftRound(true, false, true, true), endurance, 0, func(r *groupRound) { r.seen.Plan.Granularity = traffic.Weighted }},
+		"a route's that lost its rules": {leftRound(true, true, true, true), endurance, 1, func(r *groupRound) {
+			r.seen.Plan.Granularity, r.refusal.Reason = traffic.Weighted, v1alpha1.ReasonForeignRules
+		}},
+		"a route's that just lost them": {leftRound(true, true, true, true), 0, 0, func(r *groupRound) {
+			r.seen.Plan.Granularity, r.refusal.Reason = traffic.Weighted, v1alpha1.ReasonForeignRules
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock, writer := testingclock.NewFakePassiveClock(statusTime()), &releases{}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
@@ -58,6 +59,52 @@ func TestGenerating(t *testing.T) {
 	})
 	if diff := cmp.Diff([]string{"shop/generated"}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestRoutesThatNameServicesOfProfiles(t *testing.T) {
+	owner := func(kind, name string, controller bool) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "joulevirt.io/v1alpha1", Kind: kind, Name: name, Controller: &controller}}
+	}
+	service := func(name string, owners []metav1.OwnerReference) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: owners}}
+	}
+	services := []metav1.PartialObjectMetadata{
+		service("jv-a", owner("VMNetworkProfile", "web", true)), service("jv-b", owner("VMNetworkProfile", "web", true)),
+		service("jv-stays", owner("HTTPRoute", "kept", false)),
+	}
+	route := func(namespace, name string, owners []metav1.OwnerReference, refs ...map[string]any) unstructured.Unstructured {
+		var rules []any
+		for _, ref := range refs {
+			rules = append(rules, map[string]any{"backendRefs": []any{ref}})
+		}
+		out := unstructured.Unstructured{Object: map[string]any{"kind": "HTTPRoute", "spec": map[string]any{"rules": rules}}}
+		out.SetNamespace(namespace)
+		out.SetName(name)
+		out.SetOwnerReferences(owners)
+		return out
+	}
+	to := func(name string) map[string]any { return map[string]any{"name": name} }
+	got := steeredRoutes([]unstructured.Unstructured{
+		route("shop", "bare", nil),
+		route("shop", "own", nil, to("web")),
+		route("shop", "generated", owner("VMNetworkProfile", "web", true), to("jv-a")),
+		route("shop", "kept", nil, to("jv-stays")),
+		route("shop", "web", nil, to("jv-a"), to("jv-b")),
+		route("shop", "mixed", nil, to("web"), to("jv-b")),
+		route("edge", "same-name", nil, to("jv-a")),
+		route("edge", "granted", nil, map[string]any{"name": "jv-a", "namespace": "shop"}),
+	}, services)
+	want := []string{
+		"HTTPRoute shop/web has Services of VMNetworkProfile shop/web",
+		"HTTPRoute shop/mixed has Services of VMNetworkProfile shop/web",
+		"HTTPRoute edge/granted has Services of VMNetworkProfile shop/web",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"shop/jv-stays"}, staying(services)); diff != "" {
+		t.Errorf("Services that stay, -want +got:\n%s", diff)
 	}
 }
 

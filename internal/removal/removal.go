@@ -50,28 +50,11 @@ type remover struct {
 func Run(ctx context.Context, c client.Client, options Options) error {
 	r := &remover{Options: options, client: c}
 	for _, step := range []func(context.Context) error{
-		r.checkRoutes, r.endPolicies, r.waitPlans, r.endProfiles, r.waitPods, r.endManager, r.removeMade,
+		r.checkRoutes, r.endPolicies, r.waitPlans, r.endProfiles, r.waitPods, r.tellServices, r.endManager, r.removeMade,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// checkRoutes refuses to delete profiles whose routes would go with them: clients would
-// reach their VMs no more.
-func (r *remover) checkRoutes(ctx context.Context) error {
-	if r.KeepObjects {
-		return nil
-	}
-	var profiles v1alpha1.VMNetworkProfileList
-	if err := r.list(ctx, &profiles); err != nil {
-		return err
-	}
-	if names := generating(profiles.Items); len(names) > 0 {
-		return fmt.Errorf("routes that were generated from VMNetworkProfile %s would go with it, and with them the way of clients to its VMs: "+
-			"give clients another way, delete these profiles, and try again", few(names))
 	}
 	return nil
 }

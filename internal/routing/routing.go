@@ -6,6 +6,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,6 +111,12 @@ func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
 // Refuse returns a Refusal.
 func Refuse(reason, format string, args ...any) error {
 	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// IsRefusal tells whether an error is a Refusal for that reason.
+func IsRefusal(err error, reason string) bool {
+	var refusal *Refusal
+	return errors.As(err, &refusal) && refusal.Reason == reason
 }
 
 // IsReady tells whether a pod may serve.

@@ -123,4 +123,33 @@ func testServices(t *testing.T, c *cluster.Cluster, account client.Client, names
 	if err := account.Delete(t.Context(), owned); err != nil {
 		t.Errorf("delete a Service of a profile: %v", err)
 	}
+	testServicesThatStayed(t, c, account, service, takeOver)
+}
+
+// testServicesThatStayed is about those whose profile is gone while a route names them.
+func testServicesThatStayed(
+	t *testing.T, c *cluster.Cluster, account client.Client, service func(string, *metav1.OwnerReference) *corev1.Service, takeOver string,
+) {
+	route := &metav1.OwnerReference{APIVersion: "gateway.networking.k8s.io/v1", Kind: "HTTPRoute", Name: "web", UID: "2"}
+	taken, left, unlabelled := service("taken", route), service("left", route), service("unlabelled", route)
+	ruled := service("ruled", &metav1.OwnerReference{APIVersion: route.APIVersion, Kind: route.Kind, Name: route.Name, UID: route.UID, Controller: ptr.To(true)})
+	for _, one := range []*corev1.Service{taken, left, ruled} {
+		one.Labels = map[string]string{"joulevirt.io/group": "1-0"}
+	}
+	for _, one := range []*corev1.Service{taken, left, ruled, unlabelled} {
+		if err := c.Client().Create(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := mergePatch(t.Context(), account, taken, takeOver); err != nil {
+		t.Errorf("take over a Service that stayed with its route: %v", err)
+	}
+	wantForbidden(t, mergePatch(t.Context(), account, left, `{"spec":{"selector":{"app":"web"}}}`), `Service "left"`)
+	if err := account.Delete(t.Context(), left); err != nil {
+		t.Errorf("delete a Service that stayed with its route: %v", err)
+	}
+	for _, one := range []*corev1.Service{ruled, unlabelled} {
+		wantForbidden(t, mergePatch(t.Context(), account, one, takeOver), one.Name)
+		wantForbidden(t, account.Delete(t.Context(), one), one.Name)
+	}
 }

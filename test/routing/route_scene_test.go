@@ -34,15 +34,20 @@ func newRouteScene(t *testing.T, template *v1alpha1.RouteTemplate, vms ...string
 	s := &routeScene{clock: clock, scene: newScene(t, gateway.New(suite.client, suite.client, clock), v1alpha1.TrafficGroup{
 		Kind: v1alpha1.GroupHTTPRoute, Name: "web", MinActive: 1, Port: ptr.To[int32](8080), Route: template,
 	})}
-	// The owner must exist, or the garbage collector takes what it owns.
+	s.makeProfile()
+	s.vms(vms...)
+	return s
+}
+
+// makeProfile makes the owner of what is written, or the garbage collector would take that.
+func (s *routeScene) makeProfile() {
+	s.Helper()
 	profile := &v1alpha1.VMNetworkProfile{
 		ObjectMeta: objectMeta(s.name, "web"),
 		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 	}
-	s.must(suite.client.Create(t.Context(), profile))
+	s.must(suite.client.Create(s.Context(), profile))
 	s.group.UID = profile.UID
-	s.vms(vms...)
-	return s
 }
 
 // template names a Gateway and a host that no other scene has.

@@ -177,8 +177,11 @@ func TestRouteOfSomebodyElse(t *testing.T) {
 		_, err = s.writer.Write(t.Context(), s.group, shares)
 		s.wantRefusal("Write", err, v1alpha1.ReasonForeignRules, "gitops", "spec.rules")
 	}
-	s.must(s.writer.Release(t.Context(), s.group))
 	s.unchangedRoute(before)
+	s.must(s.writer.Release(t.Context(), s.group))
+	if after, left := s.versions(), s.services(); after["route"] != before["route"] || len(left) > 0 {
+		t.Errorf("the route is %s and was %s; Services %v are left, which it does not name", after["route"], before["route"], left)
+	}
 
 	s.bareRoute() // and hands the rules over again
 	s.steer(shares)

@@ -83,6 +83,19 @@ func (v *view) moves(shares map[string]float64, settled bool) map[string]string 
 	return out
 }
 
+// lingers tells whether a member is still an endpoint of a fold that it left.
+func (v *view) lingers() bool {
+	for i := range v.members {
+		m := &v.members[i]
+		for name := range v.folds {
+			if name != v.service(m, true) && v.reachable(m, name) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // serving counts the members that can be reached by each Service, those that get
 // traffic by any, and those that are ready.
 func (v *view) serving() (byService map[string]int, serving, ready int) {

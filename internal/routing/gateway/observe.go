@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,8 +22,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/routing/pods"
 )
 
-// labelGroup is on the Services of a group, and so on their EndpointSlices.
-const labelGroup = "joulevirt.io/group"
+// LabelGroup is on the Services that are made for groups, and so on their EndpointSlices.
+const LabelGroup = "joulevirt.io/group"
 
 // view is what is known of a group at one time.
 type view struct {
@@ -33,7 +34,8 @@ type view struct {
 	spec  routeSpec
 	// parents say what became of the route there.
 	parents []gatewayv1.RouteParentStatus
-	// services are the profile's own, by name.
+	// services are the profile's own, and those of a former one that stayed with the route,
+	// by name.
 	services map[string]*corev1.Service
 	// ready are the pods among a Service's ready endpoints.
 	ready   map[string]map[types.UID]bool
@@ -64,6 +66,13 @@ type routeSpec struct {
 type routeRule struct {
 	Matches     []any                  `json:"matches"`
 	BackendRefs []gatewayv1.BackendRef `json:"backendRefs"`
+}
+
+// names tells whether some rule has a backend of that name.
+func (s *routeSpec) names(backend string) bool {
+	return slices.ContainsFunc(s.Rules, func(rule routeRule) bool {
+		return slices.ContainsFunc(rule.BackendRefs, func(ref gatewayv1.BackendRef) bool { return string(ref.Name) == backend })
+	})
 }
 
 func (w *Writer) observe(ctx context.Context, group *routing.Group) (*view, error) {
@@ -140,6 +149,19 @@ func (v *view) owns(object metav1.Object) bool {
 	return owner != nil && owner.UID == v.group.UID
 }
 
+// stayed tells whether a Service is of a profile that is gone, and stayed with the route
+// that names it.
+func (v *view) stayed(service *corev1.Service) bool {
+	return service.Labels[LabelGroup] != "" && metav1.GetControllerOf(service) == nil && v.heldByRoute(service)
+}
+
+// heldByRoute tells whether a Service stays for as long as the route does.
+func (v *view) heldByRoute(service *corev1.Service) bool {
+	return !v.generated() && v.route != nil && slices.ContainsFunc(service.OwnerReferences, func(owner metav1.OwnerReference) bool {
+		return owner.UID == v.route.GetUID()
+	})
+}
+
 // generated tells whether the route comes from the profile's template.
 func (v *view) generated() bool { return v.group.Target.Route != nil }
 
@@ -164,27 +186,31 @@ func (v *view) addPods(launchers []pods.Pod) {
 func (w *Writer) readServices(ctx context.Context, v *view) error {
 	namespace := client.InNamespace(v.group.Profile.Namespace)
 	var services corev1.ServiceList
-	if err := w.cached.List(ctx, &services, namespace, client.MatchingLabels{labelGroup: groupLabel(v.group)}); err != nil {
+	if err := w.cached.List(ctx, &services, namespace, client.HasLabels{LabelGroup}); err != nil {
 		return fmt.Errorf("list Services of profile %s: %w", v.group.Profile, err)
 	}
 	v.services = map[string]*corev1.Service{}
 	for i := range services.Items {
-		if v.owns(&services.Items[i]) {
-			v.services[services.Items[i].Name] = &services.Items[i]
+		service := &services.Items[i]
+		if v.owns(service) && service.Labels[LabelGroup] == groupLabel(v.group) || v.stayed(service) {
+			v.services[service.Name] = service
 		}
 	}
 	// The labels of a Service are those of its slices.
-	var slices discoveryv1.EndpointSliceList
-	if err := w.cached.List(ctx, &slices, namespace, client.MatchingLabels{labelGroup: groupLabel(v.group)}); err != nil {
+	var endpoints discoveryv1.EndpointSliceList
+	if err := w.cached.List(ctx, &endpoints, namespace, client.HasLabels{LabelGroup}); err != nil {
 		return fmt.Errorf("list EndpointSlices of profile %s: %w", v.group.Profile, err)
 	}
 	v.ready = map[string]map[types.UID]bool{}
-	for i := range slices.Items {
-		name := slices.Items[i].Labels[discoveryv1.LabelServiceName]
+	for i := range endpoints.Items {
+		name := endpoints.Items[i].Labels[discoveryv1.LabelServiceName]
+		if v.services[name] == nil {
+			continue
+		}
 		if v.ready[name] == nil {
 			v.ready[name] = map[types.UID]bool{}
 		}
-		for _, endpoint := range slices.Items[i].Endpoints {
+		for _, endpoint := range endpoints.Items[i].Endpoints {
 			if endpoint.TargetRef != nil && ptr.Deref(endpoint.Conditions.Ready, true) {
 				v.ready[name][endpoint.TargetRef.UID] = true
 			}

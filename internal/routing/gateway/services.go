@@ -115,7 +115,7 @@ func (v *view) checkService(ctx context.Context, reader client.Reader, name stri
 		return nil
 	case err != nil:
 		return fmt.Errorf("get Service %s: %w", key, err)
-	case !v.owns(&service):
+	case !v.owns(&service) && !v.stayed(&service):
 		return routing.Refuse(v1alpha1.ReasonForeignObject,
 			"Service %s exists and is not this profile's: remove it, or choose another group.name", key)
 	}
@@ -163,6 +163,9 @@ func (v *view) port() corev1.ServicePort {
 
 func (v *view) sameService(have *corev1.Service, selector map[string]string) bool {
 	ports := have.Spec.Ports
+	if !v.owns(have) || !v.generated() && !v.heldByRoute(have) {
+		return false
+	}
 	return equality.Semantic.DeepEqual(have.Spec.Selector, selector) && len(ports) == 1 && equality.Semantic.DeepEqual(ports[0], v.port())
 }
 
@@ -174,8 +177,15 @@ func (v *view) serviceObject(name string, selector map[string]string, port corev
 		ports["appProtocol"] = *port.AppProtocol
 	}
 	object := v.object("v1", "Service", name)
+	if !v.generated() {
+		// Without it the route would name nothing when the profile goes: Kubernetes removes
+		// what has lost all of its owners. It goes with the route then.
+		object.SetOwnerReferences(append(object.GetOwnerReferences(), metav1.OwnerReference{
+			APIVersion: v.route.GetAPIVersion(), Kind: v.route.GetKind(), Name: v.route.GetName(), UID: v.route.GetUID(),
+		}))
+	}
 	object.SetLabels(map[string]string{
-		labelGroup: groupLabel(v.group), "app.kubernetes.io/managed-by": "joulevirt",
+		LabelGroup: groupLabel(v.group), "app.kubernetes.io/managed-by": "joulevirt",
 	})
 	err := unstructured.SetNestedField(object.Object, map[string]any{
 		"type": string(corev1.ServiceTypeClusterIP), "selector": toAny(selector), "ports": []any{ports},
@@ -213,10 +223,17 @@ func (w *Writer) removeServices(ctx context.Context, v *view, wanted map[string]
 		if _, is := named[name]; is || wanted[name] != nil {
 			continue
 		}
-		err := w.cached.Delete(ctx, service, client.Preconditions{UID: &service.UID})
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("delete Service %s/%s: %w", service.Namespace, name, err)
+		if err := w.removeService(ctx, service); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (w *Writer) removeService(ctx context.Context, service *corev1.Service) error {
+	err := w.cached.Delete(ctx, service, client.Preconditions{UID: &service.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete Service %s/%s: %w", service.Namespace, service.Name, err)
 	}
 	return nil
 }

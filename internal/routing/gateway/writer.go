@@ -76,7 +76,7 @@ func (w *Writer) steer(ctx context.Context, v *view, shares map[string]float64, 
 		if err != nil {
 			return "", err
 		}
-		if marked {
+		if marked || v.lingers() {
 			waits = "waits until the endpoints of shared Services follow the pods' labels"
 		}
 	}
@@ -147,11 +147,14 @@ func (v *view) switches(folded bool) bool {
 }
 
 // Release gives all members that are ready equal weights. Services and route
-// stay: they go with the profile. The labels of folds go when the route is gone,
-// or not this profile's any more.
+// stay: they go with the profile or, of a route that was not generated, with the
+// route. The labels of folds go when the route is gone, or not this profile's any
+// more; so do Services that somebody else's rules do not name.
 func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 	v, err := w.observe(ctx, &group)
 	switch {
+	case routing.IsRefusal(err, v1alpha1.ReasonForeignRules):
+		return errors.Join(pods.Release(ctx, w.cached, group.Profile, nil), w.removeUnnamed(ctx, &group))
 	case isRefusal(err), err == nil && (v.route == nil || !v.steered()):
 		return pods.Release(ctx, w.cached, group.Profile, nil)
 	case err != nil:
@@ -167,6 +170,32 @@ func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 		return nil
 	}
 	return err
+}
+
+// removeUnnamed removes the Services that a route which got rules of somebody else does not
+// name: they would stay for as long as the route.
+func (w *Writer) removeUnnamed(ctx context.Context, group *routing.Group) error {
+	kind, err := kindOf(w.cached.RESTMapper(), group)
+	if err != nil {
+		return err
+	}
+	v := &view{group: group, kind: kind}
+	// Between the two looks the rules may have become ours.
+	if err := w.readRoute(ctx, v); !routing.IsRefusal(err, v1alpha1.ReasonForeignRules) {
+		return err
+	}
+	if err := w.readServices(ctx, v); err != nil {
+		return err
+	}
+	for name, service := range v.services {
+		if v.spec.names(name) {
+			continue
+		}
+		if err := w.removeService(ctx, service); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // steered tells whether the route's rules are this profile's. Another profile may
@@ -205,7 +234,4 @@ func isRefusal(err error) bool {
 
 // steerable tells whether an error is one of the Gateways' about a route that is
 // ours: it is kept as it has to be, for them to take it when they can.
-func steerable(err error) bool {
-	var refusal *routing.Refusal
-	return errors.As(err, &refusal) && refusal.Reason == v1alpha1.ReasonRouteNotAccepted
-}
+func steerable(err error) bool { return routing.IsRefusal(err, v1alpha1.ReasonRouteNotAccepted) }
