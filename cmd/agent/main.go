@@ -41,14 +41,21 @@ func newCommand() *cobra.Command {
 }
 
 func newRestoreCommand(o *nodeOptions) *cobra.Command {
-	return &cobra.Command{
+	stay := false
+	command := &cobra.Command{
 		Use:   "restore",
 		Short: "Put back all that an agent which is gone had changed",
 		Long: "Put back all that an agent which is gone had changed, from its journal. " +
 			"No cluster is needed. Running it again does nothing.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return restore(o, command.OutOrStdout())
+			err := restore(o, command.OutOrStdout())
+			if err == nil && stay {
+				<-command.Context().Done()
+			}
+			return err
 		},
 	}
+	command.Flags().BoolVar(&stay, "stay", false, "Stay afterwards, until SIGTERM, as a DaemonSet starts anew what ends.")
+	return command
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
@@ -51,4 +52,18 @@ func TestRestoreAfterAReboot(t *testing.T) {
 			t.Errorf("with a journal of boot %s the thread may run on %v, %v; want %v", step.boot, got, err, step.want)
 		}
 	}
+}
+
+// A pod of a DaemonSet must not end. It keeps no agent from the node that comes later.
+func TestRestoreStays(t *testing.T) {
+	dir := t.TempDir()
+	stays := startAgent(t, "restore", "--stay", "--state-dir="+dir)
+	hosttest.Eventually(t, "the restorer has opened the journal", func() bool {
+		entries, err := os.ReadDir(dir)
+		return err == nil && len(entries) > 0
+	})
+	hosttest.Eventually(t, "another may take the node over", func() bool {
+		return startAgent(t, "restore", "--state-dir="+dir).cmd.Wait() == nil
+	})
+	stays.terminate()
 }

@@ -69,6 +69,7 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("EnergyCredentials", func(t *testing.T) { testEnergyCredentials(t, c) })
 	t.Run("Traffic", func(t *testing.T) { testTraffic(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })
+	t.Run("Restore", func(t *testing.T) { testRestore(t, c) })
 }
 
 // addNode creates a Node and its NodePlan, as the manager would.
