@@ -71,9 +71,20 @@ func preset(root, name string) (object, error) {
 		return nil, fmt.Errorf("preset %s: %w", name, err)
 	}
 	// A hook: its kind is not there yet when the other objects are checked. At the first
-	// install only, since Helm makes hooks anew.
-	child(o.metadata(), "annotations")["helm.sh/hook"] = "post-install"
+	// install only. Helm's own rule for hooks would delete, before it makes it, a policy of
+	// that name that is there; this one deletes what failed only, which a policy does not.
+	annotations := child(o.metadata(), "annotations")
+	annotations["helm.sh/hook"] = "post-install"
+	annotations["helm.sh/hook-delete-policy"] = "hook-failed"
 	return o, nil
+}
+
+// presetIsWanted: a policy of its name that is there is the user's, edited or not, and so is
+// its ledger, which goes with it. Where the kind is not there yet, Helm's lookup would fail.
+func presetIsWanted(o object) string {
+	version, kind := text(o["apiVersion"]), o.kind()
+	return fmt.Sprintf(`and (eq .Values.policy.preset %q) (not (and (.Capabilities.APIVersions.Has %q) (lookup %q %q "" %q)))`,
+		o.name(), version+"/"+kind, version, kind, o.name())
 }
 
 // templates writes each object to the file of its part.
@@ -123,7 +134,7 @@ func (g *generator) templates(base, monitored, dashboards []object, policy objec
 			return nil, err
 		}
 	}
-	if err := write("policy", `eq .Values.policy.preset "observe"`, policy); err != nil {
+	if err := write("policy", presetIsWanted(policy), policy); err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{}

@@ -138,7 +138,11 @@ func otherValues() []value {
 	return []value{
 		{path: "serviceMonitor.enabled", about: "Install monitors of manager and agents for the Prometheus Operator.", schema: boolSchema(), standard: false},
 		{path: "serviceMonitor.labels", about: "More labels of them, for a Prometheus that selects by labels.", schema: labelsSchema(), standard: map[string]any{}},
-		{path: "prometheusRule.enabled", about: "Install rules for the Prometheus Operator.", schema: boolSchema(), standard: false},
+		{path: "serviceMonitor.scraper.namespace", schema: stringSchema(), standard: "",
+			about: "Namespace of the ServiceAccount that Prometheus runs under. With its name, it gets the right to read /metrics, without which manager and agents refuse it."},
+		{path: "serviceMonitor.scraper.name", about: "Its name, such as prometheus-k8s.", schema: stringSchema(), standard: ""},
+		{path: "prometheusRule.enabled", schema: boolSchema(), standard: false,
+			about: "Install rules for the Prometheus Operator. Where nothing scrapes manager and agents, alert JoulevirtManagerDown fires: see serviceMonitor."},
 		{path: "prometheusRule.labels", about: "More labels of them.", schema: labelsSchema(), standard: map[string]any{}},
 		{path: "grafana.enabled", about: "Install dashboards, as ConfigMaps that Grafana's sidecar finds.", schema: boolSchema(), standard: false},
 		{path: "grafana.labels", about: "More labels of them.", schema: labelsSchema(), standard: map[string]any{}},

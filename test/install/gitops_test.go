@@ -63,11 +63,33 @@ func TestGitOps(t *testing.T) {
 }
 
 // defaultsAgree has two field managers apply a policy that leaves defaults out, also within
-// a list: neither is told of a conflict, nor changes anything.
+// a list: neither is told of a conflict, nor changes anything. One of them alone may change
+// the order of its sources, in which they are asked: the list is one by type to the API
+// server, and keeps the order that it is given.
 func (w *world) defaultsAgree() {
 	w.Helper()
-	file := filepath.Join(w.TempDir(), "policy.yaml")
-	w.check(os.WriteFile(file, []byte(`
+	said := &unstructured.Unstructured{}
+	said.SetAPIVersion("joulevirt.io/v1alpha1")
+	said.SetKind("EnergyPolicy")
+	said.SetName("short")
+	w.applySources("kubectl", "Prometheus", "RAPL")
+	before := w.applied(w.Context(), map[string]*unstructured.Unstructured{"short": said})
+	w.applySources("kustomize-controller", "Prometheus", "RAPL")
+	w.unchanged(withManager(before, "kustomize-controller"), "a policy that leaves defaults out, by another field manager")
+	w.check(w.Client().Delete(w.Context(), said))
+
+	for _, order := range [][]string{{"Prometheus", "RAPL"}, {"RAPL", "Prometheus"}, {"Prometheus", "RAPL"}} {
+		w.applySources("kubectl", order...)
+		w.sourcesAre(said, order...)
+	}
+	w.check(w.Client().Delete(w.Context(), said))
+}
+
+// applySources applies policy short with sources in an order, as a field manager.
+func (w *world) applySources(manager string, types ...string) {
+	w.Helper()
+	var policy strings.Builder
+	policy.WriteString(`
 apiVersion: joulevirt.io/v1alpha1
 kind: EnergyPolicy
 metadata: {name: short}
@@ -76,23 +98,32 @@ spec:
   nodeSelector: {matchLabels: {example.com/none: "true"}}
   energy:
     sources:
-    - type: Prometheus
-      prometheus: {url: "http://prometheus.example:9090"}
-    - type: RAPL
-`), 0o600))
-	apply := func(manager string) {
-		_, err := w.RunKubectl(w.Context(), "apply", "--server-side", "--field-manager="+manager, "--filename", file)
-		w.check(err)
+`)
+	for _, source := range types {
+		policy.WriteString("    - type: " + source + "\n")
+		if source == "Prometheus" {
+			policy.WriteString("      prometheus: {url: \"http://prometheus.example:9090\"}\n")
+		}
 	}
-	apply("kubectl")
-	said := &unstructured.Unstructured{}
-	said.SetAPIVersion("joulevirt.io/v1alpha1")
-	said.SetKind("EnergyPolicy")
-	said.SetName("short")
-	before := w.applied(w.Context(), map[string]*unstructured.Unstructured{"short": said})
-	apply("kustomize-controller")
-	w.unchanged(withManager(before, "kustomize-controller"), "a policy that leaves defaults out, by another field manager")
-	w.check(w.Client().Delete(w.Context(), said))
+	file := filepath.Join(w.TempDir(), "policy.yaml")
+	w.check(os.WriteFile(file, []byte(policy.String()), 0o600))
+	_, err := w.RunKubectl(w.Context(), "apply", "--server-side", "--field-manager="+manager, "--filename", file)
+	w.check(err)
+}
+
+func (w *world) sourcesAre(said *unstructured.Unstructured, types ...string) {
+	w.Helper()
+	now := w.applied(w.Context(), map[string]*unstructured.Unstructured{"short": said})["short"]
+	sources, _, err := unstructured.NestedSlice(now.Object, "spec", "energy", "sources")
+	w.check(err)
+	var got []string
+	for _, source := range sources {
+		of, _ := source.(map[string]any)
+		got = append(got, fmt.Sprint(of["type"]))
+	}
+	if diff := cmp.Diff(types, got); diff != "" {
+		w.Errorf("sources are in another order than was applied, -applied +there:\n%s", diff)
+	}
 }
 
 // manifests are what Git has.

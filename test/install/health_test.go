@@ -106,6 +106,34 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestArgoKeepsItsOwnSettings holds the sample, which is merged into argocd-cm, to keys that
+// Argo CD does not ship: a key that is there would be replaced as a whole.
+func TestArgoKeepsItsOwnSettings(t *testing.T) {
+	// Of Argo CD 3's manifests/base/config/argocd-cm.yaml, and below configs.cm of values.yaml
+	// of its chart, argo-cd in argoproj/argo-helm.
+	shipped := map[string]bool{
+		"resource.exclusions":                                                               true,
+		"resource.customizations.ignoreResourceUpdates.all":                                 true,
+		"resource.customizations.ignoreResourceUpdates.ConfigMap":                           true,
+		"resource.customizations.ignoreResourceUpdates.Endpoints":                           true,
+		"resource.customizations.ignoreResourceUpdates.apps_ReplicaSet":                     true,
+		"resource.customizations.ignoreResourceUpdates.argoproj.io_Application":             true,
+		"resource.customizations.ignoreResourceUpdates.argoproj.io_Rollout":                 true,
+		"resource.customizations.ignoreResourceUpdates.autoscaling_HorizontalPodAutoscaler": true,
+		"resource.customizations.ignoreResourceUpdates.discovery.k8s.io_EndpointSlice":      true,
+	}
+	data := argoData(t)
+	if len(data) == 0 {
+		t.Fatal("the sample sets nothing")
+	}
+	for key := range data {
+		// One key for all kinds, of before there was one for each, holds others' as well.
+		if shipped[key] || key == "resource.customizations" || key == "resource.inclusions" {
+			t.Errorf("%s sets %s, and what is there is lost", argoConfig, key)
+		}
+	}
+}
+
 func kstatusOf(t *testing.T, o *unstructured.Unstructured) status.Status {
 	t.Helper()
 	result, err := status.Compute(o)
@@ -115,8 +143,8 @@ func kstatusOf(t *testing.T, o *unstructured.Unstructured) status.Status {
 	return result.Status
 }
 
-// argoScripts are the health checks of the sample, by kind.
-func argoScripts(t *testing.T) map[string]string {
+// argoData is what the sample sets in argocd-cm.
+func argoData(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(argoConfig)
 	if err != nil {
@@ -126,8 +154,14 @@ func argoScripts(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return data
+}
+
+// argoScripts are the health checks of the sample, by kind.
+func argoScripts(t *testing.T) map[string]string {
+	t.Helper()
 	scripts := map[string]string{}
-	for key, script := range data {
+	for key, script := range argoData(t) {
 		if kind, is := strings.CutPrefix(key, "resource.customizations.health.joulevirt.io_"); is {
 			scripts[kind] = script
 		}

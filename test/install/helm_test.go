@@ -18,7 +18,7 @@ import (
 
 const (
 	root      = "../.."
-	chart     = root + "/charts/joulevirt"
+	chart     = "charts/joulevirt" // from root, where Helm runs
 	release   = "joulevirt"
 	namespace = "joulevirt-system"
 )
@@ -42,7 +42,9 @@ func newHelm(t *testing.T, kubeconfig string) *helm {
 
 func (h *helm) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, h.program, args...)
-	cmd.Env = []string{"HOME=" + h.home, "KUBECONFIG=" + h.kubeconfig, "HELM_NAMESPACE=" + namespace, "PATH=" + filepath.Dir(h.program)}
+	// From where the documentation runs it; without a namespace but what the arguments say.
+	cmd.Dir = root
+	cmd.Env = []string{"HOME=" + h.home, "KUBECONFIG=" + h.kubeconfig, "PATH=" + filepath.Dir(h.program)}
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	if err := cmd.Run(); err != nil {

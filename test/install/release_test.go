@@ -34,22 +34,24 @@ func TestRelease(t *testing.T) {
 	before := w.everything()
 	w.startKubelet()
 
-	h.must(t, slices.Concat([]string{"install", release, chart, "--set", "policy.preset=observe"}, few)...)
+	h.must(t, slices.Concat(installPage(t, "install"), few)...)
 	w.reported()
 	w.eventually("the preset is taken", w.policyReady("observe"))
 	w.steer()
 
-	h.must(t, slices.Concat([]string{"upgrade", release, chart, "--set", "policy.preset=observe,agent.sampleInterval=2s"}, few)...)
+	h.must(t, slices.Concat(installPage(t, "upgrade"), []string{"--set", "agent.sampleInterval=2s," + scraper}, few)...)
 	w.agentHas("--sample-interval=2s", true)
-	h.must(t, "rollback", release, "1", "--wait", "--timeout", "3m")
+	w.mayScrape(true)
+	h.must(t, append(installPage(t, "rollback"), "--wait", "--timeout", "3m")...)
 	w.agentHas("--sample-interval=2s", false)
+	w.mayScrape(false)
 	if err := w.policyReady("observe")(t.Context()); err != nil {
 		t.Errorf("the preset did not outlast an upgrade and a rollback: %v", err)
 	}
 	w.reported()
 
 	w.heldUpByRoute(h)
-	h.must(t, "uninstall", release, "--wait", "--timeout", "5m")
+	h.must(t, installPage(t, "uninstall")...)
 	w.eventually("nothing is left", func(context.Context) error {
 		if diff := cmp.Diff(before, w.everything()); diff != "" {
 			return fmt.Errorf("-before +now:\n%s", diff)
@@ -64,7 +66,7 @@ func TestRelease(t *testing.T) {
 func (w *world) heldUpByRoute(h *helm) {
 	w.Helper()
 	w.check(w.ApplyManifests(w.Context(), root+"/config/samples/joulevirt_v1alpha1_vmnetworkprofile.yaml"))
-	if out, err := h.run(w.Context(), "uninstall", release, "--wait", "--timeout", "2m"); err == nil {
+	if out, err := h.run(w.Context(), append(installPage(w.T, "uninstall"), "--timeout", "2m")...); err == nil {
 		w.Fatalf("it was uninstalled though a route would have gone: %s", out)
 	}
 	var pods corev1.PodList
@@ -85,18 +87,17 @@ func (w *world) heldUpByRoute(h *helm) {
 }
 
 // keepKinds uninstalls a release that keeps kinds and policies, whose policies are then
-// paused, and installs it again over them.
+// paused, and installs it again over them: the preset that was edited stays as it is.
 func (w *world) keepKinds(h *helm) {
 	t := w.T
 	w.Helper()
-	keep := slices.Concat([]string{"--set", "crds.keep=true,policy.preset=observe"}, few)
-	h.must(t, slices.Concat([]string{"install", release, chart}, keep)...)
+	keep := slices.Concat(installPage(t, "install"), []string{"--set", "crds.keep=true"}, few)
+	h.must(t, keep...)
 	w.eventually("the preset is taken", w.policyReady("observe"))
-	h.must(t, "uninstall", release, "--wait", "--timeout", "5m")
-
-	var policy v1alpha1.EnergyPolicy
-	w.check(w.Client().Get(t.Context(), client.ObjectKey{Name: "observe"}, &policy))
-	if !policy.Spec.Paused {
+	edited := w.editPreset()
+	h.must(t, installPage(t, "uninstall")...)
+	w.presetIs(edited)
+	if !w.preset().Spec.Paused {
 		t.Error("the policy that is kept is not paused")
 	}
 	var deployments appsv1.DeploymentList
@@ -104,8 +105,31 @@ func (w *world) keepKinds(h *helm) {
 	if len(deployments.Items) > 0 {
 		t.Errorf("Deployment %s is left", deployments.Items[0].Name)
 	}
-	h.must(t, slices.Concat([]string{"install", release, chart}, keep)...)
+	h.must(t, keep...)
 	w.reported()
+	w.presetIs(edited)
+}
+
+func (w *world) preset() *v1alpha1.EnergyPolicy {
+	w.Helper()
+	var policy v1alpha1.EnergyPolicy
+	w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: "observe"}, &policy))
+	return &policy
+}
+
+// editPreset does as a user does to whom the preset belongs.
+func (w *world) editPreset() *v1alpha1.EnergyPolicy {
+	w.Helper()
+	w.check(w.Client().Patch(w.Context(), w.preset(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"priority":-7}}`))))
+	return w.preset()
+}
+
+// presetIs the same object as before, with what was edited.
+func (w *world) presetIs(before *v1alpha1.EnergyPolicy) {
+	w.Helper()
+	if now := w.preset(); now.UID != before.UID || now.Spec.Priority != before.Spec.Priority {
+		w.Errorf("the preset was made anew: UID %s and priority %d, was %s and %d", now.UID, now.Spec.Priority, before.UID, before.Spec.Priority)
+	}
 }
 
 // seedVMs has two VMs run behind a Service.

@@ -18,6 +18,9 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
 
+// values are some for all that people set.
+const values = "test/install/testdata/values.yaml"
+
 // TestDefaultValuesInstallTheManifests compares each object of the chart with that of
 // config/default. They differ in: the Namespace, which Helm makes; labels by which Helm
 // knows its objects; and the hooks that run before an uninstall, which kubectl has not.
@@ -25,7 +28,7 @@ func TestDefaultValuesInstallTheManifests(t *testing.T) {
 	h := newHelm(t, "")
 	want := kustomized(t, "config/default")
 	delete(want, "Namespace/"+namespace)
-	got := objects(t, h.must(t, "template", release, chart))
+	got := objects(t, h.must(t, "template", release, chart, "--namespace", namespace))
 	for id, o := range got {
 		if _, hook := o.GetAnnotations()["helm.sh/hook"]; hook {
 			if !strings.HasSuffix(id, "/joulevirt-removal") {
@@ -44,7 +47,7 @@ func TestDefaultValuesInstallTheManifests(t *testing.T) {
 // TestOptionalObjectsAreThoseOfTheManifests asks for all that is optional.
 func TestOptionalObjectsAreThoseOfTheManifests(t *testing.T) {
 	h := newHelm(t, "")
-	got := objects(t, h.must(t, "template", release, chart, "--set",
+	got := objects(t, h.must(t, "template", release, chart, "--namespace", namespace, "--set",
 		"serviceMonitor.enabled=true,prometheusRule.enabled=true,grafana.enabled=true,policy.preset=observe"))
 	for _, folder := range []string{"config/prometheus", "config/grafana"} {
 		if _, err := os.Stat(filepath.Join(root, folder)); errors.Is(err, os.ErrNotExist) {
@@ -75,7 +78,7 @@ func TestOptionalObjectsAreThoseOfTheManifests(t *testing.T) {
 func TestValuesReachTheirPlaces(t *testing.T) {
 	h := newHelm(t, "")
 	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-	text := h.must(t, "template", release, chart, "--namespace", "elsewhere", "--values", "testdata/values.yaml")
+	text := h.must(t, "template", release, chart, "--namespace", "elsewhere", "--values", values)
 	got := objects(t, text)
 	if strings.Contains(strings.ReplaceAll(text, "description:", ""), "serviceaccount:"+namespace) {
 		t.Error("an expression still names the namespace of the manifests")
@@ -154,7 +157,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	h := newHelm(t, "")
-	for _, args := range [][]string{{}, {"--values", "testdata/values.yaml"}} {
+	for _, args := range [][]string{{}, {"--values", values}} {
 		out := h.must(t, append([]string{"lint", "--strict", chart}, args...)...)
 		if strings.Contains(out, "[WARNING]") || strings.Contains(out, "[ERROR]") {
 			t.Error(out)
