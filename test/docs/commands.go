@@ -17,27 +17,21 @@ type command struct {
 }
 
 // commandsOf a block: what begins with "$ " where answers are shown, and else each line of a
-// block whose lines all call a program.
+// block whose first line calls a program. The reference has its examples indented, and what a
+// command takes not.
 func commandsOf(b block) (commands []command) {
-	if b.language == "console" || b.language == "" && strings.HasPrefix(b.text, "$ ") {
+	switch {
+	case b.language == "console", b.language == "" && strings.HasPrefix(b.text, "$ "):
 		for _, one := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 			line, answer, _ := strings.Cut(one, "\n")
 			commands = append(commands, command{line: plain(line), answer: answer})
 		}
-		return commands
-	}
-	for line := range strings.Lines(strings.ReplaceAll(b.text, "\\\n", " ")) {
-		switch line = plain(line); {
-		case line == "":
-		case b.language == "sh", (b.language == "" || b.language == "text") && callsProgram(line):
-			commands = append(commands, command{line: line})
-		default:
-			return nil
+	case b.language == "sh", b.language == "" && callsProgram(b.text), b.language == "text" && strings.HasPrefix(b.text, "  kubectl "):
+		for line := range strings.Lines(strings.ReplaceAll(b.text, "\\\n", " ")) {
+			if line = plain(line); line != "" {
+				commands = append(commands, command{line: line})
+			}
 		}
-	}
-	// The reference has its examples indented, and what a command takes not.
-	if b.language == "text" && !strings.HasPrefix(b.text, " ") {
-		return nil
 	}
 	return commands
 }

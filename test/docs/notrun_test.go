@@ -42,6 +42,7 @@ func notRun() []exception {
 		{"make undeploy", "would take the kinds from the controllers that run in this test"},
 		{"kubectl delete -k config/default", "the same; test/e2e deletes it with VMs"},
 		{"kubectl apply --server-side -k config/prometheus", "needs the kinds of the Prometheus Operator; test/install renders it"},
+		{"kubectl get prometheuses.monitoring.coreos.com --all-namespaces -o yaml", "needs the kinds of the Prometheus Operator"},
 		{"helm install joulevirt charts/joulevirt --namespace joulevirt-system --create-namespace --set manager.image.repository=registry.example/joulevirt/manager,manager.image.tag=v0 --set agent.image.repository=registry.example/joulevirt/agent,agent.image.tag=v0", chart},
 		{"helm install joulevirt charts/joulevirt --namespace joulevirt-system --create-namespace --set manager.image.repository=registry.example/joulevirt/manager,manager.image.tag=v0.1 --set agent.image.repository=registry.example/joulevirt/agent,agent.image.tag=v0.1 --set policy.preset=observe", chart},
 		{"helm install joulevirt charts/joulevirt --namespace joulevirt-system --create-namespace", chart},
@@ -69,6 +70,21 @@ func isException(line string) bool {
 		}
 	}
 	return false
+}
+
+// TestExceptionsAreNeeded finds those that no page tells to run any more.
+func TestExceptionsAreNeeded(t *testing.T) {
+	told := map[string]bool{}
+	for _, p := range pages(t) {
+		for _, c := range p.commands {
+			told[c.line] = told[c.line] || isFollowed(p.path)
+		}
+	}
+	for _, e := range notRun() {
+		if !told[e.line] || e.why == "" {
+			t.Errorf("no page tells to run %q, or nothing says why it is not run", e.line)
+		}
+	}
 }
 
 // TestTargetsExist holds what pages make to the Makefile: most of it is not run.

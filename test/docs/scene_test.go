@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,9 +36,9 @@ type scene struct {
 	fleet   *accelerated.Fleet
 	// dir is where commands run: a clone as far as pages name files of it.
 	dir string
-	// commands counts what was run, ran has it, and left what is not run.
-	commands  int
-	ran, left map[string]bool
+	// commands counts what was run, and ran has it with the fleet's time of its answer.
+	commands int
+	ran      map[string]time.Time
 }
 
 // start brings up the scene. It ends with the test.
@@ -69,7 +70,7 @@ func start(t *testing.T) *scene {
 			t.Error(err)
 		}
 	})
-	s := &scene{cluster: c, fleet: f, dir: t.TempDir(), ran: map[string]bool{}, left: map[string]bool{}}
+	s := &scene{cluster: c, fleet: f, dir: t.TempDir(), ran: map[string]time.Time{}}
 	must(s.playKubelet(ctx))
 	must(s.addShop(ctx))
 	must(f.Run(ctx, time.Minute, pause, func(time.Time) error { return nil })) // agents report once they are installed
@@ -107,7 +108,7 @@ func (s *scene) shell(t *testing.T, line string) (output string, code int) {
 	if err != nil && command.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return told().Replace(string(text)), command.ProcessState.ExitCode()
+	return told(string(text)), command.ProcessState.ExitCode()
 }
 
 // asked are the names of the pages as the scene has them, and told the other way round.
@@ -123,7 +124,10 @@ func asked() *strings.Replacer {
 		"resume web", "resume recommend-affinity", "savings web", "savings recommend-affinity",
 	)
 }
-func told() *strings.Replacer { return strings.NewReplacer(vm, "web-0", node, "worker-1") }
+func told(output string) string {
+	output = regexp.MustCompile(`\b`+vm+`\b`).ReplaceAllString(output, "web-0")
+	return regexp.MustCompile(`\b`+node+`\b`).ReplaceAllString(output, "worker-1")
+}
 
 const (
 	node, vm = "fleet-000", "fleet-00000"

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func TestWordsExist(t *testing.T) {
 		if !forUsers(p.path) {
 			continue
 		}
-		for _, span := range p.spans {
+		for _, span := range append(slices.Clone(p.spans), ofComments(p)...) {
 			problem := ""
 			switch {
 			case metric.MatchString(span):
@@ -64,6 +65,20 @@ func TestWordsExist(t *testing.T) {
 			t.Errorf("%d %s were found in the pages, want %d at least", found[what], what, least)
 		}
 	}
+}
+
+// ofComments are the fields that comments of commands send people to.
+func ofComments(p *page) (fields []string) {
+	comment := regexp.MustCompile(`(?m)\s# (.*)$`)
+	for _, b := range p.blocks {
+		if b.language != "console" && b.language != "sh" {
+			continue
+		}
+		for _, match := range comment.FindAllStringSubmatch(b.text, -1) {
+			fields = append(fields, regexp.MustCompile(`\b(spec|status)(\.[a-zA-Z]+)+`).FindAllString(match[1], -1)...)
+		}
+	}
+	return fields
 }
 
 // forUsers is true of pages that tell how things are, not how they were decided or generated
