@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +23,7 @@ type savingsCollector struct {
 	reader  client.Reader
 	sources *savingsSources
 
-	lever, net, proven, trials       boundedDesc
+	lever, node, net, proven, trials boundedDesc
 	own, perGB, perGBWithout         *prometheus.Desc
 	cost, grams                      *prometheus.Desc
 	standings, pairs, refused, store *prometheus.Desc
@@ -51,7 +52,7 @@ func newSavingsCollector(reader client.Reader, sources *savingsSources) *savings
 	describe := func(name string) *prometheus.Desc { return table.Desc("joulevirt_"+name, nil) }
 	return &savingsCollector{
 		reader: reader, sources: sources,
-		lever: describeBounded("policy_saved", "joules"), net: describeBounded("policy_net_saved", "joules"), proven: describeBounded("policy_proven", "watts"),
+		lever: describeBounded("policy_saved", "joules"), node: describeBounded("node_saved", "joules"), net: describeBounded("policy_net_saved", "joules"), proven: describeBounded("policy_proven", "watts"),
 		trials: describeBounded("trial_saved", "ratio"), own: describe("policy_own_joules"),
 		perGB: describe("policy_joules_per_gigabyte"), perGBWithout: describe("policy_without_joules_per_gigabyte"),
 		cost: describe("policy_saved_cost"), grams: describe("policy_saved_co2_grams"),
@@ -61,7 +62,7 @@ func newSavingsCollector(reader client.Reader, sources *savingsSources) *savings
 
 // Describe implements prometheus.Collector.
 func (c *savingsCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range append(slices.Concat(c.lever.all(), c.net.all(), c.proven.all(), c.trials.all()),
+	for _, desc := range append(slices.Concat(c.lever.all(), c.node.all(), c.net.all(), c.proven.all(), c.trials.all()),
 		c.own, c.perGB, c.perGBWithout, c.cost, c.grams, c.standings, c.pairs, c.refused, c.store) {
 		out <- desc
 	}
@@ -84,6 +85,7 @@ func (c *savingsCollector) Collect(out chan<- prometheus.Metric) {
 // toldOfSavings is what is read of a policy's memory at once.
 type toldOfSavings struct {
 	statements []ledger.Statement
+	units      []ledger.UnitSaving
 	standings  []proof.Standing
 	causes     map[ledger.Cause]int64
 }
@@ -98,7 +100,7 @@ func (c *savingsCollector) collect(out chan<- prometheus.Metric, policy *v1alpha
 				told.statements = append(told.statements, statement)
 			}
 		}
-		told.standings, told.causes = p.Standings(), l.Causes()
+		told.standings, told.causes, told.units = p.Standings(), l.Causes(), l.Units(confidence)
 	})
 	if !known {
 		return
@@ -108,6 +110,11 @@ func (c *savingsCollector) collect(out chan<- prometheus.Metric, policy *v1alpha
 		c.collectStatement(out, policy, &told.statements[i], tariff)
 	}
 	c.collectStandings(out, policy.Name, told.standings)
+	for i := range told.units {
+		if of := &told.units[i]; !strings.Contains(of.Unit, "/") { // a group is no node
+			c.node.collect(out, of.Saved, policy.Name, of.Unit, string(of.Lever), string(basisOf(of.Modelled)))
+		}
+	}
 	for _, saving := range policy.Status.Proven {
 		c.proven.collect(out, wattsOf(&saving), policy.Name, string(saving.Lever))
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
@@ -53,7 +54,10 @@ func TestMetricsOfSavings(t *testing.T) {
 		t.Fatal(err)
 	}
 	var statement ledger.Statement
-	collector.sources.memory.View("p", func(_ *proof.Proofs, l *ledger.Ledger) { statement = l.Statement(ledger.AllTime, false, 0.95) })
+	var node ledger.Range
+	collector.sources.memory.View("p", func(_ *proof.Proofs, l *ledger.Ledger) {
+		statement, node = l.Statement(ledger.AllTime, false, 0.95), l.Node("a", model.LeverBuffering, false, 0.95)
+	})
 	if statement.Net.Value < 5e5 {
 		t.Fatalf("net saving %g J: the memory has none", statement.Net.Value)
 	}
@@ -83,6 +87,7 @@ joulevirt_trial_pairs{lever="Affinity",policy="p",state="planned"} 64`
 		"joulevirt_policy_net_saved_joules": statement.Net.Value, "joulevirt_policy_net_saved_low_joules": statement.Net.Low,
 		"joulevirt_policy_net_saved_high_joules": statement.Net.High, "joulevirt_policy_saved_joules": statement.Gross.Value,
 		"joulevirt_policy_saved_cost": statement.Net.Value / 3.6e6 * 0.25, "joulevirt_policy_saved_co2_grams": statement.Net.Value / 3.6e6 * 100,
+		"joulevirt_node_saved_joules": node.Value, "joulevirt_node_saved_low_joules": node.Low, "joulevirt_node_saved_high_joules": node.High,
 	} {
 		if got := series(t, registry, []string{name}); !strings.Contains(got, `basis="Measured"`) || !closeTo(t, got, value) {
 			t.Errorf("%s, want %g in Measured", got, value)

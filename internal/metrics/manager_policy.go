@@ -17,6 +17,19 @@ func managerSavings() []Metric {
 			Help: "High end of its interval.",
 		},
 		{
+			Name: "joulevirt_node_saved_joules", Type: Gauge, Labels: []string{"policy", "node", "lever", "basis"}, Unit: "joules", Series: 12, Per: PerNode,
+			Help: "What of joulevirt_policy_saved_joules a lever saved on one node, an estimate, which may fall.",
+			More: "One for each lever of which something was booked there. A node that changed its policy has those of both for two days. Intervals of nodes cannot be added up: their errors have parts in common. What a group saves is of no single node.",
+		},
+		{
+			Name: "joulevirt_node_saved_low_joules", Type: Gauge, Labels: []string{"policy", "node", "lever", "basis"}, Unit: "joules", Series: 12, Per: PerNode,
+			Help: "Low end of its interval, of spec.verification.confidencePercent.",
+		},
+		{
+			Name: "joulevirt_node_saved_high_joules", Type: Gauge, Labels: []string{"policy", "node", "lever", "basis"}, Unit: "joules", Series: 12, Per: PerNode,
+			Help: "High end of its interval.",
+		},
+		{
 			Name: "joulevirt_policy_net_saved_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
 			Help: "Energy that all levers saved, less what the product itself drew.",
 			More: "Measured and modelled are never added up.",
@@ -31,7 +44,7 @@ func managerSavings() []Metric {
 		},
 		{
 			Name: "joulevirt_policy_proven_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
-			Help: "What a lever that was adopted saves of what metered nodes draw, as status.proven of the policy tells it: rounded, and not later than the status.",
+			Help: "What a lever that was adopted saves of what metered nodes draw on which it is in force, as status.proven of the policy tells it: rounded, and not later than the status.",
 		},
 		{
 			Name: "joulevirt_policy_proven_low_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,

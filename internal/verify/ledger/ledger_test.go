@@ -331,3 +331,26 @@ func TestWhatModelsTellErrsTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestUnits tells of each node and group what each lever saved there, and not of what they drew.
+func TestUnits(t *testing.T) {
+	l := ledger.New()
+	modelled, group, off := block("b", 1), block("shop/web", 1), block("c", 1)
+	modelled.Modelled, group.Lever, off.On = true, model.LeverTrafficShare, false
+	mustBook(t, l, block("b", 0), modelled, group, off, block("a", 0), block("a", 2))
+	drawn := block("d", 0)
+	if cause := l.BookDraw(ledger.Draw{Node: "d", From: drawn.From, To: drawn.To, CPUSeconds: 9, PerBusyCore: 8, Measured: drawn.Measured}, drawn.To); cause != "" {
+		t.Fatal(cause)
+	}
+	var got []string
+	for _, of := range l.Units(confidence) {
+		if of.Saved != l.Node(of.Unit, of.Lever, of.Modelled, confidence) || of.Saved.Low >= of.Saved.Value {
+			t.Errorf("%s: %+v", of.Unit, of.Saved)
+		}
+		got = append(got, fmt.Sprintf("%s %s %t", of.Unit, of.Lever, of.Modelled))
+	}
+	want := []string{"a Buffering false", "b Buffering false", "b Buffering true", "shop/web TrafficShare false"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

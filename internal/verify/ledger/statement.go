@@ -116,6 +116,38 @@ func (l *Ledger) Node(node string, lever model.Lever, modelled bool, confidence 
 	return rangeOf(n.saved, errors, confidence)
 }
 
+// UnitSaving is what a lever saved on one unit, a node or a group, since the ledger was begun.
+type UnitSaving struct {
+	Unit     string
+	Lever    model.Lever
+	Modelled bool
+	// Saved joules. Less than 0: the lever cost energy there.
+	Saved Range
+}
+
+// Units tells what each lever saved on each unit on which anything was booked, in the order of
+// units, levers, and measured before modelled. Units that are gone are told of until they are
+// forgotten.
+func (l *Ledger) Units(confidence float64) []UnitSaving {
+	var all []UnitSaving
+	for key, a := range l.state.accounts {
+		if key.lever == "" {
+			continue
+		}
+		for _, modelled := range []bool{false, true} {
+			if n := &a.saved[index(modelled)]; n.saved != 0 || n.own != 0 || n.common != 0 || n.chance != (chance{}) {
+				all = append(all, UnitSaving{
+					Unit: key.node, Lever: key.lever, Modelled: modelled, Saved: l.Node(key.node, key.lever, modelled, confidence),
+				})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b UnitSaving) int {
+		return cmp.Or(cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.Lever, b.Lever), cmp.Compare(index(a.Modelled), index(b.Modelled)))
+	})
+	return all
+}
+
 // gigabyte is what joules are told for.
 const gigabyte = 1e9
 
