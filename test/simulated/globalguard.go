@@ -14,13 +14,18 @@ import (
 )
 
 // GlobalGuarded is what the manager's guard did with made-up histories of VMs, by the kind
-// of VM: of all but KindHarmed the lever changes nothing.
+// of VM: of all but KindHarmed and KindWorse the lever changes nothing. Kinds are cases that a guard by
+// levels has trouble with, and no fleet's mix.
 type GlobalGuarded struct {
 	VMDays    map[string]float64
 	Withdrawn map[string]int
-	// Found is how long after it came on the lever was withdrawn from VMs that it hurts, in the
+	// Found is how long after it came on the lever was withdrawn from VMs of KindHarmed, in the
 	// first hours.
 	Found []time.Duration
+	// Nodes is how often the lever was withdrawn from all VMs of a node whose VMs' loads go
+	// up and down together, in NodeDays.
+	Nodes    int
+	NodeDays float64
 }
 
 // The kinds of VMs, by how long their vCPUs wait for CPUs, or their guests fail.
@@ -32,19 +37,25 @@ const (
 	KindAlways  = "always"  // always beyond it
 	KindReboots = "reboots" // its guest boots six times a day for a minute, and waits 15 %
 	KindMoves   = "moves"   // migrates each few hours
+	KindBusy    = "busy"    // loads that come and go with those of all others of the node
 	KindHarmed  = "harmed"  // 8 % more with the lever
+	// KindWorse is beyond its level now and then by itself, and 8 % more with the lever.
+	KindWorse = "worse"
 )
 
 func kinds() []string {
-	return []string{KindQuiet, KindNear, KindSwings, KindDay, KindAlways, KindReboots, KindMoves, KindHarmed}
+	return []string{KindQuiet, KindNear, KindSwings, KindDay, KindAlways, KindReboots, KindMoves, KindHarmed, KindWorse}
 }
 
-// False is how often a day a lever was withdrawn from a VM that it did not hurt.
+func hurts(kind string) bool { return kind == KindHarmed || kind == KindWorse }
+
+// False is how often a day a lever was withdrawn from a VM that it did not hurt, of nodes that
+// have all kinds.
 func (g *GlobalGuarded) False() float64 {
 	var days float64
 	count := 0
 	for kind, d := range g.VMDays {
-		if kind != KindHarmed {
+		if kind != KindBusy && !hurts(kind) {
 			days, count = days+d, count+g.Withdrawn[kind]
 		}
 	}
@@ -71,18 +82,23 @@ func imaginedStart() time.Time { return time.Date(2026, 3, 1, 0, 0, 0, 0, time.U
 // that is replaced once a day.
 func GlobalGuard(seed uint64, nodes, days int) GlobalGuarded {
 	g := GlobalGuarded{VMDays: map[string]float64{}, Withdrawn: map[string]int{}}
+	const each, alike = 4, 16
 	for i := range nodes {
-		g.node(rand.New(rand.NewPCG(seed, uint64(i))), days)
+		g.node(rand.New(rand.NewPCG(seed, uint64(i))), days, each, kinds()...)
+	}
+	for i := range nodes {
+		g.node(rand.New(rand.NewPCG(seed, 1<<32|uint64(i))), days, alike, KindBusy)
+		g.NodeDays += float64(days)
 	}
 	return g
 }
 
-func (g *GlobalGuarded) node(random *rand.Rand, days int) {
-	const each = 4
+// node plays one with so many VMs of each of some kinds.
+func (g *GlobalGuarded) node(random *rand.Rand, days, each int, kinds ...string) {
 	clk := clocktesting.NewFakeClock(imaginedStart())
 	store := guards.NewStore(clk, 2*time.Minute)
 	var vms []*imagined
-	for _, kind := range kinds() {
+	for _, kind := range kinds {
 		for range each {
 			vms = append(vms, &imagined{kind: kind, rebootAt: time.Duration(random.Int64N(int64(4 * time.Hour)))})
 			g.VMDays[kind] += float64(days)
@@ -123,10 +139,14 @@ func (g *GlobalGuarded) count(held []model.Withdrawal, counted map[string]bool, 
 		w := &held[i]
 		if key := w.PodUID + w.Time.String(); !counted[key] {
 			counted[key] = true
+			if w.PodUID == "" && vms[0].kind == KindBusy {
+				g.Nodes++
+			}
 			for n, vm := range vms {
 				if w.PodUID == podOf(n, vm) {
 					if g.Withdrawn[vm.kind]++; vm.kind == KindHarmed && at < trialEnds {
 						g.Found = append(g.Found, at-since)
+
 					}
 				}
 			}
@@ -144,6 +164,9 @@ func (g *GlobalGuarded) pull(random *rand.Rand, store *guards.Store, now time.Ti
 	acts := map[string]bool{}
 	for i, vm := range vms {
 		vm.live(random, at)
+		if vm.kind == KindBusy {
+			vm.swing = vms[0].swing
+		}
 		pod := podOf(i, vm)
 		acts[pod] = !lasts[pod] && !lasts[""]
 		bound := on && acts[pod]
@@ -189,7 +212,7 @@ func (vm *imagined) steal(random *rand.Rand, at time.Duration, bound bool) float
 	switch vm.kind {
 	case KindNear:
 		return 3 * noise
-	case KindSwings:
+	case KindSwings, KindBusy:
 		return math.Exp(0.8*vm.swing) * 1.5 * noise
 	case KindDay:
 		return (3.5 - 2.5*math.Cos(2*math.Pi*at.Hours()/24)) * noise
@@ -199,6 +222,12 @@ func (vm *imagined) steal(random *rand.Rand, at time.Duration, bound bool) float
 		if vm.reboots(at) {
 			return 15 * noise
 		}
+	case KindWorse:
+		wait := math.Exp(0.8*vm.swing) * 1.5 * noise
+		if bound {
+			wait += 8
+		}
+		return wait
 	case KindHarmed:
 		if bound {
 			return 9 * noise

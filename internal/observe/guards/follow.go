@@ -40,8 +40,16 @@ type finding struct {
 	evidence string
 }
 
-// hear takes in a pull, and returns the levers that it shows to hurt.
-func (f *follow) hear(now time.Time, rates *model.NodeRates, of *model.VMRates, vm *VM, nested bool) []finding {
+// without is a pull of a lever that is off: whether a level was nearly broken.
+type without struct {
+	lever  model.Lever
+	sign   model.GuardSign
+	nearly bool
+}
+
+// hear takes in a pull, and returns the levers that it shows to hurt, and how the VM is without
+// those that are off.
+func (f *follow) hear(now time.Time, rates *model.NodeRates, of *model.VMRates, vm *VM, nested bool) ([]finding, []without) {
 	if f.levers == nil {
 		f.levers = map[model.Lever]*lever{}
 	}
@@ -53,6 +61,7 @@ func (f *follow) hear(now time.Time, rates *model.NodeRates, of *model.VMRates, 
 	missed := now.Sub(f.heard) > gap || f.guest.failing
 	readable = readable && !f.guest.failing
 	var found []finding
+	var offs []without
 	for _, name := range model.NodeLevers() {
 		l := f.levers[name]
 		on := isOn(name, rates, of, vm)
@@ -67,10 +76,11 @@ func (f *follow) hear(now time.Time, rates *model.NodeRates, of *model.VMRates, 
 		if !readable || now.Sub(l.since) < settle || !slices.Contains(causes(), name) {
 			continue
 		}
-		found = append(found, l.judge(name, now, figures, vm, nested)...)
+		blamed, off := l.judge(name, now, figures, vm, nested)
+		found, offs = append(found, blamed...), append(offs, off...)
 	}
 	f.heard = now
-	return found
+	return found, offs
 }
 
 // turn notes whether the lever is on.
@@ -89,8 +99,7 @@ func (l *lever) afresh() {
 }
 
 // judge takes in a pull of a lever that is settled.
-func (l *lever) judge(name model.Lever, now time.Time, f interference.Figures, vm *VM, nested bool) []finding {
-	var found []finding
+func (l *lever) judge(name model.Lever, now time.Time, f interference.Figures, vm *VM, nested bool) (found []finding, offs []without) {
 	for _, level := range levels() {
 		r, ok := read(level, f, vm, nested, l.base)
 		if !ok {
@@ -103,6 +112,7 @@ func (l *lever) judge(name model.Lever, now time.Time, f interference.Figures, v
 		}
 		if !l.on {
 			h.without(now, r.nearly)
+			offs = append(offs, without{name, level, r.nearly})
 			continue
 		}
 		if is := h.with(now, r.broken); is != fine {
@@ -112,7 +122,7 @@ func (l *lever) judge(name model.Lever, now time.Time, f interference.Figures, v
 	if !l.on {
 		l.base.learn(f.Bits)
 	}
-	return found
+	return found, offs
 }
 
 // isOn tells whether a lever acts on a VM: by the plan that is applied, by what the agent

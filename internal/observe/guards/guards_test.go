@@ -254,23 +254,91 @@ func TestCoolDownsDoubleAndAreForgiven(t *testing.T) {
 	}
 }
 
+// Several VMs that a lever hurts, and that are better without it, tell that it hurts on the
+// node. Loads that rise together do not: nothing speaks against the lever then.
 func TestSeveralVMsAreTheNode(t *testing.T) {
+	for name, better := range map[string]bool{"better without": true, "as bad without": false} {
+		w := newWorld(t)
+		vms := map[string]shows{}
+		for i := range 12 {
+			vms[fmt.Sprint(i)] = shows{}
+		}
+		w.off = true
+		w.pulls(10, vms)
+		w.off = false
+		w.pulls(3, vms)
+		for i := range 3 {
+			vms[fmt.Sprint(i)] = shows{steal: 10}
+		}
+		w.pulls(3, vms)
+		if all := w.store.Of("n", nil); len(all) != 3 || all[0].Count != 1 {
+			t.Fatalf("%s: %+v", name, all)
+		}
+		for i := range 3 {
+			if better {
+				vms[fmt.Sprint(i)] = shows{}
+			}
+		}
+		news := w.pulls(7, vms) // the first two are too soon after it
+		all := w.store.Of("n", nil)
+		if better && (len(all) != 4 || all[0].PodUID != "" || all[0].Sign != model.GuardSteal || w.withdrawn("11") == nil || news != 1) {
+			t.Errorf("%s: %+v", name, all)
+		}
+		if !better && (len(all) != 3 || all[0].Count != 0 || !strings.HasSuffix(all[0].Message, "as bad without") || news != 1) {
+			t.Errorf("%s: %+v with %d news", name, all, news)
+		}
+	}
+}
+
+// A withdrawal that did not help ends after the first cool-down, however many there were.
+func TestInVain(t *testing.T) {
 	w := newWorld(t)
-	vms := map[string]shows{}
-	for i := range 12 {
-		vms[fmt.Sprint(i)] = shows{}
-	}
 	w.off = true
-	w.pulls(10, vms)
+	w.pulls(last, one(shows{}))
 	w.off = false
-	w.pulls(3, vms)
-	for i := range 3 {
-		vms[fmt.Sprint(i)] = shows{steal: 10}
+	for count := 1; count <= 3; count++ { // it hurts
+		for w.withdrawn("pod") == nil {
+			w.pulls(1, one(shows{steal: 20}))
+		}
+		for w.withdrawn("pod") != nil {
+			w.pulls(1, one(shows{}))
+		}
 	}
-	w.pulls(3, vms)
-	all := w.store.Of("n", nil)
-	if len(all) != 4 || all[0].PodUID != "" || all[0].Sign != model.GuardSteal || w.withdrawn("11") == nil {
-		t.Errorf("%+v", all)
+	for w.withdrawn("pod") == nil {
+		w.pulls(1, one(shows{steal: 20}))
+	}
+	was := *w.withdrawn("pod")
+	w.pulls(7, one(shows{steal: 20}))
+	is := *w.withdrawn("pod")
+	if was.Count != 4 || was.Until.Sub(was.Time) != 40*time.Minute || is.Count != 3 || is.Until.Sub(is.Time) != 5*time.Minute {
+		t.Errorf("before %+v, then %+v", was, is)
+	}
+}
+
+// What breaks a level now and then by itself has to break it for longer with the lever.
+func TestNowAndThenByItself(t *testing.T) {
+	for name, test := range map[string]struct{ near, pulls, want int }{
+		"never":    {0, 3, 3},
+		"seldom":   {1, 3, 3},
+		"at times": {4, mostOfLonger, mostOfLonger},
+		"often":    {last / few, longer, 0},
+	} {
+		w := newWorld(t)
+		w.off = true
+		w.pulls(last-test.near, one(shows{}))
+		w.pulls(test.near, one(shows{steal: 4.5}))
+		w.off = false
+		w.pulls(2, one(shows{})) // has just come on
+		got := 0
+		for i := range test.pulls {
+			if w.pulls(1, one(shows{steal: 9})) > 0 {
+				got = i + 1
+				break
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: withdrawn after %d pulls, want %d", name, got, test.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package guards
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/interference"
@@ -11,6 +12,9 @@ import (
 func levels() []model.GuardSign {
 	return []model.GuardSign{model.GuardSteal, model.GuardDrops, model.GuardThroughput}
 }
+
+// isLevel tells whether a sign is a service level.
+func isLevel(sign model.GuardSign) bool { return slices.Contains(levels(), sign) }
 
 // causes are the levers that can break service levels: those that take CPUs from threads.
 // What buffering costs packets and throughput the tuning of its windows judges, with a
@@ -73,9 +77,9 @@ func read(level model.GuardSign, f interference.Figures, vm *VM, nested bool, ba
 
 // evidence in words, of a level that was broken with the lever.
 func (r *reading) evidence(sign model.GuardSign, lever model.Lever, h *history, is verdict) string {
-	text := fmt.Sprintf("%s of %.3g %s (limit %.3g) in %d of %d pulls", sign, r.value, r.unit, r.limit, h.broken(), window)
+	text := fmt.Sprintf("%s of %.3g %s (limit %.3g) in %d of %d pulls", sign, r.value, r.unit, r.limit, h.broken(window), window)
 	if is == doubtful {
 		return text + fmt.Sprintf("; how it is without %s is not known", lever)
 	}
-	return text + fmt.Sprintf(", and near it in %d of %d without %s", ones(h.off), h.offs, lever)
+	return text + fmt.Sprintf(", and near it in %.2g %% of %d without %s", percent*h.near, h.offs, lever)
 }

@@ -29,6 +29,8 @@ type entry struct {
 	model.Withdrawal
 	// alerts that it lasts for, and since when each is gone: zero for one that is there.
 	alerts map[string]time.Time
+	// after is how the VM is without the lever, by the level that was broken.
+	after trial
 }
 
 // remembered tells whether a plan is to name the withdrawal.
@@ -64,6 +66,40 @@ func (n node) begin(k key, now time.Time, before *entry) *entry {
 	return e
 }
 
+// trial is the first pulls of a VM after a lever was withdrawn from it for a service level.
+type trial struct{ pulls, nearly int }
+
+// helped tells whether a withdrawal is known to have: the level was near its limit in none of
+// the pulls after. Guests and alerts are not looked at again.
+func (e *entry) helped() bool {
+	return !isLevel(e.Sign) || e.after.pulls == window && e.after.nearly == 0
+}
+
+// without takes in what a pull shows of a VM without some levers. Where one was withdrawn and
+// the level is as broken without, nothing speaks against the lever. It tells whether that is
+// new.
+func (n node) without(podUID string, reads []without, now time.Time) bool {
+	news := false
+	for _, r := range reads {
+		e := n[key{podUID, r.lever}]
+		if e == nil || e.Sign != r.sign || !e.Lasts(now) || e.after.pulls == window {
+			continue
+		}
+		e.after.pulls++
+		e.after.nearly += int(bit(r.nearly))
+		if e.after.pulls < window || e.after.nearly < most || e.Count == 0 {
+			continue
+		}
+		e.Count--
+		e.Message += "; but it is as bad without"
+		if soon := e.Time.Add(model.CoolDown(1)); soon.Before(e.Until) {
+			e.Until = soon
+		}
+		news = true
+	}
+	return news
+}
+
 // holds tells whether a lever is withdrawn from a VM, or from all of the node's.
 func (n node) holds(k key, now time.Time) bool {
 	for _, k := range []key{k, {"", k.lever}} {
@@ -85,13 +121,14 @@ func (n node) any(lever model.Lever, now time.Time) bool {
 }
 
 // together withdraws a lever from all VMs of the node when several of those that it acts on
-// lost it shortly, after the node did last.
+// lost it shortly, after the node did last, and that helped: loads that rise together break
+// levels of several at once, whatever acts on them.
 func (n node) together(lever model.Lever, acts int, now time.Time) bool {
 	whole := n[key{"", lever}]
 	count := 0
 	for k, e := range n {
 		again := whole != nil && e.Time.Before(whole.Until)
-		if k.podUID != "" && k.lever == lever && e.Count > 0 && e.Lasts(now) && now.Sub(e.Time) <= shortly && !again {
+		if k.podUID != "" && k.lever == lever && e.Count > 0 && e.helped() && e.Lasts(now) && now.Sub(e.Time) <= shortly && !again {
 			count++
 		}
 	}

@@ -63,7 +63,8 @@ func (s *Store) Hear(rates *model.NodeRates, of Circumstances) bool {
 			continue
 		}
 		s.vms.Hear(rates.Node, vmRates.PodUID, func(now time.Time, f *follow) {
-			found := f.hear(now, rates, vmRates, &vm, of.Nested)
+			found, offs := f.hear(now, rates, vmRates, &vm, of.Nested)
+			news = n.without(vmRates.PodUID, offs, now) || news
 			news = n.take(vmRates.PodUID, found, now) || news
 			for name, l := range f.levers {
 				if l.on && !n.holds(key{vmRates.PodUID, name}, now) {
