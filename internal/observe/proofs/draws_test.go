@@ -143,7 +143,14 @@ func TestOwn(t *testing.T) {
 	own(-time.Hour, 0) // the clock is set back
 	own(time.Hour, 0)
 	own(3*time.Hour, time.Hour) // nobody knows when
-	if all, causes := booked(t, s, false); math.Abs(all.Own.Value-40*5*3/5.) > 1e-3 || len(causes) > 1 {
-		t.Errorf("%+v are booked, not %v", all.Own, causes)
+	want := func(what string, seconds float64) {
+		t.Helper()
+		if all, causes := booked(t, s, false); math.Abs(all.Own.Value-seconds*5*3/5) > 1e-3 || len(causes) > 1 {
+			t.Errorf("%s: %+v are booked, not %v", what, all.Own, causes)
+		}
 	}
+	want("since its start", 3600+40)
+	s.Own(0, shares, now.Add(9*time.Minute)) // not told
+	own(10*time.Minute, time.Second)
+	want("with the next", 3600+40+3600+1)
 }
