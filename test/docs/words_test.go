@@ -199,3 +199,25 @@ func literalsOf(t *testing.T, folders ...string) map[string]bool {
 	}
 	return literals
 }
+
+// TestVersionsAreThoseThatRun holds the table of what ran together to what the tests build.
+func TestVersionsAreThoseThatRun(t *testing.T) {
+	page := read(t, "docs/compatibility.md")
+	for module, folder := range map[string]string{
+		"k8s.io/kubernetes": "kubernetes", "kubevirt.io/kubevirt": "kubevirt", "github.com/projectcontour/contour": "contour", "helm.sh/helm/v4": "helm",
+	} {
+		match := regexp.MustCompile(regexp.QuoteMeta(module) + ` v(\S+)`).FindStringSubmatch(read(t, "hack/controlplane/"+folder+"/go.mod"))
+		if match == nil {
+			t.Errorf("no version of %s is built", module)
+			continue
+		}
+		if !strings.Contains(page, match[1]) {
+			t.Errorf("docs/compatibility.md does not name version %s of %s, which the tests run", match[1], module)
+		}
+	}
+	for _, match := range regexp.MustCompile("`(test/[a-z0-9]+)`").FindAllStringSubmatch(page, -1) {
+		if _, err := os.Stat(filepath.Join(root, match[1])); err != nil {
+			t.Errorf("docs/compatibility.md: there is no %s", match[1])
+		}
+	}
+}
