@@ -113,20 +113,23 @@ bin/joulevirt-guest: $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%)
 $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%): bin/joulevirt-guest-linux-%:
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/joulevirt-guest
 
-# The plug-in for krew: archives and the filled-in manifest in dist/.
+# The plug-in for krew: archives and the filled-in manifest in KREW_DIR.
+KREW_DIR ?= dist
 KREW_PLATFORMS = linux_amd64 linux_arm64 darwin_arm64
+KREW_ARCHIVES = $(KREW_PLATFORMS:%=$(KREW_DIR)/kubectl-joulevirt_%.tar.gz)
 .PHONY: krew
-krew: $(KREW_PLATFORMS:%=dist/kubectl-joulevirt_%.tar.gz) ## Build the archives and the manifest of the kubectl plug-in for krew.
+krew: $(KREW_ARCHIVES) ## Build the archives and the manifest of the kubectl plug-in for krew.
 	sed -e 's|{{ .TagName }}|$(VERSION)|g' \
-	  $(foreach p,$(KREW_PLATFORMS),-e "s|{{ .SHA256.$(p) }}|$$(sha256sum dist/kubectl-joulevirt_$(p).tar.gz | cut -d' ' -f1)|") \
-	  config/krew/joulevirt.yaml > dist/joulevirt.yaml
+	  $(foreach p,$(KREW_PLATFORMS),-e "s|{{ .SHA256.$(p) }}|$$(sha256sum $(KREW_DIR)/kubectl-joulevirt_$(p).tar.gz | cut -d' ' -f1)|") \
+	  config/krew/joulevirt.yaml > $(KREW_DIR)/joulevirt.yaml
 
-.PHONY: $(KREW_PLATFORMS:%=dist/kubectl-joulevirt_%.tar.gz)
-$(KREW_PLATFORMS:%=dist/kubectl-joulevirt_%.tar.gz): dist/kubectl-joulevirt_%.tar.gz:
-	mkdir -p dist/$*
-	CGO_ENABLED=0 GOOS=$(firstword $(subst _, ,$*)) GOARCH=$(lastword $(subst _, ,$*)) go build -trimpath -ldflags "$(LDFLAGS)" -o dist/$*/kubectl-joulevirt ./cmd/kubectl-joulevirt
-	cp LICENSE dist/$*/
-	tar --create --gzip --sort=name --owner=0 --group=0 --mtime=@0 --directory=dist/$* --file=$@ kubectl-joulevirt LICENSE
+.PHONY: $(KREW_ARCHIVES)
+$(KREW_ARCHIVES): $(KREW_DIR)/kubectl-joulevirt_%.tar.gz:
+	mkdir -p $(KREW_DIR)/$*
+	CGO_ENABLED=0 GOOS=$(firstword $(subst _, ,$*)) GOARCH=$(lastword $(subst _, ,$*)) go build -trimpath -ldflags "$(LDFLAGS)" -o $(KREW_DIR)/$*/kubectl-joulevirt ./cmd/kubectl-joulevirt
+	install -m 0644 LICENSE $(KREW_DIR)/$*/
+	install -m 0755 config/krew/kubectl_complete-joulevirt $(KREW_DIR)/$*/
+	tar --create --gzip --sort=name --owner=0 --group=0 --mtime=@0 --directory=$(KREW_DIR)/$* --file=$@ kubectl-joulevirt kubectl_complete-joulevirt LICENSE
 
 .PHONY: sbom
 sbom: bin/manager bin/agent ## Write what is linked into manager and agent, as CycloneDX: dist/sbom/.
@@ -145,9 +148,10 @@ docker-push: ## Push the images of manager and agent.
 
 ##@ Deployment: into the cluster of the current kubeconfig
 
-# Manifests with the images asked for.
-MANIFESTS = $(KUBECTL) kustomize config/default | \
-	sed -e 's|image: joulevirt/manager:latest$$|image: $(IMG_MANAGER)|' -e 's|image: joulevirt/agent:latest$$|image: $(IMG_AGENT)|'
+# To have manifests name the images asked for.
+IMAGES = sed -e 's|image: joulevirt/manager:latest$$|image: $(IMG_MANAGER)|' -e 's|image: joulevirt/agent:latest$$|image: $(IMG_AGENT)|'
+MANIFESTS = $(KUBECTL) kustomize config/default | $(IMAGES)
+REMOVAL = $(KUBECTL) kustomize config/removal | $(IMAGES)
 
 .PHONY: install
 install: ## Install the CRDs.
@@ -162,9 +166,8 @@ deploy: ## Install CRDs, manager and agents.
 	$(MANIFESTS) | $(KUBECTL) apply --server-side -f -
 
 .PHONY: undeploy
-undeploy: ## Remove everything, levers first (docs/removal.md).
-	-$(KUBECTL) delete --ignore-not-found energypolicies.joulevirt.io --all
-	-$(KUBECTL) wait --for=delete nodeplans.joulevirt.io --all --timeout=5m
+undeploy: ## Remove everything, once the Job of config/removal has put all back (docs/removal.md).
+	$(REMOVAL) | KUBECTL="$(KUBECTL)" hack/removal.sh
 	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 # Tools.
