@@ -17,7 +17,7 @@ COPY policies policies
 COPY hack/sbom hack/sbom
 ARG VERSION=unknown
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/joulevirt/joulevirt/internal/version.version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agent
-# What is linked into each program, as CycloneDX JSON, goes with it.
+# What is linked into each program, and embedded, goes with it as CycloneDX JSON.
 RUN go run -buildvcs=false ./hack/sbom /out/manager /sbom/manager/manager.cdx.json && \
     go run -buildvcs=false ./hack/sbom /out/agent /sbom/agent/agent.cdx.json
 
@@ -28,7 +28,7 @@ USER 65532:65532
 ENTRYPOINT ["/manager"]
 
 # The agent is root without root's powers: its DaemonSet drops all capabilities
-# but three, which a process keeps over exec only as user 0.
+# but five, which a process keeps over exec only as user 0.
 FROM ${AGENT_BASE} AS agent
 COPY --from=build /out/agent /agent
 COPY --from=build /sbom/agent/ /usr/share/sbom/

@@ -2,7 +2,8 @@
 # Gets the third-party files of the built-in page, and of its tests, anew from their npm
 # packages, and checks what they should be: hack/page-vendor.sh
 #
-# Versions and checksums stand here only. To take another version, change both.
+# Versions and checksums stand here and, of what the page embeds, in hack/sbom/vendored.json.
+# To take another version, change both.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -23,7 +24,9 @@ unpack() {
   tar --extract --gzip --file="$archive" --directory="$work/$1" --strip-components=1
 }
 
-unpack uplot 1.6.32 KIMVnG68zvu5XXUbC4LQEPnhwOxBuLyW1AHtpm6IKTXImkbLgkMy+jabjLgSLMasNuGGzQm/ep3tOkyTxpiQIw==
+# What the page embeds is in its program's bill of materials too, from the same list.
+of() { node --print "require('./hack/sbom/vendored.json').find(p => p.name === '$1').$2"; }
+unpack uplot "$(of uplot version)" "$(of uplot sha512)"
 vendor=internal/page/assets/vendor
 mkdir -p "$vendor"
 cp "$work/uplot/dist/uPlot.iife.min.js" "$work/uplot/dist/uPlot.min.css" "$vendor/"

@@ -1,14 +1,16 @@
 // Command sbom writes the bill of materials of a Go program, as CycloneDX JSON, from what
 // the Go toolchain wrote into the program itself: it tells what was linked, wherever it
-// was built, and needs no network.
+// was built, and needs no network. Files of others that a program embeds are known by their
+// bytes, see vendored.go.
 //
-//	go run ./hack/sbom PROGRAM FILE
+//	go run ./hack/sbom [--assets=FOLDER] PROGRAM FILE
 package main
 
 import (
 	"debug/buildinfo"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -27,21 +29,31 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("name one program that go build made, and the file to write")
-	}
-	info, err := buildinfo.ReadFile(args[0])
-	if err != nil {
-		return fmt.Errorf("read what is linked into %s: %w", args[0], err)
-	}
-	text, err := json.MarshalIndent(bill(info), "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the bill of %s: %w", args[0], err)
-	}
-	if err := os.MkdirAll(filepath.Dir(args[1]), 0o755); err != nil {
+	flags := flag.NewFlagSet("sbom", flag.ContinueOnError)
+	assets := flags.String("assets", "internal/page/assets/vendor", "Folder of the files of others that programs embed.")
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return os.WriteFile(args[1], append(text, '\n'), 0o644)
+	if flags.NArg() != 2 {
+		return errors.New("name one program that go build made, and the file to write")
+	}
+	program, file := flags.Arg(0), flags.Arg(1)
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return fmt.Errorf("read what is linked into %s: %w", program, err)
+	}
+	embedded, err := embeddedIn(program, *assets)
+	if err != nil {
+		return fmt.Errorf("look for what is embedded in %s: %w", program, err)
+	}
+	text, err := json.MarshalIndent(bill(info, embedded), "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the bill of %s: %w", program, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // document is the part of CycloneDX 1.6 that a Go program fills.
@@ -59,11 +71,18 @@ type metadata struct {
 }
 
 type component struct {
-	Ref     string `json:"bom-ref"`
-	Type    string `json:"type"`
-	Name    string `json:"name"`
-	Version string `json:"version,omitempty"`
-	PURL    string `json:"purl"`
+	Ref      string    `json:"bom-ref"`
+	Type     string    `json:"type"`
+	Name     string    `json:"name"`
+	Version  string    `json:"version,omitempty"`
+	PURL     string    `json:"purl"`
+	Licenses []license `json:"licenses,omitempty"`
+}
+
+type license struct {
+	License struct {
+		ID string `json:"id"` // of SPDX
+	} `json:"license"`
 }
 
 type dependency struct {
@@ -71,8 +90,9 @@ type dependency struct {
 	DependsOn []string `json:"dependsOn"`
 }
 
-// bill lists the modules and the standard library that are linked into a program.
-func bill(info *debug.BuildInfo) document {
+// bill lists the modules and the standard library that are linked into a program, and what
+// it embeds.
+func bill(info *debug.BuildInfo, embedded []component) document {
 	program := module("application", &info.Main)
 	program.Name = path.Base(info.Path)
 	parts := []component{{
@@ -86,6 +106,7 @@ func bill(info *debug.BuildInfo) document {
 		}
 		parts = append(parts, module("library", linked))
 	}
+	parts = append(parts, embedded...)
 	slices.SortFunc(parts, func(x, y component) int { return strings.Compare(x.Ref, y.Ref) })
 	needs := dependency{Ref: program.Ref}
 	for _, part := range parts {

@@ -17,7 +17,7 @@ func TestBillOfThisProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "new", "test.cdx.json")
-	if err := run([]string{self, file}); err != nil {
+	if err := run([]string{"--assets=" + assets, self, file}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(file)
@@ -44,7 +44,7 @@ func TestBill(t *testing.T) {
 			{Path: "example.test/b", Version: "v1.2.3+incompatible"},
 			{Path: "example.test/a", Version: "v0.1.0", Replace: &debug.Module{Path: "example.test/fork", Version: "v0.2.0"}},
 		},
-	})
+	}, nil)
 	std := "pkg:golang/std@1.26.0"
 	a, b := "pkg:golang/example.test/fork@v0.2.0", "pkg:golang/example.test/b@v1.2.3%2Bincompatible"
 	want := document{

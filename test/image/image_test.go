@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -26,10 +27,12 @@ func TestImages(t *testing.T) {
 		target string
 		config config
 		uid    uint32
+		embeds []string // of npm
 	}{{
 		target: "manager",
 		config: config{User: "65532:65532", Entrypoint: []string{"/manager"}},
 		uid:    65532,
+		embeds: []string{"uplot"},
 	}, {
 		target: "agent",
 		config: config{User: "0:0", Entrypoint: []string{"/agent"}},
@@ -41,15 +44,16 @@ func TestImages(t *testing.T) {
 			}
 			files := b.mount(t, image)
 			checkOnlyFiles(t, files, test.target)
-			checkBill(t, filepath.Join(files, "usr/share/sbom", test.target+".cdx.json"), filepath.Join(files, test.target))
+			checkBill(t, filepath.Join(files, "usr/share/sbom", test.target+".cdx.json"), filepath.Join(files, test.target), test.embeds)
 			checkStatic(t, filepath.Join(files, test.target))
 			checkRuns(t, files, "/"+test.target, test.uid)
 		})
 	}
 }
 
-// checkBill fails when the bill of materials lacks a module that is linked into the program.
-func checkBill(t *testing.T, bill, program string) {
+// checkBill fails when the bill of materials lacks a module that is linked into the program,
+// or tells of other packages of npm than it embeds.
+func checkBill(t *testing.T, bill, program string, embeds []string) {
 	t.Helper()
 	text, err := os.ReadFile(bill)
 	if err != nil {
@@ -57,14 +61,21 @@ func checkBill(t *testing.T, bill, program string) {
 		return
 	}
 	var got struct {
-		Components []struct{ Name, Version string }
+		Components []struct{ Name, Version, PURL string }
 	}
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Errorf("%s: %v", bill, err)
 	}
 	listed := map[string]string{}
+	var embedded []string
 	for _, component := range got.Components {
 		listed[component.Name] = component.Version
+		if strings.HasPrefix(component.PURL, "pkg:npm/") {
+			embedded = append(embedded, component.Name)
+		}
+	}
+	if diff := cmp.Diff(embeds, embedded); diff != "" {
+		t.Errorf("the bill of %s, packages of npm, -want +got:\n%s", program, diff)
 	}
 	info, err := buildinfo.ReadFile(program)
 	if err != nil || len(info.Deps) == 0 {
