@@ -31,7 +31,8 @@ func written(c Config, nodes int) *loop {
 	return l
 }
 
-// TestWhatBecomesOfTime: all time in which levers act on surrogates with failing meters is
+// TestWhatBecomesOfTime: levers that save are adopted, and what is booked is what they truly
+// saved. All time in which levers act on surrogates with failing meters is
 // either booked or told with what kept it out of the ledger, time in which the product doubted
 // the meter among it.
 func TestWhatBecomesOfTime(t *testing.T) {
@@ -45,6 +46,14 @@ func TestWhatBecomesOfTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(&o)
+	for _, lever := range leversOfNodes() {
+		if _, is := o.Adopted(lever); !is {
+			t.Errorf("%s saves and is not adopted: %+v", lever, o.Standings)
+		}
+	}
+	if !o.Covered() || o.Truth <= 0 {
+		t.Errorf("%.0f J are booked, from %.0f to %.0f, in truth %.0f", o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth)
+	}
 	for _, line := range o.Lines {
 		all := 0.0
 		for fate, seconds := range line.Acted {

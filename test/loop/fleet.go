@@ -154,7 +154,8 @@ func (s *spec) guest(slot, number int) guest {
 		Namespace: namespace, Name: fmt.Sprintf("vm-%d-%d-%d", s.index, slot, number), VCPUs: 2,
 		PodUID: fmt.Sprintf("00000000-0000-4000-8000-%04d%04d%04d", s.index, slot, number),
 	}
-	profile := model.VM{Affinity: model.AffinityAuto, NamespaceSelected: true, MaxSteal: 0.1, DefendFloods: true}
+	const maxSteal = 0.05 // the API's default
+	profile := model.VM{Affinity: model.AffinityAuto, NamespaceSelected: true, MaxSteal: maxSteal, DefendFloods: true}
 	rate := units.BitsPerSecond(0.5+random.Float64()) * units.BitsPerSecond(s.kind.traffic) * mbit
 	switch slot % mix {
 	case 0, 1, 2: // moves bytes

@@ -14,8 +14,9 @@ func small(seed uint64) Config {
 }
 
 // TestTheLoopCloses: on a small simulated fleet the product's planner, agents, experiments and
-// ledger find by themselves that affinity costs energy on one model of servers, which nothing
-// foretells, and cost no VM service meanwhile; what is booked is what was truly lost.
+// ledger find by themselves that affinity saves energy on one model of servers, and that it
+// costs some on another, which nothing foretells. They cost no VM service meanwhile; what is
+// booked is what was truly lost.
 func TestTheLoopCloses(t *testing.T) {
 	t.Parallel()
 	o, err := Run(t.Context(), small(1), t.Output())
@@ -23,9 +24,11 @@ func TestTheLoopCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(&o)
-	rejected := false
+	rejected, adopted := false, false
 	for _, e := range o.Events {
 		harmful := e.Lever == model.LeverAffinity && e.Class.CPUModel == "simulated server b"
+		saves := e.Lever == model.LeverAffinity && e.Class.CPUModel == "simulated server a"
+		adopted = adopted || saves && e.Kind == proof.Adopted
 		rejected = rejected || harmful && e.Kind == proof.Rejected
 		if harmful && e.Kind == proof.Adopted {
 			t.Errorf("simulated: hour %.1f: a lever that costs energy is adopted: %s", e.At.Hours(), e.Message)
@@ -33,6 +36,12 @@ func TestTheLoopCloses(t *testing.T) {
 	}
 	if !rejected {
 		t.Errorf("simulated: a lever that costs energy was not rejected: %+v", o.Standings)
+	}
+	if !adopted {
+		t.Errorf("simulated: a lever that saves energy was not adopted: %+v", o.Standings)
+	}
+	if o.Withdrawals.VMDays == 0 || o.Withdrawals.FalseADay() > 0.5 || o.Withdrawals.Nodes > 0 {
+		t.Errorf("simulated: of levers that hurt none the manager's guard withdrew %+v", o.Withdrawals)
 	}
 	if o.BrokenShare() >= 0.1 || o.Looked == 0 {
 		t.Errorf("simulated: levers cost service %d times of %d", o.Broken, o.Looked)
@@ -42,5 +51,45 @@ func TestTheLoopCloses(t *testing.T) {
 	}
 	if o.OracleSaved <= 0 {
 		t.Errorf("simulated: the oracle saves %.0f J", o.OracleSaved)
+	}
+}
+
+// TestWaitsWithdrawLevers: VMs that bear hardly any waiting lose lever Affinity for it, by plans
+// that say so, where they would not wait without.
+func TestWaitsWithdrawLevers(t *testing.T) {
+	t.Parallel()
+	c := small(1)
+	c.Nodes, c.VMs, c.Quiet, c.Levers = 2, 40, true, []model.Lever{model.LeverAffinity}
+	l := &loop{progress: t.Output(), Config: c}
+	t.Cleanup(func() {
+		if err := l.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.wake(); err != nil {
+		t.Fatal(err)
+	}
+	const hardly = 0.02
+	for _, m := range l.nodes {
+		for i := range m.(*node).world.slots {
+			m.(*node).world.slots[i].profile.MaxSteal = hardly
+		}
+	}
+	if err := l.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o, err := l.outcome()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(&o)
+	told := false
+	for _, m := range l.nodes {
+		for _, vm := range m.(*node).plan.VMs {
+			told = told || vm.Reason(model.LeverAffinity).Reason == model.ReasonGuardWithdrawn
+		}
+	}
+	if w := o.Withdrawals; w.Right == 0 || !told {
+		t.Errorf("simulated: VMs that wait lost no lever, or the plans do not tell: %+v", w)
 	}
 }
