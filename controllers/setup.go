@@ -50,6 +50,9 @@ type Options struct {
 	// CPUTime that the manager's process has used. Nil, which it may be: what the manager
 	// itself uses is not booked.
 	CPUTime func() time.Duration
+	// KnownReason tells whether a word is one that this version gives as a reason. Metrics have
+	// no label for others. Nil: all are known.
+	KnownReason func(word string) bool
 	// Live, when not nil, tells others what this manager hears of nodes.
 	Live *Live
 }
@@ -138,7 +141,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := o.Registry.Register(reports); err != nil {
 		return fmt.Errorf("register metrics of reports: %w", err)
 	}
-	statuses := newStatusCollector(mgr.GetClient(), parts.potentials, func() bool { return parts.watch.Seen() != nil })
+	statuses := newStatusCollector(mgr.GetClient(), parts.potentials, func() bool { return parts.watch.Seen() != nil }, reasonWords{known: o.KnownReason})
 	if err := o.Registry.Register(statuses); err != nil {
 		return fmt.Errorf("register metrics of statuses: %w", err)
 	}

@@ -18,6 +18,8 @@ type statusCollector struct {
 	reader client.Reader
 	// leads is false for a manager beside the leader, whose series would be there twice.
 	leads func() bool
+	// words are those that labels may have as reasons.
+	words reasonWords
 
 	policy, policyNodes, holdBack *prometheus.Desc
 	reached, unreached, bytes     *prometheus.Desc
@@ -30,11 +32,11 @@ type statusCollector struct {
 	savingLow, savingHigh, share *prometheus.Desc
 }
 
-func newStatusCollector(reader client.Reader, potentials *potentialStore, leads func() bool) *statusCollector {
+func newStatusCollector(reader client.Reader, potentials *potentialStore, leads func() bool, words reasonWords) *statusCollector {
 	table := metrics.Manager()
 	describe := func(name string) *prometheus.Desc { return table.Desc("joulevirt_"+name, nil) }
 	return &statusCollector{
-		reader: reader, leads: leads, potentials: potentials,
+		reader: reader, potentials: potentials, leads: leads, words: words,
 		policy: describe("policy_info"), policyNodes: describe("policy_nodes"), holdBack: describe("policy_hold_back_ratio"),
 		reached: describe("policy_reached_vms"), unreached: describe("policy_unreached_vms"), bytes: describe("policy_reached_bytes_ratio"),
 		potential: describeBounded("policy_potential", "watts"), ofNode: describe("node_potential_watts"),
@@ -106,8 +108,12 @@ func (c *statusCollector) collectPolicies(ctx context.Context, out chan<- promet
 			if coverage.ReachedBytesPercent != nil {
 				gauge(out, c.bytes, float64(*coverage.ReachedBytesPercent)/100, name, lever)
 			}
+			unreached := map[string]float64{}
 			for _, reason := range coverage.Reasons {
-				gauge(out, c.unreached, float64(reason.Count), name, lever, reason.Reason)
+				unreached[c.words.fold(reason.Reason)] += float64(reason.Count)
+			}
+			for reason, count := range unreached {
+				gauge(out, c.unreached, count, name, lever, reason)
 			}
 		}
 		for _, saving := range status.Potential {
@@ -128,16 +134,8 @@ func (c *statusCollector) collectPlans(ctx context.Context, out chan<- prometheu
 			condition := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
 			gauge(out, c.applied, oneIf(condition != nil && condition.Status == "True" && plan.Status.ObservedGeneration == plan.Generation), plan.Name)
 		}
-		type said struct {
-			lever, state, reason string
-		}
-		counts := map[said]float64{}
-		for j := range plan.Status.VMs {
-			vm := &plan.Status.VMs[j]
-			counts[said{string(vm.Lever), string(vm.State), vm.Reason}]++
-		}
-		for s, count := range counts {
-			gauge(out, c.levers, count, plan.Name, s.lever, s.state, s.reason)
+		for s, count := range c.words.said(plan.Status.VMs) {
+			gauge(out, c.levers, count, plan.Name, string(s.lever), string(s.state), s.reason)
 		}
 	}
 	return nil

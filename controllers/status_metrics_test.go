@@ -62,7 +62,7 @@ func someStatuses(t *testing.T) *statusCollector {
 		{Lever: model.LeverAffinity, Watts: 4.5, StdErr: 2, VMs: 3}, {Lever: model.LeverBuffering}, {Lever: model.LeverShaping, VMs: 2},
 	}}
 	potentials.nodes["late"] = potentialOfNode{levers: []model.Potential{}}
-	return newStatusCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), potentials, func() bool { return true })
+	return newStatusCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), potentials, func() bool { return true }, reasonWords{})
 }
 
 func TestMetricsOfStatuses(t *testing.T) {

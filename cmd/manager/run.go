@@ -20,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/pki"
 	"github.com/joulevirt/joulevirt/internal/usage"
 	"github.com/joulevirt/joulevirt/internal/version"
@@ -136,7 +137,7 @@ func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper, live *controll
 				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: o.energy, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: controllers.DefaultFiguresDelay,
 				Memory: controllers.DefaultMemoryOptions(o.namespace, version.String()),
 				Clock:  clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
-				Live: live,
+				KnownReason: reasons.All().Has, Live: live,
 			})
 		},
 		Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("gate"),

@@ -112,8 +112,9 @@ func agentEnergy() []Metric {
 			Help: "1 when the source knew the power of the last round.",
 		},
 		{
-			Name: "joulevirt_agent_power_refusals_total", Type: Counter, Labels: []string{"node", "reason"}, Unit: "readings", Series: 9, Per: PerNode,
+			Name: "joulevirt_agent_power_refusals_total", Type: Counter, Labels: []string{"node", "reason"}, Unit: "readings", Series: 10, Per: PerNode,
 			Help: "Readings of the node's meter that were not used, by reason (the words of the condition MeterAvailable).",
+			More: "`Other` are those that no word here is of.",
 		},
 		{
 			Name: "joulevirt_agent_power_model_watts", Type: Gauge, Labels: []string{"node"}, Unit: "watts", Series: 1, Per: PerNode,

@@ -28,9 +28,9 @@ func statusNodes() []Metric {
 			More: "Absent for plans that are not to be applied, as those of modes Observe and Recommend.",
 		},
 		{
-			Name: "joulevirt_nodeplan_levers", Type: Gauge, Labels: []string{"node", "lever", "state", "reason"}, Unit: "VMs", Series: 60, Per: PerNode,
+			Name: "joulevirt_nodeplan_levers", Type: Gauge, Labels: []string{"node", "lever", "state", "reason"}, Unit: "VMs", Series: 90, Per: PerNode,
 			Help: "VMs of a node by what the agent says of a lever: its state, such as InForce or Blocked, and the reason.",
-			More: "No series is zero: a reason that no VM has is absent.",
+			More: "No series is zero: a reason that no VM has is absent. `Other` are reasons that this version of the manager does not know, and the rarest of more than 60.",
 		},
 	}
 }
@@ -57,6 +57,7 @@ func statusPolicies() []Metric {
 		{
 			Name: "joulevirt_policy_unreached_vms", Type: Gauge, Labels: []string{"policy", "lever", "reason"}, Unit: "VMs", Series: 160, Per: PerPolicy,
 			Help: "VMs that a lever does not reach, by the reason.",
+			More: "`Other`: one that this version of the manager does not know.",
 		},
 		{
 			Name: "joulevirt_policy_reached_bytes_ratio", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "ratio", Series: 5, Per: PerPolicy,

@@ -51,6 +51,28 @@ type Metric struct {
 	Help, More string
 }
 
+// Owner is the labels whose values tell of what a series is: of the same values there are at
+// most Series. While a VM migrates it is on two nodes.
+func (m Metric) Owner() []string {
+	switch m.Per {
+	case PerNode, PerAgent:
+		return []string{"node"}
+	case PerCPU:
+		return []string{"node", "cpu"}
+	case PerVM:
+		return []string{"node", "namespace", "name"}
+	case PerPolicy:
+		return []string{"policy"}
+	case PerProfile, PerGroup:
+		return []string{"namespace", "profile"}
+	case PerSource:
+		return []string{"type", "server"}
+	case PerManager:
+		return nil
+	}
+	panic(fmt.Sprintf("metrics: nothing is known of what %s has series of, %q", m.Name, m.Per))
+}
+
 // Table is the metrics of one program.
 type Table []Metric
 

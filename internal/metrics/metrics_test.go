@@ -29,6 +29,11 @@ func TestTables(t *testing.T) {
 			if info := strings.HasSuffix(m.Name, "_info"); info && m.Unit != "1" {
 				t.Errorf("%s: the unit of an _info is 1", m.Name)
 			}
+			for _, label := range m.Owner() {
+				if !slices.Contains(m.Labels, label) {
+					t.Errorf("%s has series of each %s, and no label %s", m.Name, m.Per, label)
+				}
+			}
 			if program == "agent" && (len(m.Labels) == 0 || m.Labels[0] != "node") {
 				t.Errorf("%s of the agent has labels %v, the first has to be node", m.Name, m.Labels)
 			}

@@ -3,6 +3,9 @@
 package metricstest
 
 import (
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/joulevirt/joulevirt/internal/metrics"
 )
@@ -26,12 +30,20 @@ type Metric struct {
 	Help   string
 }
 
-// Check fails the test when the product's metrics are not those of a table, or when
-// promlint objects to one. The gatherer has to show each metric at least once.
+// Check fails the test when the product's metrics are not those of a table, when one has more
+// series of something than the table says, or when promlint objects to one. The gatherer has
+// to show each metric at least once.
 func Check(t testing.TB, table metrics.Table, gatherer prometheus.Gatherer) {
 	t.Helper()
 	if diff := cmp.Diff(Described(table), Gathered(t, gatherer)); diff != "" {
 		t.Errorf("internal/metrics and the program differ (-described +gathered):\n%s", diff)
+	}
+	families, err := gatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range TooMany(table, families) {
+		t.Error(problem)
 	}
 	problems, err := testutil.GatherAndLint(gatherer)
 	if err != nil {
@@ -42,6 +54,44 @@ func Check(t testing.TB, table metrics.Table, gatherer prometheus.Gatherer) {
 			t.Errorf("%s: %s", problem.Metric, problem.Text)
 		}
 	}
+}
+
+// TooMany says of which metrics of a table there are more series of one thing, as a node or a
+// policy, than the table says that there are at most.
+func TooMany(table metrics.Table, families []*dto.MetricFamily) (problems []string) {
+	for _, family := range families {
+		at := slices.IndexFunc(table, func(m metrics.Metric) bool { return m.Name == family.GetName() })
+		if at < 0 {
+			continue
+		}
+		counts := map[string]int{}
+		for _, series := range family.GetMetric() {
+			var owner []string
+			for _, label := range series.GetLabel() {
+				if slices.Contains(table[at].Owner(), label.GetName()) {
+					owner = append(owner, label.GetName()+"="+label.GetValue())
+				}
+			}
+			slices.Sort(owner)
+			counts[strings.Join(owner, ", ")] += width(series)
+		}
+		for _, owner := range slices.Sorted(maps.Keys(counts)) {
+			if most := table[at].Series; counts[owner] > most {
+				problems = append(problems, fmt.Sprintf("%s has %d series of %s %s, internal/metrics says %d at most", family.GetName(), counts[owner], table[at].Per, owner, most))
+			}
+		}
+	}
+	return problems
+}
+
+// width of a metric is its series: a histogram has one a bucket, one of all, a sum and a count.
+func width(metric *dto.Metric) int {
+	if metric.Histogram == nil {
+		return 1
+	}
+	const others = 3
+	bounded := slices.DeleteFunc(slices.Clone(metric.Histogram.GetBucket()), func(b *dto.Bucket) bool { return math.IsInf(b.GetUpperBound(), 1) })
+	return len(bounded) + others
 }
 
 // Gathered returns the product's metrics by their name. Series of one metric

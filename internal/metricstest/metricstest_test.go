@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/joulevirt/joulevirt/internal/metrics"
@@ -16,14 +17,15 @@ type recorder struct {
 	said     []string
 }
 
-func (r *recorder) Helper() {}
+func (r *recorder) Helper()           {}
+func (r *recorder) Error(args ...any) { r.Errorf("%s", fmt.Sprint(args...)) }
 func (r *recorder) Errorf(format string, args ...any) {
 	r.failures++
 	r.said = append(r.said, fmt.Sprintf(format, args...))
 }
 
 func TestCheckObjects(t *testing.T) {
-	table := metrics.Table{{Name: "joulevirt_a_watts", Type: metrics.Gauge, Labels: []string{"node", "cause"}, Help: "A."}}
+	table := metrics.Table{{Name: "joulevirt_a_watts", Type: metrics.Gauge, Labels: []string{"node", "cause"}, Help: "A.", Series: 1, Per: metrics.PerNode}}
 	for name, test := range map[string]struct {
 		show     map[string][]string
 		failures int
@@ -51,5 +53,47 @@ func TestCheckObjects(t *testing.T) {
 				t.Errorf("%d failures: %q, want %d", r.failures, r.said, test.failures)
 			}
 		})
+	}
+}
+
+func TestTooMany(t *testing.T) {
+	table := metrics.Table{
+		{Name: "joulevirt_a", Type: metrics.Gauge, Labels: []string{"node", "cause"}, Help: "A.", Series: 2, Per: metrics.PerNode},
+		{Name: "joulevirt_b", Type: metrics.Gauge, Labels: []string{"cause"}, Help: "A.", Series: 2, Per: metrics.PerManager},
+		{Name: "joulevirt_c", Type: metrics.Histogram, Help: "A.", Series: 5, Per: metrics.PerManager},
+	}
+	for name, test := range map[string]struct {
+		nodes, causes []string
+		buckets       int
+		want          []string
+	}{
+		"as said": {nodes: []string{"n", "m", "o"}, causes: []string{"x", "y"}, buckets: 2},
+		"one more of each": {
+			nodes: []string{"n", "m"}, causes: []string{"x", "y", "z"}, buckets: 3, want: []string{
+				"joulevirt_a has 3 series of node node=m, internal/metrics says 2 at most",
+				"joulevirt_a has 3 series of node node=n, internal/metrics says 2 at most",
+				"joulevirt_b has 3 series of manager , internal/metrics says 2 at most",
+				"joulevirt_c has 6 series of manager , internal/metrics says 5 at most",
+			},
+		},
+	} {
+		registry := prometheus.NewRegistry()
+		a := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "joulevirt_a", Help: "A."}, []string{"node", "cause"})
+		b := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "joulevirt_b", Help: "A."}, []string{"cause"})
+		c := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "joulevirt_c", Help: "A.", Buckets: prometheus.LinearBuckets(1, 1, test.buckets)})
+		registry.MustRegister(a, b, c)
+		for _, cause := range test.causes {
+			for _, node := range test.nodes {
+				a.WithLabelValues(node, cause).Set(1)
+			}
+			b.WithLabelValues(cause).Set(1)
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, TooMany(table, families)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

@@ -15,8 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	promapi "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/joulevirt/joulevirt/internal/metrics"
+	"github.com/joulevirt/joulevirt/internal/metricstest"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
@@ -94,6 +97,32 @@ func TestPanelsAndAlerts(t *testing.T) {
 	}
 	if diff := cmp.Diff(holding(), hold); diff != "" {
 		t.Errorf("alerts whose expressions hold (-expected +there):\n%s", diff)
+	}
+	checkSeries(t, scene)
+}
+
+// checkSeries wants no more series of anything than internal/metrics says that there are.
+func checkSeries(t *testing.T, s *scene) {
+	t.Helper()
+	pages, err := s.fleet.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := map[string]metrics.Table{"/manager": metrics.Manager()}
+	for _, node := range s.fleet.Nodes() {
+		tables["/agent/"+node] = metrics.Agent()
+	}
+	for path, table := range tables {
+		recorder := httptest.NewRecorder()
+		pages.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(recorder.Body)
+		if err != nil || len(families) == 0 {
+			t.Errorf("%s: %d metrics, %v", path, len(families), err)
+		}
+		for _, problem := range metricstest.TooMany(table, slices.Collect(maps.Values(families))) {
+			t.Errorf("%s: %s", path, problem)
+		}
 	}
 }
 

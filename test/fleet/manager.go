@@ -16,6 +16,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 )
 
@@ -102,7 +103,7 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic,
 				StatusDelay: timing.StatusDelay, FiguresDelay: cmp.Or(timing.FiguresDelay, controllers.DefaultFiguresDelay),
 				Memory: cmp.Or(timing.Memory, controllers.DefaultMemoryOptions("joulevirt-system", "test")),
-				Clock:  timing.clock(), Registry: registry,
+				Clock:  timing.clock(), Registry: registry, KnownReason: reasons.All().Has,
 			})
 			close(started)
 			return err

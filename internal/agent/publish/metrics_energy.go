@@ -1,6 +1,8 @@
 package publish
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
@@ -52,9 +54,16 @@ func (m *energyMetrics) collect(state *State, out chan<- prometheus.Metric) {
 	}
 	gauge(out, m.up, truth(status.Refusal == nil), string(model.SourceRAPL))
 	gauge(out, m.up, truth(status.Modelled != nil), string(model.SourceModel))
+	var others uint64
+	for reason, count := range status.Refusals {
+		if !slices.Contains(meterReasons(), reason) {
+			others += count
+		}
+	}
 	for _, reason := range meterReasons() {
 		counter(out, m.refusals, float64(status.Refusals[reason]), string(reason))
 	}
+	counter(out, m.refusals, float64(others), "Other")
 	if status.Modelled != nil {
 		gauge(out, m.modelled, float64(status.Modelled.Watts))
 	}

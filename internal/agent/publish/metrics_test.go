@@ -80,7 +80,7 @@ joulevirt_agent_energy_source_up{node="node1",source="RAPL"} 1
 	// A node whose meter fails: what is not known has no series, and no zero.
 	failing := state("web")
 	failing.Energy.Refusal = energy.Refuse(energy.ReasonFrozen, "stands still")
-	failing.Energy.Refusals = map[energy.Reason]uint64{energy.ReasonFrozen: 7}
+	failing.Energy.Refusals = map[energy.Reason]uint64{energy.ReasonFrozen: 7, "FromTheFuture": 2}
 	board.Post(failing)
 	compare(`
 # HELP joulevirt_agent_energy_source_up 1 when the source knew the power of the last round.
@@ -88,9 +88,20 @@ joulevirt_agent_energy_source_up{node="node1",source="RAPL"} 1
 joulevirt_agent_energy_source_up{node="node1",source="Model"} 0
 joulevirt_agent_energy_source_up{node="node1",source="RAPL"} 0
 `, "energy_source_up", "power_watts", "power_age_seconds", "power_model_watts", "power_model_error_ratio", "memory_power_watts")
-	if n := testutil.CollectAndCount(collector, "joulevirt_agent_power_refusals_total"); n != len(meterReasons()) {
-		t.Errorf("%d reasons", n)
-	}
+	compare(`
+# HELP joulevirt_agent_power_refusals_total Readings of the node's meter that were not used, by reason (the words of the condition MeterAvailable).
+# TYPE joulevirt_agent_power_refusals_total counter
+joulevirt_agent_power_refusals_total{node="node1",reason="Awaiting"} 0
+joulevirt_agent_power_refusals_total{node="node1",reason="Frozen"} 7
+joulevirt_agent_power_refusals_total{node="node1",reason="Implausible"} 0
+joulevirt_agent_power_refusals_total{node="node1",reason="Jumped"} 0
+joulevirt_agent_power_refusals_total{node="node1",reason="NoCounters"} 0
+joulevirt_agent_power_refusals_total{node="node1",reason="NotFinite"} 0
+joulevirt_agent_power_refusals_total{node="node1",reason="Other"} 2
+joulevirt_agent_power_refusals_total{node="node1",reason="PermissionDenied"} 0
+joulevirt_agent_power_refusals_total{node="node1",reason="Unreachable"} 0
+joulevirt_agent_power_refusals_total{node="node1",reason="WentBack"} 0
+`, "power_refusals_total")
 }
 
 // The age grows while no round comes to an end.

@@ -37,6 +37,12 @@ func All() Table {
 	return all
 }
 
+// Has tells whether a word is in the table.
+func (t Table) Has(word string) bool {
+	_, found := t[word]
+	return found
+}
+
 // Of explains a word. One that is not known, as of a newer manager, is explained as such.
 func (t Table) Of(word string) Reason {
 	if reason, ok := t[word]; ok {
