@@ -165,8 +165,8 @@ func TestManagersThatComeLate(t *testing.T) {
 	}
 }
 
-// TestClockJumps: an hour forth and back, of a node's clock or the manager's, books nothing
-// that was not drawn.
+// TestClockJumps: an hour, a week or a month forth and back, of a node's clock or the
+// manager's, books nothing that was not drawn, and does not end what is booked.
 func TestClockJumps(t *testing.T) {
 	for name, jump := range map[string]func(*fleet, time.Duration){
 		"a node's clock": func(f *fleet, by time.Duration) { f.nodes[0].ahead += by },
@@ -178,27 +178,34 @@ func TestClockJumps(t *testing.T) {
 		},
 		"all clocks": func(f *fleet, by time.Duration) { f.now = f.now.Add(by) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, 4, 4, -0.08)
-			f.approved = true
-			f.run(2 * time.Hour)
-			for _, by := range []time.Duration{time.Hour, -time.Hour} {
-				jump(f, by)
-				f.run(2 * time.Hour)
-			}
-			all, causes := booked(t, f.lead(), false)
-			drawn, saved := 0.0, 0.0
-			for _, n := range f.nodes {
-				drawn += float64(n.totals.Joules)
-				saved += n.saved
-			}
-			if got := float64(all.Drawn); got > drawn || got < 0.5*drawn {
-				t.Errorf("simulated: %.0f J are booked as drawn, in truth %.0f; not booked: %v", got, drawn, causes)
-			}
-			if all.Gross.Value > 1.5*saved {
-				t.Errorf("simulated: %.0f J are booked as saved, in truth %.0f", all.Gross.Value, saved)
-			}
-		})
+		for _, far := range []time.Duration{time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour, -30 * 24 * time.Hour} {
+			t.Run(name+" by "+far.String(), func(t *testing.T) {
+				t.Parallel()
+				clockJumps(t, far, jump)
+			})
+		}
+	}
+}
+
+func clockJumps(t *testing.T, far time.Duration, jump func(*fleet, time.Duration)) {
+	f := newFleet(t, 4, 4, -0.08)
+	f.approved = true
+	f.run(2 * time.Hour)
+	for _, by := range []time.Duration{far, -far} {
+		jump(f, by)
+		f.run(2 * time.Hour)
+	}
+	all, causes := booked(t, f.lead(), false)
+	drawn, saved := 0.0, 0.0
+	for _, n := range f.nodes {
+		drawn += float64(n.totals.Joules)
+		saved += n.saved
+	}
+	if got := float64(all.Drawn); got > drawn || got < 0.5*drawn {
+		t.Errorf("simulated: %.0f J are booked as drawn, in truth %.0f; not booked: %v", got, drawn, causes)
+	}
+	if all.Gross.Value > 1.5*saved {
+		t.Errorf("simulated: %.0f J are booked as saved, in truth %.0f", all.Gross.Value, saved)
 	}
 }
 

@@ -199,17 +199,50 @@ func TestManagerThatIsAwayForAnHour(t *testing.T) {
 	}
 }
 
+// TestClockThatIsSet: a clock that is off for some time, within a trial or when there is a
+// verdict, delays what is decided by a trial and its cool-down, and no longer.
 func TestClockThatIsSet(t *testing.T) {
-	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
-		f := oneLever(t, 1, 16, -0.05)
-		f.run(80 * time.Minute)
-		f.jump = jump
-		f.run(20 * time.Minute)
-		f.jump = 0
-		f.run(16 * time.Hour)
-		if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 16 {
-			t.Errorf("set by %v: %v: %v", jump, got, f.trace)
+	const day = 24 * time.Hour
+	for _, jump := range []time.Duration{time.Hour, -time.Hour, 7 * day, -7 * day, 30 * day, -30 * day} {
+		for _, before := range []time.Duration{0, 80 * time.Minute, 16 * time.Hour} {
+			for _, off := range []time.Duration{20 * time.Minute, 3 * time.Hour} {
+				f := oneLever(t, 1, 16, -0.05)
+				f.run(before)
+				f.jump = jump
+				f.run(off)
+				f.jump = 0
+				if f.run(16 * time.Hour); jump.Abs() > day || off > time.Hour {
+					f.run(2 * day)
+				}
+				if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 16 {
+					t.Errorf("set by %v for %v after %v: %v: %v", jump, off, before, got, f.trace)
+				}
+				for i := range f.units {
+					p := f.of(f.units[i].Name, model.LeverAffinity)
+					if s := p.Schedule; s == nil || s.Start.After(f.now.Add(time.Hour)) || !s.Start.Add(time.Duration(len(s.On))*s.Block).After(f.now) {
+						t.Errorf("set by %v for %v after %v: %s is held back by %+v", jump, off, before, f.units[i].Name, s)
+						break
+					}
+				}
+			}
 		}
+	}
+}
+
+// TestRejectionWhileTheClockIsAhead withholds the lever for its cool-down from when the clock
+// is right again.
+func TestRejectionWhileTheClockIsAhead(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	f := oneLever(t, 3, 16, 0.05)
+	f.jump = month
+	f.run(16 * time.Hour)
+	if got := f.stances(model.LeverAffinity); got[model.StanceRejected] != 16 {
+		t.Fatalf("%v: %v", got, f.trace)
+	}
+	f.jump = 0
+	f.run(10 * time.Minute)
+	if s := f.standing(model.LeverAffinity, ""); s.Decided.After(f.now) || s.Until.After(f.now.Add(verify.CoolDown(0))) || !s.Until.After(f.now) {
+		t.Errorf("at %v it stands %+v", f.now, s)
 	}
 }
 

@@ -292,7 +292,7 @@ func (p *Proofs) closeHold(u *unit, lever model.Lever, l *lot) {
 }
 
 func (l *lot) needsHold(stratum int, now time.Time) bool {
-	if l.hold == nil || l.hold.stratum != stratum {
+	if l.hold == nil || l.hold.stratum != stratum || l.hold.isFarAhead(now) {
 		return true
 	}
 	blocks := model.MostBlocks

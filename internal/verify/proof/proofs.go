@@ -68,6 +68,7 @@ func (p *Proofs) Take(c Closed) {
 func (p *Proofs) Round(units []Unit, s Settings, now time.Time) []News {
 	now, s = instant(now), s.inBounds()
 	p.confidence = s.Confidence
+	p.rewind(now)
 	p.see(units, now)
 	news := p.settle(now)
 	news = append(news, p.believe(s, now)...)

@@ -35,6 +35,8 @@ func (p *Proofs) settle(now time.Time) []News {
 			news = append(news, p.stop(f, now, "all of its units left"))
 		case v.Decision != verify.Undecided || v.Final:
 			news = append(news, p.decide(f, v, now)...)
+		case t.isFarAhead(now):
+			news = append(news, p.stop(f, now, "it was to begin at "+clock(t.start)+": the manager's clock was ahead"))
 		case now.Sub(t.heard) > paused:
 			news = append(news, p.stop(f, now, "no plan had it any more"))
 		}
