@@ -40,32 +40,6 @@ func TestMeterOf(t *testing.T) {
 	}
 }
 
-func TestClassOf(t *testing.T) {
-	report := &v1alpha1.NodeReport{}
-	if got := classOf(nil, "Mixed"); got != (verify.Class{}) {
-		t.Errorf("without a report %+v", got)
-	}
-	report.Status.KernelVersion = "6.12.9-lts"
-	if got := classOf(report, "Mixed"); got != (verify.Class{}) {
-		t.Errorf("without a processor %+v", got)
-	}
-	report.Status.Topology.CPUModel = "C"
-	want := verify.Class{CPUModel: "C", Kernel: "6.12", Workload: "Mixed"}
-	if got := classOf(report, "Mixed"); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	report.Status.Topology.IdleStates = []v1alpha1.IdleState{{Name: "C1"}, {Name: "C6"}}
-	want.Idle = "C6"
-	if got := classOf(report, "Mixed"); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	report.Status.Topology.Clocks = &v1alpha1.Clocks{Governor: "powersave", FollowLoad: true}
-	want.Clocks = "powersave/follows"
-	if got := classOf(report, "Mixed"); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
 func TestProofSettings(t *testing.T) {
 	policy := policyOf("p", 0, "")
 	if got, want := proofSettings(&policy), (proof.Settings{HoldBack: 0.05, Confidence: 0.95}); got != want {

@@ -204,7 +204,7 @@ func (k *knownNode) begin(was *proof.Was) {
 // update what is known. What is not known now is as it was.
 func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
 	if s.facts != nil {
-		if class := classOf(s.report, k.workload.Look(s.facts.vms, now)); class != (verify.Class{}) {
+		if class := observe.ClassOf(s.report, k.workload.Look(s.facts.vms, now)); class != (verify.Class{}) {
 			if k.class.CPUModel == class.CPUModel {
 				// An agent that once cannot read them does not make another node of it.
 				class.Clocks = cmp.Or(class.Clocks, k.class.Clocks)

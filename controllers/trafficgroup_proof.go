@@ -12,6 +12,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
 	"github.com/joulevirt/joulevirt/internal/observe/proofs"
 	"github.com/joulevirt/joulevirt/internal/planner"
@@ -88,7 +89,7 @@ func (r *groupRound) unit(pull time.Duration) proof.Unit {
 	for i := range plan.Nodes {
 		source := &r.seen.Sources[i]
 		nodes[i] = proofs.GroupNode{
-			Name: plan.Nodes[i].Name, Class: classOf(source.Report, proofs.WorkloadGroup), Meter: meterOf(source.Choice, pull),
+			Name: plan.Nodes[i].Name, Class: observe.ClassOf(source.Report, proofs.WorkloadGroup), Meter: meterOf(source.Choice, pull),
 			MostWatts: mostWatts(source.Report, source.Choice), Untried: plan.Nodes[i].Untried,
 		}
 	}
