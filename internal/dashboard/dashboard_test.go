@@ -81,6 +81,7 @@ func TestPanels(t *testing.T) {
 						t.Errorf("%s: a query has no legend", where)
 					}
 					checkExpr(t, where, q.expr, known, variables)
+					checkChoice(t, where, b, p, q)
 				}
 				checkBands(t, where, p)
 			}
@@ -102,6 +103,15 @@ func checkExpr(t *testing.T, where, expr string, known, variables map[string]boo
 		if !variables[name[1]] {
 			t.Errorf("%s uses $%s, which is not there", where, name[1])
 		}
+	}
+}
+
+// checkChoice wants that a panel shows what was chosen, or says that it shows all.
+func checkChoice(t *testing.T, where string, b board, p panel, q query) {
+	t.Helper()
+	chosen := slices.ContainsFunc(b.variables, func(v variable) bool { return strings.Contains(q.expr, `"$`+v.name+`"`) })
+	if says := strings.HasPrefix(p.about, "Of all policies: "); chosen == says {
+		t.Errorf("%s: chooses by a variable: %v, says that it is of all policies: %v: %s", where, chosen, says, q.expr)
 	}
 }
 

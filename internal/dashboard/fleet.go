@@ -16,7 +16,13 @@ func fleetBoard() board {
 	}
 }
 
+// ofPolicies leaves series of the nodes that the chosen policies govern.
+func ofPolicies(expr string) string {
+	return expr + ` and on (node) joulevirt_node_info{policy=~"$policy"}`
+}
+
 func fleetNow() row {
+	plansApplied := ofPolicies(`max by (node) (joulevirt_nodeplan_applied)`)
 	return row{"Now", []panel{
 		{
 			kind: number, title: "Power, measured", unit: "watt", width: sixth, height: low,
@@ -45,7 +51,7 @@ func fleetNow() row {
 		{
 			kind: number, title: "Plans not in force", unit: "short", width: sixth, height: low,
 			about:   "Nodes whose agents have not applied their plans as a whole.",
-			queries: []query{{`count(joulevirt_nodeplan_applied) - sum(joulevirt_nodeplan_applied)`, "nodes"}},
+			queries: []query{{`count(` + plansApplied + `) - sum(` + plansApplied + `)`, "nodes"}},
 		},
 	}}
 }
@@ -54,7 +60,7 @@ func fleetPower() row {
 	return row{"Power", []panel{
 		{
 			kind: lines, title: "With and without Joulevirt, measured", unit: "watt", width: half, height: tall,
-			about: "What metered nodes draw, and what they would draw without the levers that were adopted. The area is the interval of the latter.",
+			about: "What metered nodes draw, and what they would draw without the levers that were adopted: the same where nothing is proven, or levers are held back. The area is the interval of the latter.",
 			queries: []query{
 				{`sum(policy:joulevirt_node_power_watts:sum{policy=~"$policy", source!="Model"})`, "with"},
 				{`sum(policy:joulevirt_node_power_without_watts:sum{policy=~"$policy"})`, "without"},
@@ -64,8 +70,8 @@ func fleetPower() row {
 			bands: []string{"without"},
 		},
 		{
-			kind: stacked, title: "By source and scope", unit: "watt", width: half, height: tall,
-			about:   "Source Model computes, the others measure. Scope Package is all CPU packages, Platform the whole machine: they are not comparable.",
+			kind: lines, title: "By source and scope", unit: "watt", width: half, height: tall,
+			about:   "Source Model computes, the others measure. Scope Package is all CPU packages, Platform the whole machine: they are not comparable, nor is what is measured with what is modelled.",
 			queries: []query{{`sum by (source, scope) (policy:joulevirt_node_power_watts:sum{policy=~"$policy"})`, "{{source}}, {{scope}}"}},
 		},
 	}}
@@ -110,12 +116,16 @@ func fleetSaved() row {
 }
 
 func fleetNodes() row {
-	const info = `max by (node, policy, meter) (joulevirt_node_info{policy=~"$policy"})`
+	// One of each node, also while the leader changes and two managers tell of it.
+	const (
+		info = `topk by (node) (1, max by (node, policy, meter, scope) (joulevirt_node_info{policy=~"$policy"}))`
+		mode = `topk by (policy) (1, max by (policy, mode) (joulevirt_policy_info))`
+	)
 	return row{"Nodes", []panel{
 		{
 			kind: stacked, title: "By mode of their policy", unit: "short", width: third, height: tall,
 			about:   "Observe changes nothing, Recommend waits for approval, Enforce acts, Paused has taken everything back.",
-			queries: []query{{`count by (mode) (` + info + ` * on (policy) group_left (mode) max by (policy, mode) (joulevirt_policy_info))`, "{{mode}}"}},
+			queries: []query{{`count by (mode) (` + info + ` * on (policy) group_left (mode) ` + mode + `)`, "{{mode}}"}},
 		},
 		{
 			kind: stacked, title: "By state of their meter", unit: "short", width: third, height: tall,
@@ -124,14 +134,14 @@ func fleetNodes() row {
 		},
 		{
 			kind: lines, title: "As the manager knows them", unit: "short", width: third, height: tall,
-			about:   "Nodes whose agents report, and of these those whose rates are fresh; nodes that a policy governs, and of these those that are metered.",
+			about:   "Of all policies: nodes whose agents report, and of these those whose rates are fresh; nodes that a policy governs, and of these those that are metered.",
 			queries: []query{{`max by (state) (joulevirt_nodes)`, "{{state}}"}},
 		},
 		{
 			kind: cells, title: "Nodes that draw most", unit: "none", width: full, height: tall, links: toNode(),
 			about: "The twenty nodes with the highest power now.",
 			queries: []query{{
-				`topk(20, max by (node, source) (joulevirt_node_power_watts) * on (node) group_left (policy, meter, scope) max by (node, policy, meter, scope) (joulevirt_node_info{policy=~"$policy"}))`, "watts",
+				`topk(20, max by (node, source) (joulevirt_node_power_watts) * on (node) group_left (policy, meter, scope) ` + info + `)`, "watts",
 			}},
 		},
 	}}
@@ -140,9 +150,9 @@ func fleetNodes() row {
 func fleetLevers() row {
 	return row{"Levers", []panel{
 		{
-			kind: stacked, title: "VMs with a lever in force", unit: "short", width: third, height: tall,
-			about:   "By what agents read back. A VM counts for each lever.",
-			queries: []query{{`sum by (lever) (lever:joulevirt_nodeplan_levers:sum{state="InForce"})`, "{{lever}}"}},
+			kind: stacked, title: "VMs with a lever of nodes in force", unit: "short", width: third, height: tall,
+			about:   "By what agents read back. A VM counts for each lever. TrafficShare is no lever of nodes: the dashboard of VM groups tells of it.",
+			queries: []query{{`sum by (lever) (policy_lever:joulevirt_nodeplan_levers:sum{policy=~"$policy", state="InForce"})`, "{{lever}}"}},
 		},
 		{
 			kind: lines, title: "Bytes of VMs that levers reach", unit: "percentunit", width: third, height: tall, ratio: true,
@@ -162,11 +172,11 @@ func fleetLevers() row {
 		{
 			kind: lines, title: "Undone by guards, an hour", unit: "short", width: quarter, height: tall,
 			about:   "Levers that agents undid within the last hour, because VMs showed symptoms.",
-			queries: []query{{`sum by (lever, symptom) (increase(joulevirt_agent_guard_trips_total[1h]))`, "{{lever}}, {{symptom}}"}},
+			queries: []query{{`sum by (lever, symptom) (` + ofPolicies(`increase(joulevirt_agent_guard_trips_total[1h])`) + `)`, "{{lever}}, {{symptom}}"}},
 		},
 		{
 			kind: lines, title: "Withdrawn by the manager, an hour", unit: "short", width: quarter, height: tall,
-			about:   "Levers that were withdrawn within the last hour, because they hurt over minutes. Empty: none ever was.",
+			about:   "Of all policies: levers that were withdrawn within the last hour, because they hurt over minutes. Empty: none ever was.",
 			queries: []query{{`sum by (lever, sign) (increase(joulevirt_global_guard_breaches_total[1h]))`, "{{lever}}, {{sign}}"}},
 		},
 	}}

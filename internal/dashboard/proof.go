@@ -56,7 +56,7 @@ func proofTrials() row {
 		{
 			kind: lines, title: "Levers that are on, of those that are switched", unit: "percentunit", width: quarter, height: tall, ratio: true,
 			about:   "Share of the nodes on which a lever is on now, of those where a trial or a hold-back switches it.",
-			queries: []query{{`avg by (lever) (joulevirt_agent_lever_switched_on)`, "{{lever}}"}},
+			queries: []query{{`avg by (lever) (` + ofPolicies(`joulevirt_agent_lever_switched_on`) + `)`, "{{lever}}"}},
 		},
 		{
 			kind: number, title: "Held back", unit: "percentunit", width: full, height: low,
@@ -97,17 +97,17 @@ func proofGuards() row {
 		{
 			kind: lines, title: "Undone by agents, an hour", unit: "short", width: third, height: tall,
 			about:   "Levers that agents undid within the last hour, by symptom.",
-			queries: []query{{`sum by (lever, symptom) (increase(joulevirt_agent_guard_trips_total[1h]))`, "{{lever}}, {{symptom}}"}},
+			queries: []query{{`sum by (lever, symptom) (` + ofPolicies(`increase(joulevirt_agent_guard_trips_total[1h])`) + `)`, "{{lever}}, {{symptom}}"}},
 		},
 		{
 			kind: lines, title: "Withdrawn by the manager, an hour", unit: "short", width: third, height: tall,
-			about:   "Levers that were withdrawn within the last hour, by sign. Empty: none ever was.",
+			about:   "Of all policies: levers that were withdrawn within the last hour, by sign. Empty: none ever was.",
 			queries: []query{{`sum by (lever, sign) (increase(joulevirt_global_guard_breaches_total[1h]))`, "{{lever}}, {{sign}}"}},
 		},
 		{
 			kind: lines, title: "Meters that are not believed", unit: "short", width: third, height: tall,
 			about:   "Nodes whose meter went to another level by itself.",
-			queries: []query{{`sum(max by (node) (joulevirt_node_meter_suspect))`, "nodes"}},
+			queries: []query{{`sum(` + ofPolicies(`max by (node) (joulevirt_node_meter_suspect)`) + `)`, "nodes"}},
 		},
 	}}
 }
