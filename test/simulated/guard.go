@@ -13,11 +13,13 @@ import (
 
 // Guarded is what the agents' guards did on simulated nodes.
 type Guarded struct {
-	// VMDays of VMs with levers in force while nothing was made to hurt them. In that
-	// time Right trips, by symptom, were of symptoms that were gone by half at least in the
-	// three seconds after, and False ones were not.
-	VMDays       float64
-	Right, False map[model.Symptom]int
+	// VMDays of VMs with levers in force while nothing was made to hurt them. In that time
+	// Right trips, by symptom, were of symptoms that went on beyond their limit in the three
+	// seconds after on a twin on which the lever was held, and were half of that at most where
+	// it was undone. Of False ones undoing did not help so much, and Over ones were over by
+	// themselves on the twin.
+	VMDays             float64
+	Right, False, Over map[model.Symptom]int
 	// Undone is how long it took to undo pins from the moment on at which a program began
 	// to use their CPUs up. Missed counts those that were not within missedAfter though a
 	// vCPU waited for more than half of the time.
@@ -32,8 +34,9 @@ const (
 	apart = 2 * time.Minute
 )
 
-// FalseTrips is how often a day a guard undid a lever for a VM that it did not hurt.
-func (g *Guarded) FalseTrips() float64 { return perDay(g.False, g.VMDays) }
+// FalseTrips is how often a day a guard undid a lever for a VM for nothing: it did not help, or
+// the symptom was over.
+func (g *Guarded) FalseTrips() float64 { return perDay(g.False, g.VMDays) + perDay(g.Over, g.VMDays) }
 
 // RightTrips is the same of levers that hurt.
 func (g *Guarded) RightTrips() float64 { return perDay(g.Right, g.VMDays) }
@@ -49,7 +52,7 @@ func perDay(trips map[model.Symptom]int, days float64) float64 {
 // Guard lets agent and manager steer a fleet's nodes for some time with affinity, slices
 // and buffering, and then makes so many pins of each node bad, one after the other.
 func Guard(o Options, quiet time.Duration, bad int) (g Guarded, err error) {
-	g.Right, g.False = map[model.Symptom]int{}, map[model.Symptom]int{}
+	g.Right, g.False, g.Over = map[model.Symptom]int{}, map[model.Symptom]int{}, map[model.Symptom]int{}
 	for i := range o.Nodes {
 		if err := g.node(o, i, quiet, bad); err != nil {
 			return g, err
@@ -59,12 +62,15 @@ func Guard(o Options, quiet time.Duration, bad int) (g Guarded, err error) {
 }
 
 func (g *Guarded) node(o Options, i int, quiet time.Duration, bad int) (err error) {
-	random := rand.New(rand.NewPCG(o.Seed, uint64(i)))
-	h, err := sim.NewHost(config(o, i, random))
+	h, vms, random, err := peopled(o, i)
 	if err != nil {
 		return err
 	}
-	vms, _, err := populate(h, o.VMs, random)
+	twin, _, _, err := peopled(o, i)
+	if err != nil {
+		return err
+	}
+	both, err := newHeld(h, twin, vms)
 	if err != nil {
 		return err
 	}
@@ -75,7 +81,7 @@ func (g *Guarded) node(o Options, i int, quiet time.Duration, bad int) (err erro
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	policy := EnforcePolicy()
 	policy.Levers = append(policy.Levers, model.LeverBuffering)
-	m, err := Manage(h, vms, policy, dir)
+	m, err := manage(h, both, vms, policy, dir)
 	if err != nil {
 		return err
 	}
@@ -84,7 +90,12 @@ func (g *Guarded) node(o Options, i int, quiet time.Duration, bad int) (err erro
 	if err := m.Watch(settling); err != nil {
 		return err
 	}
-	if err := g.quiet(m, quiet); err != nil {
+	for range int(settling / time.Second) {
+		if err := both.pass(time.Second, nil, nil); err != nil {
+			return err
+		}
+	}
+	if err := g.quiet(m, both, quiet); err != nil {
 		return err
 	}
 	for range bad {
@@ -98,13 +109,25 @@ func (g *Guarded) node(o Options, i int, quiet time.Duration, bad int) (err erro
 	return nil
 }
 
+// peopled returns a host with its VMs. Equal options make equal ones.
+func peopled(o Options, i int) (*sim.Host, []sim.VM, *rand.Rand, error) {
+	random := rand.New(rand.NewPCG(o.Seed, uint64(i)))
+	h, err := sim.NewHost(config(o, i, random))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	vms, _, err := populate(h, o.VMs, random)
+	return h, vms, random, err
+}
+
 // quiet lets time pass in which nothing is made to hurt, and judges what trips.
-func (g *Guarded) quiet(m *Managed, d time.Duration) error {
-	judged := map[model.Trip]float64{}
+func (g *Guarded) quiet(m *Managed, both *held, d time.Duration) error {
 	for range int(d / pull) {
 		for range int(pull / time.Second) {
 			m.Second()
-			g.judge(m.board.Latest().Rates, judged)
+			if err := both.pass(time.Second, m.board.Latest().Rates.Trips, g.judge); err != nil {
+				return err
+			}
 		}
 		if err := m.look(); err != nil {
 			return err
@@ -121,45 +144,15 @@ func (g *Guarded) quiet(m *Managed, d time.Duration) error {
 	return nil
 }
 
-// judge sums up what is left of the symptoms in the rounds after trips.
-func (g *Guarded) judge(rates *model.NodeRates, judged map[model.Trip]float64) {
-	const rounds = 3
-	for _, trip := range rates.Trips {
-		age := rates.Time.Sub(trip.Time)
-		if trip.PodUID == "" || age <= 0 || age > rounds*time.Second {
-			continue
-		}
-		for i := range rates.VMs {
-			if rates.VMs[i].PodUID == trip.PodUID {
-				judged[trip] += left(&rates.VMs[i], trip.Symptom) / rounds
-			}
-		}
-		if age < rounds*time.Second {
-			continue
-		}
-		if judged[trip] > trip.Value/2 {
-			g.False[trip.Symptom]++
-		} else {
-			g.Right[trip.Symptom]++
-		}
-	}
-}
-
-// left is what a VM still shows of a symptom, in its unit.
-func left(vm *model.VMRates, symptom model.Symptom) float64 {
-	const percent, million = 100, 1e6
-	switch symptom {
-	case model.SymptomRunDelay:
-		most := vm.Vhost.WaitCores
-		for _, vcpu := range vm.VCPUs {
-			most = max(most, vcpu.WaitCores)
-		}
-		return percent * float64(most)
-	case model.SymptomRingOverrun:
-		to := vm.Taps[0].ToVM
-		return million * float64(to.DropsPerSecond/max(1, to.PacketsPerSecond+to.DropsPerSecond))
+// judge counts a trip, by what is left of its symptom and what would have been.
+func (g *Guarded) judge(trip model.Trip, left, would float64) {
+	switch {
+	case would < trip.Limit:
+		g.Over[trip.Symptom]++
+	case left > would/2:
+		g.False[trip.Symptom]++
 	default:
-		return 0
+		g.Right[trip.Symptom]++
 	}
 }
 

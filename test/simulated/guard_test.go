@@ -14,8 +14,8 @@ func TestGuards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("simulated: a VM-day has %.2f false trips %v and %.2f right ones %v, of %.2f VM-days; pins that were made bad were undone after %v, %d missed",
-		g.FalseTrips(), g.False, g.RightTrips(), g.Right, g.VMDays, g.Undone, g.Missed)
+	t.Logf("simulated: a VM-day has %.2f trips for nothing, %v without help and %v over by themselves, and %.2f right ones %v, of %.2f VM-days; pins that were made bad were undone after %v, %d missed",
+		g.FalseTrips(), g.False, g.Over, g.RightTrips(), g.Right, g.VMDays, g.Undone, g.Missed)
 	if len(g.False) > 0 || g.Missed > 0 || len(g.Undone) < bad-1 {
 		t.Errorf("simulated: false trips %v, %d bad pins missed, %d of %d undone", g.False, g.Missed, len(g.Undone), bad)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
+	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
@@ -66,6 +67,11 @@ func EnforcePolicy() model.Policy {
 // Manage starts the agent of a host on which all VMs run. dir is for its journal. The
 // caller calls Close.
 func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Managed, error) {
+	return manage(h, h, vms, policy, dir)
+}
+
+// manage does with the host as its agent sees it.
+func manage(h *sim.Host, seen host.Host, vms []sim.VM, policy model.Policy, dir string) (*Managed, error) {
 	priors, err := prior.Default()
 	if err != nil {
 		return nil, err
@@ -92,7 +98,7 @@ func Manage(h *sim.Host, vms []sim.VM, policy model.Policy, dir string) (*Manage
 	}
 	a, err := agent.New(agent.Options{
 		Node: h.Name(), Interval: time.Second, StaleAfter: time.Hour,
-		Host: h, Cluster: m.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: m.cluster, Board: m.board,
+		Host: seen, Cluster: m.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: m.cluster, Board: m.board,
 		Prior: priors.Node, Clock: m.clock, Log: logr.Discard(),
 	}, j)
 	if err != nil {
