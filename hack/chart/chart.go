@@ -40,6 +40,10 @@ func chart(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	openshift, err := loadBeside(root, "config/openshift", base)
+	if err != nil {
+		return nil, err
+	}
 	g := &generator{values: values(), byID: map[string]object{}}
 	for _, o := range base {
 		g.byID[o.id()] = o
@@ -51,7 +55,7 @@ func chart(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := g.templates(base, monitored, dashboards, policy)
+	files, err := g.templates(base, extras{monitored, dashboards, openshift, policy})
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +91,14 @@ func presetIsWanted(o object) string {
 		o.name(), version+"/"+kind, version, kind, o.name())
 }
 
+// extras are objects that values ask for.
+type extras struct {
+	monitored, dashboards, openshift []object
+	policy                           object
+}
+
 // templates writes each object to the file of its part.
-func (g *generator) templates(base, monitored, dashboards []object, policy object) (map[string][]byte, error) {
+func (g *generator) templates(base []object, more extras) (map[string][]byte, error) {
 	parts := map[string]*strings.Builder{}
 	write := func(part, condition string, o object) error {
 		text, err := g.template(o)
@@ -118,7 +128,7 @@ func (g *generator) templates(base, monitored, dashboards []object, policy objec
 			return nil, err
 		}
 	}
-	for _, o := range monitored {
+	for _, o := range more.monitored {
 		toggle := "serviceMonitor"
 		if o.kind() == "PrometheusRule" {
 			toggle = "prometheusRule"
@@ -128,13 +138,18 @@ func (g *generator) templates(base, monitored, dashboards []object, policy objec
 			return nil, err
 		}
 	}
-	for _, o := range dashboards {
+	for _, o := range more.dashboards {
 		g.labelled(o, "grafana")
 		if err := write("dashboards", ".Values.grafana.enabled", o); err != nil {
 			return nil, err
 		}
 	}
-	if err := write("policy", presetIsWanted(policy), policy); err != nil {
+	for _, o := range more.openshift {
+		if err := write("openshift", ".Values.openshift.enabled", o); err != nil {
+			return nil, err
+		}
+	}
+	if err := write("policy", presetIsWanted(more.policy), more.policy); err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{}

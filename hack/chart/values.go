@@ -146,6 +146,7 @@ func otherValues() []value {
 		{path: "prometheusRule.labels", about: "More labels of them.", schema: labelsSchema(), standard: map[string]any{}},
 		{path: "grafana.enabled", about: "Install dashboards, as ConfigMaps that Grafana's sidecar finds.", schema: boolSchema(), standard: false},
 		{path: "grafana.labels", about: "More labels of them.", schema: labelsSchema(), standard: map[string]any{}},
+		{path: "openshift.enabled", about: "Install the SecurityContextConstraints that the agents need on OpenShift.", schema: boolSchema(), standard: false},
 		{path: "policy.preset", schema: enumSchema("", "observe"), standard: "",
 			about: "EnergyPolicy to begin with: observe, which changes nothing and tells what could be saved. " +
 				"It is made at the first install only and is yours from then on. What acts on nodes is applied by you: policies/."},

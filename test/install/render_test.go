@@ -48,8 +48,8 @@ func TestDefaultValuesInstallTheManifests(t *testing.T) {
 func TestOptionalObjectsAreThoseOfTheManifests(t *testing.T) {
 	h := newHelm(t, "")
 	got := objects(t, h.must(t, "template", release, chart, "--namespace", namespace, "--set",
-		"serviceMonitor.enabled=true,prometheusRule.enabled=true,grafana.enabled=true,policy.preset=observe"))
-	for _, folder := range []string{"config/prometheus", "config/grafana"} {
+		"serviceMonitor.enabled=true,prometheusRule.enabled=true,grafana.enabled=true,openshift.enabled=true,policy.preset=observe"))
+	for _, folder := range []string{"config/prometheus", "config/grafana", "config/openshift"} {
 		if _, err := os.Stat(filepath.Join(root, folder)); errors.Is(err, os.ErrNotExist) {
 			continue
 		}

@@ -6,15 +6,14 @@ package binaries
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
+
+	"github.com/joulevirt/joulevirt/test/internal/gomod"
 )
 
 // Source says where programs come from. Use FromEnvironment, or fill in the
@@ -91,15 +90,7 @@ func (s Source) SourceDir(ctx context.Context, component Component) (string, err
 		return "", err
 	}
 	upstream, _ := moduleVersion(r.module)
-	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", upstream)
-	cmd.Dir = filepath.Join(root, r.module)
-	cmd.Env = append(cmd.Environ(), "GOWORK=off")
-	answer, err := cmd.Output()
-	var found struct{ Dir string }
-	if err := errors.Join(err, json.Unmarshal(answer, &found)); err != nil || found.Dir == "" {
-		return "", fmt.Errorf("find the sources of %s: %w: go mod download answers %q", upstream, err, answer)
-	}
-	return found.Dir, nil
+	return gomod.Dir(ctx, filepath.Join(root, r.module), upstream)
 }
 
 // ensureModule returns the paths of components of one nested module, building

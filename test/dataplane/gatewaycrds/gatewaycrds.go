@@ -3,17 +3,15 @@
 package gatewaycrds
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"time"
 
 	extensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/internal/gomod"
 )
 
 const module = "sigs.k8s.io/gateway-api"
@@ -34,7 +32,7 @@ const (
 // ValidatingAdmissionPolicy and returns when the API server serves the kinds.
 // Standard must not follow Experimental: the policy forbids it.
 func Install(ctx context.Context, c *cluster.Cluster, channel Channel) error {
-	root, err := moduleDir(ctx)
+	root, err := gomod.Dir(ctx, "", module)
 	if err != nil {
 		return err
 	}
@@ -61,21 +59,4 @@ func Install(ctx context.Context, c *cluster.Cluster, channel Channel) error {
 		}
 		return nil
 	})
-}
-
-// moduleDir is where the module's sources are; they are downloaded when they
-// are not there.
-func moduleDir(ctx context.Context) (string, error) {
-	var problems bytes.Buffer
-	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
-	cmd.Stderr = &problems
-	answer, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the sources of %s: %w: %s%s", module, err, answer, problems.String())
-	}
-	var found struct{ Dir string }
-	if err := json.Unmarshal(answer, &found); err != nil || found.Dir == "" {
-		return "", fmt.Errorf("find the sources of %s: go mod download answers %q", module, answer)
-	}
-	return found.Dir, nil
 }
