@@ -32,6 +32,7 @@ func pointsOf(f *facts.Facts, live Live, led bool) map[string]point {
 		}
 		if led && policy.Status.Watts != nil {
 			p.measured = float32(*policy.Status.Watts)
+			p.saved, p.low, p.high = 0, 0, 0 // what is measured has no more than is proven
 		}
 		if s := proven(policy); led && s != nil {
 			p.saved, p.low, p.high = float32(s.Watts), float32(s.Low), float32(s.High)

@@ -36,7 +36,9 @@ func TestPoints(t *testing.T) {
 			{Milliwatts: 20000, LowMilliwatts: 10000, HighMilliwatts: 30000}, {Milliwatts: 5000, LowMilliwatts: -1000, HighMilliwatts: 9000},
 			{Modelled: true, Milliwatts: 99000},
 		}},
-	}, {ObjectMeta: metav1.ObjectMeta{Name: "empty"}}}}
+	}, {ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, {
+		ObjectMeta: metav1.ObjectMeta{Name: "unproven"}, Status: v1alpha1.EnergyPolicyStatus{Watts: ptr.To(int64(300))},
+	}}}
 	for _, node := range []string{"a", "b", "c"} {
 		f.Plans = append(f.Plans, v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodePlanSpec{Policy: "p"}})
 	}
@@ -62,6 +64,9 @@ func TestPoints(t *testing.T) {
 		}
 		if e := points["empty"]; number(e.measured) != "unknown" || number(e.modelled) != "unknown" || number(e.saved) != "unknown" {
 			t.Errorf("%s: a policy of which nothing is known has %+v, want no zeros", name, e)
+		}
+		if u := points["unproven"]; tc.led && (u.measured != 300 || u.saved != 0 || u.low != 0 || u.high != 0) {
+			t.Errorf("%s: a policy with nothing proven has %+v, want what it draws without savings", name, u)
 		}
 	}
 }

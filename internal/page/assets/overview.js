@@ -48,6 +48,9 @@ function gigabyteTile(view) {
     without && `This month ${decimal(total.joulesPerGB)} J/GB, without Joulevirt ${decimal(without.value)} (${interval(without.low, without.high)})`);
 }
 
+// negative is an estimate of what is taken away: its low end is the high end of what is used.
+const negative = (e) => ({ value: 0 - Number(e.value), low: 0 - Number(e.high), high: 0 - Number(e.low) });
+
 function bookedTable(savings) {
   const rows = [];
   const unit = savings.tariff && savings.tariff.currency ? " " + savings.tariff.currency : "";
@@ -56,7 +59,7 @@ function bookedTable(savings) {
     const of = { period: b.period, basis: b.basis };
     rows.push({ ...of, first: true, what: "All levers, net", e: b.kilowattHours, cost: estimate(b.cost, unit), co2: estimate(b.kilogramsCO2) });
     for (const l of b.levers || []) rows.push({ ...of, what: l.lever, e: l.kilowattHours });
-    if (b.ownKilowattHours) rows.push({ ...of, what: "Own use", e: b.ownKilowattHours, own: true });
+    if (b.ownKilowattHours) rows.push({ ...of, what: "Own use", e: negative(b.ownKilowattHours) });
   }
   if (!rows.length) return h("p", {}, "Nothing is booked yet. In mode Enforce levers are tried first; in Observe and Recommend nothing acts by itself.");
   const priced = rows.some((r) => r.cost), emits = rows.some((r) => r.co2);
@@ -64,7 +67,7 @@ function bookedTable(savings) {
     { name: "Period", cell: (r) => h("span", { class: r.first ? "" : "hidden" }, r.period) },
     { name: "Basis", cell: (r) => h("span", { class: r.first ? "" : "hidden" }, badge(r.basis, r.basis === "Measured" ? "good" : "note")) },
     { name: "Of", cell: (r) => (r.first ? h("strong", {}, r.what) : r.what) },
-    { name: "kWh", number: true, cell: (r) => (r.own ? "\u2212" : "") + decimal(r.e.value) },
+    { name: "kWh", number: true, cell: (r) => decimal(r.e.value) },
     { name: "Interval", number: true, cell: (r) => interval(r.e.low, r.e.high) },
     priced && { name: "Cost", number: true, extra: true, cell: (r) => r.cost || "" },
     emits && { name: "kg CO\u2082e", number: true, extra: true, cell: (r) => r.co2 || "" },

@@ -66,12 +66,14 @@ function rows(t, without) {
 export function trendChart(raw) {
   const t = withGaps(raw);
   const some = (values) => values.some((v) => v !== null);
-  const has = { measured: some(t.measured), saved: some(t.saved), modelled: some(t.modelled) };
+  const has = { measured: some(t.measured), saved: t.saved.some((v) => v), modelled: some(t.modelled) };
   if (!has.measured && !has.modelled) {
     return h("div", { class: "empty" }, h("p", {}, h("strong", {}, "No power is known yet.")),
       h("p", {}, "The first point comes within a minute of a meter's figure. If none comes, see Energy sources and the condition MeterAvailable below: they say why and what to do."));
   }
-  const without = { value: add(t.measured, t.saved), low: add(t.measured, t.low), high: add(t.measured, t.high) };
+  // Where nothing is proven at all, a second line would lie upon the first.
+  const plus = (saved) => (has.saved ? add(t.measured, saved) : t.times.map(() => null));
+  const without = { value: plus(t.saved), low: plus(t.low), high: plus(t.high) };
   const watts = (v) => (v === null || v === undefined ? none : number(v));
   return h("figure", { class: "chart" },
     has.measured && [legend(has), plot(270, words(t, without, has), [t.times, t.measured, without.value, without.low, without.high],
