@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,9 +27,14 @@ type otherwiseIdle struct {
 	*linux.Host
 	idle  units.CPUSet
 	since time.Time
+	vcpu  host.TaskID
+	// rounds that began, and of which the pin was undone last.
+	rounds, undone atomic.Int64
 }
 
+// CPUTimes is asked for once a round.
 func (o *otherwiseIdle) CPUTimes() ([]host.CPUTimes, error) {
+	o.rounds.Add(1)
 	times, err := o.Host.CPUTimes()
 	for i := range times {
 		if o.idle.Contains(times[i].CPU) {
@@ -38,7 +44,16 @@ func (o *otherwiseIdle) CPUTimes() ([]host.CPUTimes, error) {
 	return times, err
 }
 
-// A vCPU that is bound to a CPU on which a program begins to spin is let go of.
+func (o *otherwiseIdle) ClearAffinity(thread host.TaskID) error {
+	if thread == o.vcpu {
+		o.undone.Store(o.rounds.Load())
+	}
+	return o.Host.ClearAffinity(thread)
+}
+
+// A vCPU that is bound to a CPU on which a program begins to spin is let go of in the second
+// round from then on at the latest, which a machine with time for its rounds begins two seconds
+// after at most. Rounds are counted, for this machine may have none.
 func TestARealBadPinIsWidened(t *testing.T) {
 	b := newBench(t)
 	pod := hosttest.NewPod(t, b.both().String())
@@ -64,9 +79,10 @@ func TestARealBadPinIsWidened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	machine := &otherwiseIdle{Host: b.host, idle: b.other, since: time.Now(), vcpu: b.vcpu}
 	a, err := New(Options{
-		Node: "node1", Interval: 100 * time.Millisecond, StaleAfter: b.staleAfter,
-		Host: &otherwiseIdle{Host: b.host, idle: b.other, since: time.Now()}, Cluster: b.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: b.cluster,
+		Node: "node1", Interval: time.Second, StaleAfter: b.staleAfter,
+		Host: machine, Cluster: b.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: b.cluster,
 		Prior: noPrior, Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
 	}, j)
 	if err != nil {
@@ -85,9 +101,12 @@ func TestARealBadPinIsWidened(t *testing.T) {
 	if err := b.host.SetAffinity(spinning, b.one); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
+	began, before := time.Now(), machine.rounds.Load()
 	b.want("the pin to be undone", b.both())
 	t.Logf("the pin was undone after %v", time.Since(began))
+	if took := machine.undone.Load() - before; took < 1 || took > 2 {
+		t.Errorf("the pin was undone in round %d after it began to hurt, want the second at most", took)
+	}
 	b.rounds(1)
 	trips := b.board.Latest().Rates.Trips
 	if len(trips) != 1 || trips[0].PodUID != pod.UID || trips[0].Lever != model.LeverAffinity || trips[0].Symptom != model.SymptomRunDelay {
