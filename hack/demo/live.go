@@ -205,6 +205,8 @@ func (d *demo) summarise(ctx context.Context, f *fleet) error {
 	with, without := f.nodes.Truth()
 	d.say("   What the simulator knows, by twins without the product: %.4f kWh saved of %.3f (%.1f %%)",
 		kWh(without-with), kWh(without), 100*float64((without-with)/without))
+	d.say("   The fleet's API server, which has a kubeconfig of its own:")
+	d.say("$ export KUBECONFIG=%s", f.Kubeconfig())
 	for _, args := range [][]string{
 		{"get", "energypolicies,energyledgers"},
 		{"get", "nodeplans"},

@@ -83,10 +83,14 @@ func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err erro
 	if err := d.story(ctx); err != nil {
 		return err
 	}
-	if keep {
-		d.say("All programs run until Ctrl-C; the fleet's clock stands. Look around, with the second one at the fleet:")
-		d.say("  export KUBECONFIG=%s\n  export KUBECONFIG=%s\n  %s get joulevirt -A", d.stack.Kubeconfig(), d.fleet.Kubeconfig(), d.stack.Kubectl())
-		<-ctx.Done()
+	if !keep {
+		d.say("All programs end now, both API servers with them. To look around in running ones: make demo KEEP=1")
+		return nil
 	}
+	d.say("All programs run until Ctrl-C; the fleet's clock stands. Look around at this machine, or at the fleet:")
+	for _, kubeconfig := range []string{d.stack.Kubeconfig(), d.fleet.Kubeconfig()} {
+		d.say("  KUBECONFIG=%s %s get joulevirt -A", kubeconfig, d.stack.Kubectl())
+	}
+	<-ctx.Done()
 	return nil
 }

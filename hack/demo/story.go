@@ -64,8 +64,8 @@ func (d *demo) story(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", chapter.title, err)
 		}
 	}
-	d.title("Done: the control planes, the VMs, manager and agent were real; %d other nodes were simulated", len(d.stack.SimulatedNodes))
-	d.say("Look around in a running one with: go run ./hack/demo -keep")
+	d.title("Done: the control planes, this machine's VMs, managers and its agent were real; %d other nodes were simulated, %d of them by kwok alone",
+		len(d.stack.SimulatedNodes)+fleetNodes, len(d.stack.SimulatedNodes))
 	return nil
 }
 

@@ -85,7 +85,11 @@ func (f *frame) watts(node string) string {
 	if report == nil || report.Status.Power.Watts == nil {
 		return "no meter"
 	}
-	return fmt.Sprint(*report.Status.Power.Watts)
+	watts := fmt.Sprint(*report.Status.Power.Watts)
+	if report.Status.Power.Source == v1alpha1.PowerModel {
+		return watts + " (model)" // no meter's figure
+	}
+	return watts
 }
 
 // leversOf tells of each lever of a plan what it says of the first VM, or that a schedule

@@ -39,6 +39,8 @@ func TestFrame(t *testing.T) {
 		}
 	}
 	check("1h30m0s of the fleet in 20s", "are simulated", "watts: not known yet", "no meter", "Affinity: Pinned, Buffering: held back in turn")
+	f.reports["this-machine"] = &v1alpha1.NodeReport{Status: v1alpha1.NodeReportStatus{Power: v1alpha1.Power{Watts: &power, Source: v1alpha1.PowerModel}}}
+	check("50 (model)")
 	fleet.Status.Watts = &watts
 	check("watts now 400, nothing proven yet")
 	fleet.Status.Proven = []v1alpha1.Saving{
