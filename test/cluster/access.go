@@ -53,6 +53,14 @@ func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name, bou
 	return config, path, err
 }
 
+// AsServiceAccount returns a client configuration of the administrator who acts as a service
+// account, for tests that do a program's work in its place.
+func (c *Cluster) AsServiceAccount(namespace, name string) *rest.Config {
+	config := rest.CopyConfig(c.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + name}
+	return config
+}
+
 // ComponentKubeconfig returns the path of a kubeconfig with a certificate of a
 // component of Kubernetes, such as system:kube-proxy, that reaches the API
 // server at one of Options.APIAddresses.

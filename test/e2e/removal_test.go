@@ -307,7 +307,11 @@ func (s *removal) planByHand() {
 			Buffering: &v1alpha1.BufferingAction{WindowMicroseconds: ptr.To(int32(500)), OnPacketsPerSecond: 1000},
 		})
 	}
-	if err := s.client.Create(s.Context(), plan); err != nil {
+	manager, err := client.New(world.AsServiceAccount(stack.Namespace, "joulevirt-manager"), client.Options{Scheme: s.client.Scheme()})
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := manager.Create(s.Context(), plan); err != nil {
 		s.Fatal(err)
 	}
 	s.eventually("the VMs are pinned, sliced and shaped", func(ctx context.Context) error {

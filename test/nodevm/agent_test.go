@@ -262,7 +262,9 @@ func (s *scene) want(windowMicroseconds int32) {
 	}
 	var node corev1.Node
 	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: nodeName}, &node))
-	s.must(s.client.Create(s.Context(), &v1alpha1.NodePlan{
+	manager, err := client.New(s.cluster.AsServiceAccount("joulevirt-system", "joulevirt-manager"), client.Options{Scheme: s.client.Scheme()})
+	s.must(err)
+	s.must(manager.Create(s.Context(), &v1alpha1.NodePlan{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.UID,
 		}}},

@@ -68,6 +68,7 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("Rights", func(t *testing.T) { testRights(t, c) })
 	t.Run("EnergyCredentials", func(t *testing.T) { testEnergyCredentials(t, c) })
 	t.Run("Traffic", func(t *testing.T) { testTraffic(t, c) })
+	t.Run("Plans", func(t *testing.T) { testPlans(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })
 	t.Run("Restore", func(t *testing.T) { testRestore(t, c) })
 }
@@ -79,10 +80,11 @@ func addNode(t *testing.T, c *cluster.Cluster, name string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.NodePlanSpec{Policy: "p", Mode: v1alpha1.ModeObserve, Revision: "r1", Reason: v1alpha1.ReasonObserveOnly},
 	}
-	for _, object := range []client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, plan} {
-		if err := joulevirtClient(t, c.RESTConfig()).Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+	if err := joulevirtClient(t, c.RESTConfig()).Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := joulevirtClient(t, c.AsServiceAccount(namespace, manager)).Create(t.Context(), plan); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,0 +1,52 @@
+package rbac
+
+import (
+	"context"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster"
+)
+
+// testPlans shows that nobody but the manager says what agents do, not even an administrator,
+// who may do all else.
+func testPlans(t *testing.T, c *cluster.Cluster) {
+	const other = "node-c"
+	admin := joulevirtClient(t, c.RESTConfig())
+	account, _, err := c.ServiceAccountConfig(t.Context(), namespace, manager, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := joulevirtClient(t, account)
+	words := []string{"only the manager", `NodePlan "`, "EnergyPolicy", "pause"}
+	const apply = `{"spec":{"apply":true}}`
+	err = c.WaitFor(t.Context(), policyDelay, "admission policy refuses the administrator another plan", func(ctx context.Context) error {
+		return isForbidden(mergePatch(ctx, admin, plan(nodeA), apply, client.DryRunAll))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantForbidden(t, mergePatch(t.Context(), admin, plan(nodeA), apply), append(words, nodeA)...)
+	wantForbidden(t, mergePatch(t.Context(), admin, plan(nodeA), `{"metadata":{"labels":{"a":"b"}},"spec":{"apply":true}}`), append(words, nodeA)...)
+	byHand := &v1alpha1.NodePlan{
+		ObjectMeta: metav1.ObjectMeta{Name: other},
+		Spec:       v1alpha1.NodePlanSpec{Policy: "p", Mode: v1alpha1.ModeEnforce, Revision: "r1", Apply: true, Reason: v1alpha1.ReasonPlanned},
+	}
+	wantForbidden(t, admin.Create(t.Context(), byHand.DeepCopy()), append(words, other)...)
+	for what, err := range map[string]error{
+		"the administrator labels a plan":        mergePatch(t.Context(), admin, plan(nodeA), `{"metadata":{"labels":{"a":"b"}}}`),
+		"the administrator repeats what it says": mergePatch(t.Context(), admin, plan(nodeA), `{"spec":{"apply":false}}`),
+		"the manager makes a plan":               leader.Create(t.Context(), byHand),
+		"the manager changes a plan":             mergePatch(t.Context(), leader, plan(nodeA), `{"spec":{"message":"in words"}}`),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := admin.Delete(t.Context(), plan(other)); err != nil {
+		t.Errorf("the administrator deletes a plan: %v", err)
+	}
+}
