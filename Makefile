@@ -32,8 +32,8 @@ help: ## Show what can be made.
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## See the product at work on this machine: real API server, KubeVirt and VMs.
-	go run ./hack/demo
+demo: ## See the product at work on this machine: real API server, KubeVirt and VMs. KEEP=1 leaves it running.
+	go run ./hack/demo $(if $(KEEP),-keep)
 
 ##@ Development
 
