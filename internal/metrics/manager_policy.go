@@ -42,6 +42,12 @@ func managerSavings() []Metric {
 			Name: "joulevirt_policy_net_saved_high_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
 			Help: "High end of its interval.",
 		},
+	}
+}
+
+// managerProven are those of what levers save now, and of what savings are worth.
+func managerProven() []Metric {
+	return []Metric{
 		{
 			Name: "joulevirt_policy_proven_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
 			Help: "What a lever that was adopted saves of what metered nodes draw on which it is in force, as status.proven of the policy tells it: rounded, and not later than the status.",

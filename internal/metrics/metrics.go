@@ -84,7 +84,7 @@ func Agent() Table {
 // Manager returns those of the manager.
 func Manager() Table {
 	return slices.Concat(
-		managerNodes(), managerGroups(), managerWork(), managerSavings(), managerLedgers(), statusNodes(), statusPolicies(), statusTrials(), statusGroups(),
+		managerNodes(), managerGroups(), managerWork(), managerSavings(), managerProven(), managerLedgers(), statusNodes(), statusPolicies(), statusTrials(), statusGroups(),
 	)
 }
 

@@ -58,9 +58,9 @@ func TestCheckObjects(t *testing.T) {
 
 func TestTooMany(t *testing.T) {
 	table := metrics.Table{
-		{Name: "joulevirt_a", Type: metrics.Gauge, Labels: []string{"node", "cause"}, Help: "A.", Series: 2, Per: metrics.PerNode},
-		{Name: "joulevirt_b", Type: metrics.Gauge, Labels: []string{"cause"}, Help: "A.", Series: 2, Per: metrics.PerManager},
-		{Name: "joulevirt_c", Type: metrics.Histogram, Help: "A.", Series: 5, Per: metrics.PerManager},
+		{Name: "joulevirt_of_node", Type: metrics.Gauge, Labels: []string{"node", "cause"}, Help: "A.", Series: 2, Per: metrics.PerNode},
+		{Name: "joulevirt_shown", Type: metrics.Gauge, Labels: []string{"cause"}, Help: "A.", Series: 2, Per: metrics.PerManager},
+		{Name: "joulevirt_taken", Type: metrics.Histogram, Help: "A.", Series: 5, Per: metrics.PerManager},
 	}
 	for name, test := range map[string]struct {
 		nodes, causes []string
@@ -70,17 +70,17 @@ func TestTooMany(t *testing.T) {
 		"as said": {nodes: []string{"n", "m", "o"}, causes: []string{"x", "y"}, buckets: 2},
 		"one more of each": {
 			nodes: []string{"n", "m"}, causes: []string{"x", "y", "z"}, buckets: 3, want: []string{
-				"joulevirt_a has 3 series of node node=m, internal/metrics says 2 at most",
-				"joulevirt_a has 3 series of node node=n, internal/metrics says 2 at most",
-				"joulevirt_b has 3 series of manager , internal/metrics says 2 at most",
-				"joulevirt_c has 6 series of manager , internal/metrics says 5 at most",
+				"joulevirt_of_node has 3 series of node node=m, internal/metrics says 2 at most",
+				"joulevirt_of_node has 3 series of node node=n, internal/metrics says 2 at most",
+				"joulevirt_shown has 3 series of manager , internal/metrics says 2 at most",
+				"joulevirt_taken has 6 series of manager , internal/metrics says 5 at most",
 			},
 		},
 	} {
 		registry := prometheus.NewRegistry()
-		a := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "joulevirt_a", Help: "A."}, []string{"node", "cause"})
-		b := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "joulevirt_b", Help: "A."}, []string{"cause"})
-		c := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "joulevirt_c", Help: "A.", Buckets: prometheus.LinearBuckets(1, 1, test.buckets)})
+		a := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "joulevirt_of_node", Help: "A."}, []string{"node", "cause"})
+		b := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "joulevirt_shown", Help: "A."}, []string{"cause"})
+		c := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "joulevirt_taken", Help: "A.", Buckets: prometheus.LinearBuckets(1, 1, test.buckets)})
 		registry.MustRegister(a, b, c)
 		for _, cause := range test.causes {
 			for _, node := range test.nodes {
