@@ -107,6 +107,7 @@ func (s *scene) install() {
 	names, err := s.cluster.SeedVMIs(ctx, cluster.Seed{Namespace: shop, Prefix: "web", Count: 2, Nodes: []string{node}})
 	s.must(err)
 	s.must(s.create(policy()))
+	s.must(s.create(booked(s.T)))
 	s.must(s.create(profile()))
 	s.must(s.create(report()))
 	plan := plan()
@@ -169,7 +170,7 @@ func testViews(s *scene) {
 	s.as("viewer", "top", "groups", "-A").want(s.T, 0, "shop", "120M", "1.8", "Recommended")
 	s.as("viewer", "top", "policies", "-o", "jsonpath={.items[0].name}").want(s.T, 0, "web")
 	s.as("viewer", "top", "nodes", "--prometheus=monitoring/prometheus:9090").want(s.T, 0, node, "you may not get services/proxy", "--prometheus=URL")
-	s.as("viewer", "top", "nodes", "--prometheus=http://127.0.0.1:1").want(s.T, 0, node, "what moves fast is not shown")
+	s.as("viewer", "top", "nodes", "--prometheus=http://127.0.0.1:1").want(s.T, 0, node, "its figures are not shown")
 
 	s.as("viewer", "explain", "vm", "web-00000", "-n", shop).want(s.T, 0, "Slice", "ShortSlice", "Why, and what to do", "slice 1000us", "TrafficShare")
 	s.as("viewer", "explain", "node", node).want(s.T, 0, "AwaitingApproval", "kubectl joulevirt approve", "SchedSlice (too old)")
@@ -179,6 +180,7 @@ func testViews(s *scene) {
 	s.as("viewer", "plan", node).want(s.T, 0, "vCPUs 0:1", "slice 1000us", "r-node")
 	s.as("viewer", "plan", "gone").want(s.T, exitFailed, "has no plan")
 	s.as("viewer", "savings").want(s.T, 0, "2026-10", "12.5", "3.5 (3 to 4) EUR", "Proven")
+	s.as("viewer", "savings", "-o", "wide").want(s.T, 0, "In total, on each node", node, "Buffering")
 	s.as("viewer", "savings", "gone").want(s.T, exitFailed, `there is no EnergyPolicy "gone"`)
 
 	var document struct {

@@ -37,12 +37,12 @@ func some(what string) cobra.PositionalArgs {
 }
 
 // policies reads all policies.
-func (o *options) policies(ctx context.Context) (*facts.Facts, error) {
+func (o *options) policies(ctx context.Context, more ...facts.Part) (*facts.Facts, error) {
 	cluster, err := o.cluster()
 	if err != nil {
 		return nil, err
 	}
-	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, facts.Policies)
+	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, append(more, facts.Policies)...)
 	if err != nil {
 		return nil, err
 	}

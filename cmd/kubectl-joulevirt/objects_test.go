@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 func policy() *v1alpha1.EnergyPolicy {
@@ -32,6 +36,20 @@ func policy() *v1alpha1.EnergyPolicy {
 			Tariff: &v1alpha1.TariffStatus{Currency: "EUR", PricePerKWh: "0.28"},
 		},
 	}
+}
+
+// booked is the ledger of the policy, with an hour of one lever on the node.
+func booked(t *testing.T) *v1alpha1.EnergyLedger {
+	t.Helper()
+	l, from := ledger.New(), time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
+	cause := l.Book(ledger.Block{
+		Node: node, Lever: model.LeverBuffering, From: from, To: from.Add(time.Hour), On: true,
+		Effect: verify.Shrunk{Log: -0.1, Own: 0.01, Freedom: 20}, Measured: ledger.Measured{Seconds: 3600, Joules: 3.6e5},
+	}, from.Add(time.Hour))
+	if cause != "" {
+		t.Fatal(cause)
+	}
+	return &v1alpha1.EnergyLedger{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Status: v1alpha1.EnergyLedgerStatus{Ledger: l.Save()}}
 }
 
 func profile() *v1alpha1.VMNetworkProfile {

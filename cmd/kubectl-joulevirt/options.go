@@ -92,6 +92,11 @@ func (o *output) formats() []string {
 	return append(formats, o.flags.AllowedFormats()...)
 }
 
+// isDetailed tells whether all is shown that is known.
+func (o *output) isDetailed() bool {
+	return *o.flags.OutputFormat != "" && *o.flags.OutputFormat != formatName
+}
+
 // print shows a view.
 func (o *output) print(streams genericiooptions.IOStreams, view show.View) error {
 	switch format := *o.flags.OutputFormat; {

@@ -48,17 +48,23 @@ func newSavingsCommand(o *options) *cobra.Command {
 		Use:   "savings [POLICY...]",
 		Short: "Show what policies saved, by lever, measured and modelled apart",
 		Long: "Show what policies saved by month and in total, by lever, with intervals, and what levers save now. " +
-			"Measured and modelled are never added up. Cost and CO2 equivalents are told where the policy has a tariff, as it is now.",
-		Example:           "  kubectl joulevirt savings\n  kubectl joulevirt savings web -o json",
+			"Measured and modelled are never added up. Cost and CO2 equivalents are told where the policy has a tariff, as it is now. " +
+			"With -o wide, and in documents, also what each lever saved on each node, and by each group.",
+		Example:           "  kubectl joulevirt savings\n  kubectl joulevirt savings web -o wide\n  kubectl joulevirt savings web -o json",
 		ValidArgsFunction: o.complete(facts.Policies, 0),
 	}
 	out := addOutput(command, true)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		f, err := o.policies(command.Context())
+		var more []facts.Part
+		if out.isDetailed() { // ledgers are large
+			more = append(more, facts.Ledgers)
+		}
+		f, err := o.policies(command.Context(), more...)
 		if err != nil {
 			return err
 		}
 		report := savings.Of(f, args...)
+		o.warn(report.Gaps)
 		for _, name := range args {
 			if err := known(f, name); err != nil {
 				return err

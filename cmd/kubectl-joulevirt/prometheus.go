@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
-	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/figures"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 )
@@ -24,49 +26,54 @@ const (
 	noServer   = "none"
 )
 
-// fast reads figures of a Prometheus server, where there is one. What goes wrong with that is a
-// gap.
-func (t *topOptions) fast(ctx context.Context, cluster *access.Cluster, f *facts.Facts, read func(context.Context, figures.Ask) (*figures.Figures, error)) (*figures.Figures, []show.Gap) {
-	ask, name, err := t.server(cluster, f)
+// prometheusFlag adds the flag for the server. what is asked of it is told to people.
+func prometheusFlag(flags *pflag.FlagSet, server *string, what string) {
+	flags.StringVar(server, "prometheus", "", "Server to ask for "+what+": NAMESPACE/SERVICE:PORT through the API server, a URL, or none. Empty: the Service that a policy names.")
+}
+
+// askPrometheus reads figures of a Prometheus server, where there is one: the named one, or the
+// one that policies name. What goes wrong with that is a gap.
+func askPrometheus[T any](ctx context.Context, cluster *access.Cluster, named string, policies []v1alpha1.EnergyPolicy, read func(context.Context, figures.Ask) (T, error)) (T, []show.Gap) {
+	var got, none T
+	ask, name, err := chooseServer(cluster, named, policies)
 	if err == nil && ask == nil {
-		return nil, nil
+		return none, nil
 	}
-	var fast *figures.Figures
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, fastTimeout)
 		defer cancel()
-		fast, err = read(ctx, ask)
+		got, err = read(ctx, ask)
 	}
 	if err != nil {
-		return nil, []show.Gap{{Of: "Prometheus " + name, Message: err.Error() + "; what moves fast is not shown. --prometheus=URL names a server that you reach yourself, --prometheus=none asks none"}}
+		return none, []show.Gap{{Of: "Prometheus " + name, Message: err.Error() + "; its figures are not shown. --prometheus=URL names a server that you reach yourself, --prometheus=none asks none"}}
 	}
-	return fast, nil
+	return got, nil
 }
 
-// server chooses whom to ask. Nil: nobody.
-func (t *topOptions) server(cluster *access.Cluster, f *facts.Facts) (ask figures.Ask, name string, err error) {
+// chooseServer chooses whom to ask. Nil: nobody.
+func chooseServer(cluster *access.Cluster, named string, policies []v1alpha1.EnergyPolicy) (ask figures.Ask, name string, err error) {
 	switch {
-	case t.prometheus == noServer:
+	case named == noServer:
 		return nil, "", nil
-	case t.prometheus == "":
-		service, ok := figures.ServiceOf(f.Policies)
+	case named == "":
+		service, ok := figures.ServiceOf(policies)
 		if !ok {
 			return nil, "", nil
 		}
 		return throughAPI(cluster, service), service.Namespace + "/" + service.Name, nil
-	case strings.Contains(t.prometheus, "://"):
-		base, err := url.Parse(t.prometheus)
+	case strings.Contains(named, "://"):
+		base, err := url.Parse(named)
 		if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-			return nil, t.prometheus, fmt.Errorf("--prometheus must be an http or https URL, or NAMESPACE/SERVICE:PORT")
+			return nil, named, fmt.Errorf("--prometheus must be an http or https URL, or NAMESPACE/SERVICE:PORT")
 		}
 		return direct(base), base.Redacted(), nil
 	}
-	namespace, rest, _ := strings.Cut(t.prometheus, "/")
+	namespace, rest, _ := strings.Cut(named, "/")
 	service, port, _ := strings.Cut(rest, ":")
 	if namespace == "" || service == "" || port == "" {
-		return nil, t.prometheus, fmt.Errorf("--prometheus must be an http or https URL, or NAMESPACE/SERVICE:PORT")
+		return nil, named, fmt.Errorf("--prometheus must be an http or https URL, or NAMESPACE/SERVICE:PORT")
 	}
-	return throughAPI(cluster, access.Service{Namespace: namespace, Name: service, Port: port}), t.prometheus, nil
+	return throughAPI(cluster, access.Service{Namespace: namespace, Name: service, Port: port}), named, nil
 }
 
 func throughAPI(cluster *access.Cluster, service access.Service) figures.Ask {

@@ -51,7 +51,7 @@ func newTopOf(o *options, name, alias, short string, run func(context.Context, *
 	flags := command.Flags()
 	if name != "policies" {
 		flags.StringVarP(&t.selector, "selector", "l", "", "Labels of "+map[string]string{"nodes": "the Nodes", "vms": "the VirtualMachineInstances", "groups": "the VMNetworkProfiles"}[name]+", such as a=b,c!=d.")
-		flags.StringVar(&t.prometheus, "prometheus", "", "Server to ask for what moves fast: NAMESPACE/SERVICE:PORT through the API server, a URL, or none. Empty: the Service that a policy names.")
+		prometheusFlag(flags, &t.prometheus, "what moves fast")
 	}
 	if name == "nodes" || name == "vms" {
 		flags.StringVar(&t.sortBy, "sort-by", top.SortByName, "Order of rows: name or watts.")
@@ -113,7 +113,7 @@ func topNodes(ctx context.Context, t *topOptions, cluster *access.Cluster) (show
 	if err != nil {
 		return nil, nil, err
 	}
-	fast, gap := t.fast(ctx, cluster, f, figures.OfNodes)
+	fast, gap := askPrometheus(ctx, cluster, t.prometheus, f.Policies, figures.OfNodes)
 	view := top.Nodes(f, fast, t.sortBy)
 	view.Gaps = append(view.Gaps, gap...)
 	return view, view.Gaps, nil
@@ -135,7 +135,7 @@ func topVMs(ctx context.Context, t *topOptions, cluster *access.Cluster) (show.V
 	if err != nil {
 		return nil, nil, err
 	}
-	fast, gap := t.fast(ctx, cluster, f, figures.OfVMs)
+	fast, gap := askPrometheus(ctx, cluster, t.prometheus, f.Policies, figures.OfVMs)
 	view := top.VMs(f, fast, namespace, t.sortBy)
 	view.Gaps = append(view.Gaps, gap...)
 	return view, view.Gaps, nil
@@ -153,7 +153,7 @@ func topGroups(ctx context.Context, t *topOptions, cluster *access.Cluster) (sho
 	if err != nil {
 		return nil, nil, err
 	}
-	fast, gap := t.fast(ctx, cluster, f, figures.OfVMs)
+	fast, gap := askPrometheus(ctx, cluster, t.prometheus, f.Policies, figures.OfVMs)
 	if fast != nil {
 		// Which VMs a profile has is told by the plans.
 		plans, err := facts.Read(ctx, cluster, t.clock.Now(), facts.Scope{}, facts.Plans)

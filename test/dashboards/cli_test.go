@@ -12,8 +12,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/figures"
 )
 
-// checkCLI: what kubectl joulevirt top asks a Prometheus server for is there, of each node and
-// of VMs.
+// checkCLI: what kubectl joulevirt top and explain ask a Prometheus server for is there, of each
+// node and of VMs.
 func checkCLI(ctx context.Context, t *testing.T, s *scene) {
 	t.Helper()
 	deadline := time.Now().Add(settleTimeout)
@@ -26,6 +26,21 @@ func checkCLI(ctx context.Context, t *testing.T, s *scene) {
 	if lacks != "" {
 		t.Errorf("top vms: %s", lacks)
 	}
+	await(deadline, func() bool { lacks = s.potentialLacks(ctx); return lacks == "" })
+	if lacks != "" {
+		t.Errorf("explain node: %s", lacks)
+	}
+}
+
+// potentialLacks says of which node nothing could be saved. Empty: of none.
+func (s *scene) potentialLacks(ctx context.Context) string {
+	for _, name := range s.fleet.Nodes() {
+		levers, err := figures.Potential(ctx, s.askServer, name)
+		if err != nil || len(levers) == 0 {
+			return fmt.Sprintf("node %s has %v (%v), want watts of a lever", name, levers, err)
+		}
+	}
+	return ""
 }
 
 // nodeLacks says what is not told of a node. Empty: nothing.

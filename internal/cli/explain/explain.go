@@ -35,13 +35,22 @@ type Explanation struct {
 	Trials []Trial `json:"trials,omitempty"`
 	// Withdrawn levers hurt.
 	Withdrawn []v1alpha1.WithdrawnLever `json:"withdrawn,omitempty"`
-	// Standings are what experiments showed of the levers of the policy, and Potential what
-	// each could save: the alternatives.
-	Standings []v1alpha1.LeverTrial `json:"standings,omitempty"`
-	Potential []v1alpha1.Saving     `json:"potential,omitempty"`
-	Gaps      []show.Gap            `json:"gaps,omitempty"`
+	// Standings are what experiments showed on nodes or groups like this one, NodePotential
+	// what levers could save on the node, and Potential on all nodes of the policy: the
+	// alternatives.
+	Standings     []v1alpha1.LeverTrial `json:"standings,omitempty"`
+	NodePotential []LeverWatts          `json:"nodePotential,omitempty"`
+	Potential     []v1alpha1.Saving     `json:"potential,omitempty"`
+	Gaps          []show.Gap            `json:"gaps,omitempty"`
 
 	now time.Time
+}
+
+// LeverWatts are what a lever could save on a node, by the models.
+type LeverWatts struct {
+	Lever v1alpha1.Lever `json:"lever"`
+	// Watts less than 0: it would cost.
+	Watts float64 `json:"watts"`
 }
 
 // Input is something that a decision was made by.
@@ -96,8 +105,9 @@ func (e *Explanation) decide(d Decision) {
 	e.Decisions = append(e.Decisions, d)
 }
 
-// addPolicy tells what the policy allows, and what experiments showed of its levers.
-func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy) {
+// addPolicy tells what the policy allows, and what experiments showed of its levers, as far as
+// that is of the subject's own kind.
+func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy, kin ofKind) {
 	if policy == nil {
 		return
 	}
@@ -116,7 +126,12 @@ func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy) {
 			e.input("changes", c.Reason+": "+c.Message)
 		}
 	}
-	e.Standings, e.Potential = policy.Status.Trials, policy.Status.Potential
+	for i := range policy.Status.Trials {
+		if kin(&policy.Status.Trials[i]) {
+			e.Standings = append(e.Standings, policy.Status.Trials[i])
+		}
+	}
+	e.Potential = policy.Status.Potential
 }
 
 // addTrials tells which levers are switched on the node, and where in that it is.
@@ -174,7 +189,6 @@ func (e *Explanation) Tables() []show.Table {
 
 func (e *Explanation) decisionTables() []show.Table {
 	decided := show.Table{Heading: "What was decided:", Columns: show.Columns("LEVER", "STATE", "REASON", "VMS", "PLANNED", "READ-BACK")}
-	why := show.Table{Heading: "Why, and what to do:", Columns: show.Columns("LEVER", "WHY", "NEXT")}
 	for i := range e.Decisions {
 		d := &e.Decisions[i]
 		count := "1"
@@ -182,11 +196,6 @@ func (e *Explanation) decisionTables() []show.Table {
 			count = fmt.Sprint(d.VMs)
 		}
 		decided.Rows = append(decided.Rows, []string{string(d.Lever), show.Or(string(d.State)), d.Reason, count, show.Or(d.Planned), show.Or(d.ReadBack)})
-		words := d.Means
-		if d.Message != "" {
-			words += " " + d.Message
-		}
-		why.Rows = append(why.Rows, []string{string(d.Lever), words, d.Next})
 	}
 	shares := show.Table{Heading: "Shares of new traffic:", Columns: show.Columns("VM", "NODE", "READY", "PLANNED", "CARRIES", "REASON")}
 	for i := range e.Shares {
@@ -197,7 +206,23 @@ func (e *Explanation) decisionTables() []show.Table {
 		}
 		shares.Rows = append(shares.Rows, []string{s.Name, show.Or(s.Node), fmt.Sprint(s.Ready), percent(s.PerMille), carries, s.Reason})
 	}
-	return []show.Table{decided, why, shares}
+	return []show.Table{decided, e.why(), shares}
+}
+
+// why gives the words for the decisions, for levers of which the same is to be said at once.
+func (e *Explanation) why() show.Table {
+	why := show.Table{Heading: "Why, and what to do:", Columns: show.Columns("LEVER", "WHY", "NEXT")}
+	for i := range e.Decisions {
+		d := &e.Decisions[i]
+		words := strings.TrimSpace(d.Means + " " + d.Message)
+		same := slices.IndexFunc(why.Rows, func(row []string) bool { return row[1] == words && row[2] == d.Next })
+		if same < 0 {
+			why.Rows = append(why.Rows, []string{string(d.Lever), words, d.Next})
+			continue
+		}
+		why.Rows[same][0] += ", " + string(d.Lever)
+	}
+	return why
 }
 
 func percent(perMille int32) string {
@@ -220,7 +245,7 @@ func (e *Explanation) contextTables() []show.Table {
 		}
 		withdrawn.Rows = append(withdrawn.Rows, []string{string(w.Lever), strings.TrimSpace(string(w.Sign) + " " + w.Alert), until, show.Or(w.Message)})
 	}
-	standings := show.Table{Heading: "What experiments showed, by class of nodes or groups:", Columns: show.Columns("LEVER", "STANCE", "SAVES-%", "INTERVAL", "UNITS", "PAIRS", "CLASS")}
+	standings := show.Table{Heading: "What experiments showed on nodes or groups of this kind:", Columns: show.Columns("LEVER", "STANCE", "SAVES-%", "INTERVAL", "UNITS", "PAIRS", "CLASS")}
 	for i := range e.Standings {
 		s := &e.Standings[i]
 		saves, interval := show.None, show.None
@@ -234,7 +259,12 @@ func (e *Explanation) contextTables() []show.Table {
 		s := &e.Potential[i]
 		potential.Rows = append(potential.Rows, []string{string(s.Lever), watts(s.Milliwatts), watts(s.LowMilliwatts) + " to " + watts(s.HighMilliwatts)})
 	}
-	return []show.Table{trials, withdrawn, standings, potential}
+	ofNode := show.Table{Heading: "What levers could save on the node (modelled):", Columns: show.Columns("LEVER", "WATTS")}
+	for i := range e.NodePotential {
+		p := &e.NodePotential[i]
+		ofNode.Rows = append(ofNode.Rows, []string{string(p.Lever), show.Number(&p.Watts)})
+	}
+	return []show.Table{trials, withdrawn, standings, ofNode, potential}
 }
 
 func watts(milliwatts int64) string {

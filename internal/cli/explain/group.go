@@ -17,7 +17,7 @@ func Group(profile *v1alpha1.VMNetworkProfile, policy *v1alpha1.EnergyPolicy, ga
 	e := newExplanation("GroupExplanation", "vmnetworkprofile.joulevirt.io/"+profile.Name, profile.Namespace, now)
 	e.Gaps = gaps
 	e.addProfile(profile)
-	e.addPolicy(policy)
+	e.addPolicy(policy, kindOfGroup(profile.Namespace, profile.Name))
 	group := profile.Spec.Group
 	if group == nil {
 		e.decide(Decision{Lever: v1alpha1.LeverTrafficShare, State: v1alpha1.LeverBlocked, Reason: v1alpha1.ReasonNoGroup})
@@ -45,7 +45,7 @@ func Group(profile *v1alpha1.VMNetworkProfile, policy *v1alpha1.EnergyPolicy, ga
 			e.input(c.Type+" is "+string(c.Status), c.Reason+": "+c.Message)
 		}
 	}
-	e.decide(Decision{Lever: v1alpha1.LeverTrafficShare, State: t.State, Reason: t.Reason, Message: t.Message})
+	e.decide(Decision{Lever: v1alpha1.LeverTrafficShare, State: t.State, Reason: t.Reason, Message: more(t.Reason, t.Message)})
 	e.Shares = t.Shares
 	return e
 }

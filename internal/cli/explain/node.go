@@ -23,7 +23,9 @@ type NodeInput struct {
 	Report *v1alpha1.NodeReport
 	Plan   *v1alpha1.NodePlan
 	Policy *v1alpha1.EnergyPolicy
-	Gaps   []show.Gap
+	// Potential is what levers could save on the node. Nil: it is not known.
+	Potential []LeverWatts
+	Gaps      []show.Gap
 }
 
 // Node explains what is done on a node.
@@ -33,7 +35,8 @@ func Node(in NodeInput, now time.Time) *Explanation {
 	if in.Node != nil {
 		e.addOptOut("the node", in.Node)
 	}
-	e.addPolicy(in.Policy)
+	e.addPolicy(in.Policy, kindOfNode(in.Name, in.Report))
+	e.NodePotential = in.Potential
 	e.addReport(in.Report)
 	if in.Report != nil {
 		e.addFacts(&in.Report.Status)
@@ -76,7 +79,7 @@ func (e *Explanation) addFacts(s *v1alpha1.NodeReportStatus) {
 
 func (e *Explanation) addPlan(plan *v1alpha1.NodePlan) {
 	why := reasons.All().Of(plan.Spec.Reason)
-	e.input("plan", fmt.Sprintf("%s: %s %s", plan.Spec.Reason, why.Means, plan.Spec.Message))
+	e.input("plan", strings.TrimSpace(fmt.Sprintf("%s: %s %s", plan.Spec.Reason, why.Means, more(plan.Spec.Reason, plan.Spec.Message))))
 	e.input("to do", why.Next)
 	e.input("revision", plan.Spec.Revision)
 	if plan.Spec.ReplacedRevision != "" {
@@ -94,7 +97,8 @@ func (e *Explanation) addPlan(plan *v1alpha1.NodePlan) {
 	}
 	e.input("applied", applied)
 	for _, c := range plan.Status.Conditions {
-		if c.Type == v1alpha1.ConditionApplied && c.Status != metav1.ConditionTrue {
+		// That a plan is not to be applied is said above.
+		if c.Type == v1alpha1.ConditionApplied && c.Status != metav1.ConditionTrue && plan.Spec.Apply {
 			e.input("agent says", c.Reason+": "+c.Message)
 		}
 	}
@@ -113,6 +117,15 @@ func (e *Explanation) addPlan(plan *v1alpha1.NodePlan) {
 	}
 }
 
+// more is what a message says beyond the sentence of its reason, which of a policy's mode and
+// pause is nothing.
+func more(reason, message string) string {
+	if reason == v1alpha1.ReasonObserveOnly || reason == v1alpha1.ReasonPaused {
+		return ""
+	}
+	return message
+}
+
 // addCounts tells for how many VMs each lever is in which state, and why.
 func (e *Explanation) addCounts(nodePlan *v1alpha1.NodePlan) {
 	type key struct {
@@ -128,7 +141,7 @@ func (e *Explanation) addCounts(nodePlan *v1alpha1.NodePlan) {
 			vm := &plan.Spec.VMs[i]
 			state := of(plan, vm.PodUID)
 			k := key{lever, state.State, state.Reason}
-			if counts[k]++; state.Message != "" && words[k] == "" {
+			if counts[k]++; more(state.Reason, state.Message) != "" && words[k] == "" {
 				words[k] = "Such as " + vm.Namespace + "/" + vm.Name + ": " + state.Message
 			}
 		}

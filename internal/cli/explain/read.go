@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,12 +23,18 @@ type Reader interface {
 	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
 }
 
+// Foretold tells what levers could save on a node that a policy governs, which no object does,
+// and what keeps it from telling.
+type Foretold func(ctx context.Context, policy *v1alpha1.EnergyPolicy, node string) ([]LeverWatts, []show.Gap)
+
 // reading gathers what can be read. What cannot be is a gap, as far as the rest makes sense
 // without.
 type reading struct {
 	reader Reader
-	gaps   []show.Gap
-	fatal  error
+	// foretold is nil for who does not ask.
+	foretold Foretold
+	gaps     []show.Gap
+	fatal    error
 }
 
 // get reads an object without a namespace and tells whether it is there.
@@ -51,8 +58,9 @@ func (r *reading) get(ctx context.Context, of, name string, into client.Object) 
 }
 
 // ReadVM reads a VM, its node's plan and what both were made of, and explains them.
-func ReadVM(ctx context.Context, reader Reader, namespace, name string, now time.Time) (*Explanation, error) {
-	r := &reading{reader: reader}
+func ReadVM(ctx context.Context, reader Reader, foretold Foretold, vm types.NamespacedName, now time.Time) (*Explanation, error) {
+	r := &reading{reader: reader, foretold: foretold}
+	namespace, name := vm.Namespace, vm.Name
 	in := VMInput{VMI: &virtv1.VirtualMachineInstance{}}
 	if err := reader.Get(ctx, namespace, name, in.VMI); err != nil {
 		var none *access.NotFound
@@ -68,7 +76,7 @@ func ReadVM(ctx context.Context, reader Reader, namespace, name string, now time
 	in.Profiles = profiles.Items
 	if node := in.VMI.Status.NodeName; node != "" {
 		of := r.node(ctx, node)
-		in.Plan, in.Policy, in.Report, in.Node = of.Plan, of.Policy, of.Report, of.Node
+		in.Plan, in.Policy, in.Report, in.Node, in.Potential = of.Plan, of.Policy, of.Report, of.Node, of.Potential
 	}
 	if r.fatal != nil {
 		return nil, r.fatal
@@ -78,8 +86,8 @@ func ReadVM(ctx context.Context, reader Reader, namespace, name string, now time
 }
 
 // ReadNode reads a node's plan and what it was made of, and explains them.
-func ReadNode(ctx context.Context, reader Reader, name string, now time.Time) (*Explanation, error) {
-	r := &reading{reader: reader}
+func ReadNode(ctx context.Context, reader Reader, foretold Foretold, name string, now time.Time) (*Explanation, error) {
+	r := &reading{reader: reader, foretold: foretold}
 	in := r.node(ctx, name)
 	if r.fatal != nil {
 		return nil, r.fatal
@@ -124,6 +132,10 @@ func (r *reading) node(ctx context.Context, name string) NodeInput {
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	if r.get(ctx, "Node", name, node) {
 		in.Node = node
+	}
+	if in.Policy != nil && r.foretold != nil && r.fatal == nil {
+		potential, gaps := r.foretold(ctx, in.Policy, name)
+		in.Potential, r.gaps = potential, append(r.gaps, gaps...)
 	}
 	return in
 }

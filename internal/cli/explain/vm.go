@@ -22,6 +22,8 @@ type VMInput struct {
 	Policy *v1alpha1.EnergyPolicy
 	Report *v1alpha1.NodeReport
 	Node   *metav1.PartialObjectMetadata
+	// Potential is what levers could save on that node. Nil: it is not known.
+	Potential []LeverWatts
 	// Profiles of the VM's namespace.
 	Profiles []v1alpha1.VMNetworkProfile
 	Gaps     []show.Gap
@@ -43,7 +45,12 @@ func VM(in VMInput, now time.Time) *Explanation {
 	if in.Node != nil {
 		e.addOptOut("the node", in.Node)
 	}
-	e.addPolicy(in.Policy)
+	kin := kindOfNode(in.VMI.Status.NodeName, in.Report)
+	if governed && profile.Spec.Group != nil {
+		kin = either(kin, kindOfGroup(profile.Namespace, profile.Name))
+	}
+	e.addPolicy(in.Policy, kin)
+	e.NodePotential = in.Potential
 	e.addReport(in.Report)
 	switch planned := plannedFor(in); {
 	case in.VMI.Status.Phase != virtv1.Running:
@@ -130,7 +137,7 @@ func (e *Explanation) addLevers(nodePlan *v1alpha1.NodePlan, planned *v1alpha1.V
 	plan := &leverstate.Plan{NodePlan: nodePlan}
 	for _, lever := range leverstate.Levers() {
 		state := leverstate.Of(lever)(plan, planned.PodUID)
-		d := Decision{Lever: lever, State: state.State, Reason: state.Reason, Message: state.Message, Planned: difference.Planned(planned, lever)}
+		d := Decision{Lever: lever, State: state.State, Reason: state.Reason, Message: more(state.Reason, state.Message), Planned: difference.Planned(planned, lever)}
 		d.ReadBack = difference.InForce(plan.AppliedTo(planned.PodUID, lever))
 		// What an agent says is that it was applied; why it was planned is said by the plan.
 		if why := planReason(planned, lever); why.Reason != "" && why.Reason != d.Reason {
@@ -163,7 +170,7 @@ func (e *Explanation) addShare(p *v1alpha1.VMNetworkProfile, name string) {
 		return
 	}
 	t := p.Status.Traffic
-	d := Decision{Lever: v1alpha1.LeverTrafficShare, State: t.State, Reason: t.Reason, Message: t.Message}
+	d := Decision{Lever: v1alpha1.LeverTrafficShare, State: t.State, Reason: t.Reason, Message: more(t.Reason, t.Message)}
 	for i := range t.Shares {
 		if t.Shares[i].Name != name {
 			continue

@@ -40,6 +40,19 @@ func TestOfNodes(t *testing.T) {
 	}
 }
 
+func TestPotential(t *testing.T) {
+	ask := func(_ context.Context, query string) ([]byte, error) {
+		if !strings.Contains(query, `{node="a"}`) {
+			return nil, fmt.Errorf("query %s is of no single node", query)
+		}
+		return []byte(vector(`{"metric":{"lever":"Affinity"},"value":[1,"12.5"]},{"metric":{"lever":"Buffering"},"value":[1,"-3"]},{"metric":{"lever":"Slice"},"value":[1,"NaN"]}`)), nil
+	}
+	got, err := Potential(t.Context(), ask, "a")
+	if diff := cmp.Diff(map[string]float64{"Affinity": 12.5, "Buffering": -3}, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
 func TestBadAnswers(t *testing.T) {
 	for answer, want := range map[string]string{
 		"<html>": "is no Prometheus server",
