@@ -148,10 +148,9 @@ docker-push: ## Push the images of manager and agent.
 
 ##@ Deployment: into the cluster of the current kubeconfig
 
-# To have manifests name the images asked for.
-IMAGES = sed -e 's|image: joulevirt/manager:latest$$|image: $(IMG_MANAGER)|' -e 's|image: joulevirt/agent:latest$$|image: $(IMG_AGENT)|'
-MANIFESTS = $(KUBECTL) kustomize config/default | $(IMAGES)
-REMOVAL = $(KUBECTL) kustomize config/removal | $(IMAGES)
+# Manifests with the images asked for.
+MANIFESTS = $(KUBECTL) kustomize config/default | \
+	sed -e 's|image: joulevirt/manager:latest$$|image: $(IMG_MANAGER)|' -e 's|image: joulevirt/agent:latest$$|image: $(IMG_AGENT)|'
 
 .PHONY: install
 install: ## Install the CRDs.
@@ -167,7 +166,7 @@ deploy: ## Install CRDs, manager and agents.
 
 .PHONY: undeploy
 undeploy: ## Remove everything, once the Job of config/removal has put all back (docs/removal.md).
-	$(REMOVAL) | KUBECTL="$(KUBECTL)" hack/removal.sh
+	$(KUBECTL) kustomize config/removal | KUBECTL="$(KUBECTL)" hack/removal.sh
 	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 # Tools.

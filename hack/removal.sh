@@ -6,10 +6,12 @@ set -euo pipefail
 namespace=joulevirt-system job=joulevirt-removal
 read -ra kubectl <<<"${KUBECTL:-kubectl}"
 in_namespace=("${kubectl[@]}" --namespace="$namespace")
-manifests=$(cat)
+# The image that the cluster runs, wherever that came from.
+image=$("${in_namespace[@]}" get deployment joulevirt-manager --ignore-not-found --output='jsonpath={.spec.template.spec.containers[0].image}')
+manifests=$(sed "s|image: joulevirt/manager:latest\$|image: $image|")
 
 # Who waits for a manager that is not there waits in vain.
-if [ -z "$("${in_namespace[@]}" get deployment joulevirt-manager --ignore-not-found --output=name)" ]; then
+if [ -z "$image" ]; then
 	echo "removal: no manager is installed: what it and the agents changed is left as it is (docs/removal.md)" >&2
 	exit 0
 fi

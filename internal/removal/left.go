@@ -102,6 +102,22 @@ func backends(route *unstructured.Unstructured) []types.NamespacedName {
 	return named
 }
 
+// owned names the routes and Services that belong to profiles.
+func owned(routes []unstructured.Unstructured, services []metav1.PartialObjectMetadata) []string {
+	var names []string
+	for i := range routes {
+		if profileOf(&routes[i]) != "" {
+			names = append(names, fmt.Sprintf("%s %s/%s", routes[i].GetKind(), routes[i].GetNamespace(), routes[i].GetName()))
+		}
+	}
+	for i := range services {
+		if profileOf(&services[i]) != "" {
+			names = append(names, fmt.Sprintf("Service %s/%s", services[i].Namespace, services[i].Name))
+		}
+	}
+	return names
+}
+
 // staying names the Services whose profile is gone.
 func staying(services []metav1.PartialObjectMetadata) []string {
 	var names []string

@@ -85,7 +85,7 @@ func TestRoutesThatNameServicesOfProfiles(t *testing.T) {
 		return out
 	}
 	to := func(name string) map[string]any { return map[string]any{"name": name} }
-	got := steeredRoutes([]unstructured.Unstructured{
+	routes := []unstructured.Unstructured{
 		route("shop", "bare", nil),
 		route("shop", "own", nil, to("web")),
 		route("shop", "generated", owner("VMNetworkProfile", "web", true), to("jv-a")),
@@ -94,7 +94,8 @@ func TestRoutesThatNameServicesOfProfiles(t *testing.T) {
 		route("shop", "mixed", nil, to("web"), to("jv-b")),
 		route("edge", "same-name", nil, to("jv-a")),
 		route("edge", "granted", nil, map[string]any{"name": "jv-a", "namespace": "shop"}),
-	}, services)
+	}
+	got := steeredRoutes(routes, services)
 	want := []string{
 		"HTTPRoute shop/web has Services of VMNetworkProfile shop/web",
 		"HTTPRoute shop/mixed has Services of VMNetworkProfile shop/web",
@@ -102,6 +103,10 @@ func TestRoutesThatNameServicesOfProfiles(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	want = []string{"HTTPRoute shop/generated", "Service shop/jv-a", "Service shop/jv-b"}
+	if diff := cmp.Diff(want, owned(routes, services)); diff != "" {
+		t.Errorf("what goes with profiles, -want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"shop/jv-stays"}, staying(services)); diff != "" {
 		t.Errorf("Services that stay, -want +got:\n%s", diff)

@@ -50,7 +50,7 @@ type remover struct {
 func Run(ctx context.Context, c client.Client, options Options) error {
 	r := &remover{Options: options, client: c}
 	for _, step := range []func(context.Context) error{
-		r.checkRoutes, r.endPolicies, r.waitPlans, r.endProfiles, r.waitPods, r.tellServices, r.endManager, r.removeMade,
+		r.checkRoutes, r.endPolicies, r.waitPlans, r.endProfiles, r.waitPods, r.waitOwned, r.endManager, r.removeMade,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -77,14 +77,27 @@ func (r *remover) services(ctx context.Context) ([]metav1.PartialObjectMetadata,
 	return services.Items, err
 }
 
-// tellServices says which Services outlast the product with the routes that name them.
-func (r *remover) tellServices(ctx context.Context) error {
-	services, err := r.services(ctx)
-	if err != nil {
-		return err
+// waitOwned waits until the garbage collector has removed what belonged to profiles, or given
+// it to the routes alone that name it: when the kind goes first, it never does either.
+func (r *remover) waitOwned(ctx context.Context) error {
+	if r.KeepObjects {
+		return nil
 	}
-	if names := staying(services); len(names) > 0 {
-		r.Say("left are Services of profiles that are gone, for the routes that name them: %s", few(names))
+	var stay []string
+	err := r.wait(ctx, "what profiles had made is gone", func(ctx context.Context) ([]string, error) {
+		services, err := r.services(ctx)
+		if err != nil {
+			return nil, err
+		}
+		routes, err := r.routes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		stay = staying(services)
+		return owned(routes, services), nil
+	})
+	if err == nil && len(stay) > 0 {
+		r.Say("left are Services of profiles that are gone, for the routes that name them: %s", few(stay))
 	}
-	return nil
+	return err
 }
