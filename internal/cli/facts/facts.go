@@ -31,6 +31,7 @@ type Part string
 // The parts.
 const (
 	Policies Part = "EnergyPolicies"
+	Ledgers  Part = "EnergyLedgers"
 	Reports  Part = "NodeReports"
 	Plans    Part = "NodePlans"
 	Profiles Part = "VMNetworkProfiles"
@@ -43,6 +44,7 @@ const (
 type Facts struct {
 	Now      time.Time
 	Policies []v1alpha1.EnergyPolicy
+	Ledgers  []v1alpha1.EnergyLedger
 	Reports  []v1alpha1.NodeReport
 	Plans    []v1alpha1.NodePlan
 	Profiles []v1alpha1.VMNetworkProfile
@@ -100,6 +102,11 @@ func (f *Facts) read(ctx context.Context, lister Lister, part Part, scope Scope)
 		list := v1alpha1.EnergyPolicyList{}
 		err := lister.List(ctx, &list)
 		f.Policies = list.Items
+		return err
+	case Ledgers:
+		list := v1alpha1.EnergyLedgerList{}
+		err := lister.List(ctx, &list)
+		f.Ledgers = list.Items
 		return err
 	case Reports:
 		list := v1alpha1.NodeReportList{}

@@ -3,6 +3,7 @@
 package savings
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +13,11 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
+
+// defaultConfidencePercent is the API's own, for policies stored before it.
+const defaultConfidencePercent = 95
 
 // hoursOfMonth is a year's by twelve.
 const hoursOfMonth = 365.25 * 24 / 12
@@ -33,8 +38,22 @@ type Policy struct {
 	Booked []v1alpha1.Savings `json:"booked"`
 	// Tariff that cost and emissions are told by. Nil: there is none.
 	Tariff *v1alpha1.TariffStatus `json:"tariff,omitempty"`
+	// Units are what each lever saved on each node, and by each group, if that was asked for.
+	Units []Unit `json:"units,omitempty"`
 	// Rates are what levers save of what the nodes draw now, and could save.
 	Rates []Rate `json:"rates"`
+}
+
+// Unit is what a lever saved on one unit since the ledger was begun.
+type Unit struct {
+	// Unit is a node, or a group as NAMESPACE/NAME of its profile.
+	Unit  string         `json:"unit"`
+	Lever v1alpha1.Lever `json:"lever"`
+	Basis v1alpha1.Basis `json:"basis"`
+	// KilowattHours with the ends of the interval.
+	KilowattHours     float64 `json:"kilowattHours"`
+	LowKilowattHours  float64 `json:"lowKilowattHours"`
+	HighKilowattHours float64 `json:"highKilowattHours"`
 }
 
 // Rate is a saving as it goes on.
@@ -76,6 +95,13 @@ func Of(f *facts.Facts, names ...string) *Report {
 		for _, s := range p.Status.Potential {
 			item.Rates = append(item.Rates, rate(s, true))
 		}
+		at := slices.IndexFunc(f.Ledgers, func(l v1alpha1.EnergyLedger) bool { return l.Name == p.Name })
+		if at >= 0 && len(f.Ledgers[at].Status.Ledger) > 0 {
+			var err error
+			if item.Units, err = units(f.Ledgers[at].Status.Ledger, p.Spec.Verification.ConfidencePercent); err != nil {
+				out.Gaps = append(out.Gaps, show.Gap{Of: "EnergyLedger " + p.Name, Message: err.Error()})
+			}
+		}
 		out.Items = append(out.Items, item)
 	}
 	slices.SortFunc(out.Items, func(x, y Policy) int { return strings.Compare(x.Name, y.Name) })
@@ -96,6 +122,26 @@ func comparePeriods(x, y string) int {
 	}
 }
 
+// units reads what a ledger tells of nodes and groups.
+func units(stored []byte, confidencePercent int32) ([]Unit, error) {
+	booked, err := ledger.Load(stored)
+	if err != nil {
+		return nil, fmt.Errorf("what is stored was not read: %w: use kubectl joulevirt of the manager's version", err)
+	}
+	var out []Unit
+	for _, of := range booked.Units(float64(cmp.Or(confidencePercent, defaultConfidencePercent)) / 100) {
+		kWh, basis := of.Saved.KWh(), v1alpha1.BasisMeasured
+		if of.Modelled {
+			basis = v1alpha1.BasisModelled
+		}
+		out = append(out, Unit{
+			Unit: of.Unit, Lever: v1alpha1.Lever(of.Lever), Basis: basis,
+			KilowattHours: kWh.Value, LowKilowattHours: kWh.Low, HighKilowattHours: kWh.High,
+		})
+	}
+	return out, nil
+}
+
 func rate(s v1alpha1.Saving, potential bool) Rate {
 	basis := v1alpha1.BasisMeasured
 	if s.Modelled {
@@ -114,6 +160,7 @@ func (r *Report) Tables() []show.Table {
 	return []show.Table{
 		r.booked("Booked, measured (net of what the product itself drew):", v1alpha1.BasisMeasured),
 		r.booked("Booked, modelled (no meter judged it; it proves nothing):", v1alpha1.BasisModelled),
+		r.units(),
 		r.rates("Proven, of what the nodes draw now:", false),
 		r.rates("Could be saved (foretold):", true),
 	}
@@ -145,6 +192,25 @@ func (r *Report) booked(heading string, basis v1alpha1.Basis) show.Table {
 				own := negative(s.OwnKilowattHours)
 				table.Rows = append(table.Rows, []string{p.Name, s.Period, "own use", string(own.Value), interval(own), "", "", "", "", confidence})
 			}
+		}
+	}
+	return table
+}
+
+// units are told of in total: intervals of nodes have parts in common, and do not add up.
+func (r *Report) units() show.Table {
+	table := show.Table{
+		Heading: "In total, on each node and by each group:", WideOnly: true,
+		Columns: show.Columns("POLICY", "NODE", "LEVER", "BASIS", "KWH", "INTERVAL", "CONFIDENCE"),
+	}
+	for i := range r.Items {
+		p := &r.Items[i]
+		for j := range p.Units {
+			of := &p.Units[j]
+			table.Rows = append(table.Rows, []string{
+				p.Name, of.Unit, string(of.Lever), string(of.Basis), show.Number(&of.KilowattHours),
+				show.Number(&of.LowKilowattHours) + " to " + show.Number(&of.HighKilowattHours), fmt.Sprintf("%d %%", p.ConfidencePercent),
+			})
 		}
 	}
 	return table

@@ -1,7 +1,10 @@
 package savings
 
 import (
+	"math"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +12,9 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show/showtest"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 func kilowattHours(value, low, high v1alpha1.Decimal) v1alpha1.Estimate {
@@ -40,6 +46,48 @@ func scene() *facts.Facts {
 	}
 	fresh := v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fresh"}}
 	return &facts.Facts{Policies: []v1alpha1.EnergyPolicy{saves, fresh}}
+}
+
+// booked has two nodes and a group with figures, one of them modelled.
+func booked(t *testing.T) []byte {
+	t.Helper()
+	l := ledger.New()
+	from := time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	for _, of := range []struct {
+		unit     string
+		lever    model.Lever
+		modelled bool
+	}{{"worker-1", model.LeverAffinity, false}, {"worker-1", model.LeverBuffering, false}, {"worker-2", model.LeverAffinity, true}, {"shop/web", model.LeverTrafficShare, false}} {
+		cause := l.Book(ledger.Block{
+			Node: of.unit, Lever: of.lever, From: from, To: from.Add(time.Hour), On: true,
+			Effect:   verify.Shrunk{Log: -math.Log(1.1), Own: 0.01, Freedom: 20},
+			Measured: ledger.Measured{Seconds: 3600, Joules: 3.6e6, Modelled: of.modelled},
+		}, from.Add(time.Hour))
+		if cause != "" {
+			t.Fatal(cause)
+		}
+	}
+	return l.Save()
+}
+
+// TestUnits: nodes and groups are told of where ledgers were read, and one that another version
+// wrote is a gap.
+func TestUnits(t *testing.T) {
+	f := scene()
+	f.Ledgers = []v1alpha1.EnergyLedger{
+		{ObjectMeta: metav1.ObjectMeta{Name: "saves"}, Status: v1alpha1.EnergyLedgerStatus{Ledger: booked(t)}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "fresh"}},
+	}
+	report := Of(f)
+	showtest.Golden(t, "units", report)
+	if len(report.Gaps) > 0 {
+		t.Errorf("gaps %+v", report.Gaps)
+	}
+	f.Ledgers[1].Status.Ledger = []byte("joulevirt-ledger-99")
+	gaps := Of(f).Gaps
+	if len(gaps) != 1 || gaps[0].Of != "EnergyLedger fresh" || !strings.Contains(gaps[0].Message, "the manager's version") {
+		t.Errorf("gaps %+v", gaps)
+	}
 }
 
 func TestTables(t *testing.T) {
