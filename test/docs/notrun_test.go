@@ -43,6 +43,7 @@ func notRun() []exception {
 		{"kubectl delete -k config/default", "the same; test/e2e deletes it with VMs"},
 		{"kubectl delete --ignore-not-found -k config/default", "the same; test/e2e deletes it with VMs"},
 		{"kubectl apply --server-side --force-conflicts -f web-route.yaml", "is a file of the reader's; test/routing applies such rules"},
+		{"kubectl kustomize FOLDER | hack/removal.sh", "test/install runs it by make undeploy"},
 		{"kubectl delete -k config/restore", "no controller ends namespaces here; test/rbac deletes it"},
 		{"kubectl get httproutes -A -l app.kubernetes.io/managed-by=joulevirt", "needs the kinds of the Gateway API"},
 		{"kubectl rollout status daemonset/joulevirt-restore --namespace joulevirt-restore", noKubelet},
