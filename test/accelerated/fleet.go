@@ -18,6 +18,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
 	"github.com/joulevirt/joulevirt/test/fleet"
 )
 
@@ -91,7 +92,7 @@ func (f *Fleet) start(ctx context.Context, o Options) error {
 	timing.Traffic.Figures = time.Hour
 	f.lead = func(ctx context.Context) error {
 		var err error
-		f.manager, err = fleet.StartManager(ctx, o.Cluster.RESTConfig(), clientsOf(f.nodes), timing, o.Log)
+		f.manager, err = fleet.StartManager(ctx, o.Cluster.AsServiceAccount(stack.Namespace, "joulevirt-manager"), clientsOf(f.nodes), timing, o.Log)
 		return err
 	}
 	return f.lead(ctx)
