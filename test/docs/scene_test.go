@@ -26,6 +26,8 @@ const (
 	startTimeout = 20 * time.Minute
 	// pause after each 15 s of the fleet, in which the controllers follow.
 	pause = 5 * time.Millisecond
+	// commandTimeout is more than any command of a page takes.
+	commandTimeout = 2 * time.Minute
 )
 
 // scene is what the commands of the pages are run against: a real API server with the
@@ -101,12 +103,18 @@ func (s *scene) run(t *testing.T, d time.Duration) {
 // shell runs a line as a person would.
 func (s *scene) shell(t *testing.T, line string) (output string, code int) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", asked().Replace(line))
+	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", asked().Replace(line))
 	command.Dir = s.dir
 	command.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig(), "PATH="+filepath.Join(s.dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	command.WaitDelay = time.Second // what bash started may have its output open still
 	text, err := command.CombinedOutput()
 	if err != nil && command.ProcessState == nil {
 		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("%s: it does not end: %v\n%s", line, ctx.Err(), text)
 	}
 	return told(string(text)), command.ProcessState.ExitCode()
 }
