@@ -9,6 +9,8 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
@@ -85,5 +87,36 @@ func totalsOf(second int, joules float64) *model.Totals {
 	return &model.Totals{
 		Since: statusTime().Add(-time.Hour), Seconds: float64(second), MeteredSeconds: float64(second),
 		BusyCoreSeconds: float64(second), Joules: units.Joules(joules),
+	}
+}
+
+// TestANoisyMeter: by how much a server's figures scatter is known of a node's meter, and of a
+// group's that has the node.
+func TestANoisyMeter(t *testing.T) {
+	s := newProofScene(t)
+	for i := range 80 {
+		s.pull()
+		heard := proofs.Heard{Policy: "p", BusyCore: power.Estimate{Watts: 5, StdErr: 1}}
+		heard.Rates, heard.Received = s.rates.Heard("n")
+		heard.Rates.Power = nil
+		heard.Power = &model.Power{
+			Source: model.SourcePrometheus, Scope: model.ScopePackage, Watts: 100 + units.Watts(6*(i%2)), Time: s.clock.Now(), IntervalSeconds: 15,
+		}
+		s.store.Hear("n", heard, s.clock.Now())
+		s.clock.SetTime(s.clock.Now().Add(15 * time.Second))
+	}
+	meter := verify.Meter{Interval: 15 * time.Second, Freshness: 15 * time.Second}
+	// 6 W from one to the next of 103 W in the mean: each figure errs by 4 W.
+	want := verify.RoundNoise(0.041)
+	for what, nodes := range map[string][]string{"a node": {"n"}, "a group": {"other", "n"}} {
+		if got := s.watch.noisy(meter, nodes...); got.Noise != want || got.Interval != meter.Interval {
+			t.Errorf("%s: %+v, want noise %v", what, got, want)
+		}
+	}
+	if got := s.watch.noisy(meter, "other"); got != meter {
+		t.Errorf("without that node: %+v", got)
+	}
+	if got := s.watch.noisy(verify.Meter{}, "n"); got != (verify.Meter{}) {
+		t.Errorf("no meter: %+v", got)
 	}
 }

@@ -163,6 +163,7 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	}
 	known.update(&s, w.pull, now)
 	s.begun, s.class, s.meter, s.has = known.begun, known.class, known.meter, known.has
+	s.meter = w.noisy(s.meter, name)
 	heard := proofs.Heard{Policy: g.policy, Class: s.class, Acting: known.acting}
 	heard.Rates, heard.Received = w.rates.Heard(name)
 	heard.Power, heard.Schedules = choice.Power, s.has
@@ -174,6 +175,18 @@ func (w *proofWatch) see(g governedNode, choice energy.Choice, plan *indexedPlan
 	w.store.Hear(name, heard, now)
 	w.doubt(&s, known)
 	return s
+}
+
+// noisy is a meter with what is known of the noise of nodes' figures. Blocks that were drawn
+// keep their length.
+func (w *proofWatch) noisy(meter verify.Meter, nodes ...string) verify.Meter {
+	if meter == (verify.Meter{}) {
+		return meter
+	}
+	for _, node := range nodes {
+		meter.Noise = max(meter.Noise, w.store.Meter(node).Noise)
+	}
+	return meter
 }
 
 // doubt tells once that a node's meter is not believed any more.
@@ -279,6 +292,9 @@ func (w *proofWatch) round(ctx context.Context, policy *v1alpha1.EnergyPolicy, s
 	groups, known := w.groups(ctx, policy.Name)
 	if !known && now.Sub(w.since) < factsAwaited {
 		return
+	}
+	for i := range groups {
+		groups[i].Meter = w.noisy(groups[i].Meter, groups[i].Nodes...)
 	}
 	all = append(all, groups...)
 	news, changed := w.store.Round(policy.Name, all, proofSettings(policy), now)

@@ -33,6 +33,20 @@ type Meter struct {
 	Noise float64
 }
 
+// RoundNoise rounds a noise up to one for which blocks hold twice as many figures as for the
+// step before, so that meters that are alike have blocks of one length. 0: blocks hold enough
+// figures anyway.
+func RoundNoise(noise float64) float64 {
+	readings := (noise / blockNoise) * (noise / blockNoise)
+	if !(readings > leastReadings) {
+		return 0
+	}
+	// A little less, or what is rounded would not be its own step.
+	const less = 1 - 1e-9
+	steps := math.Ceil(math.Log2(less * readings / leastReadings))
+	return less * blockNoise * math.Sqrt(leastReadings*math.Exp2(steps))
+}
+
 // Timing is when the blocks of a trial begin and what is judged of each.
 type Timing struct {
 	Lever model.Lever

@@ -55,3 +55,21 @@ func TestBlocksRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestRoundNoise: rounded, a noise is not less, and its blocks hold at most twice as many
+// figures.
+func TestRoundNoise(t *testing.T) {
+	const least = 0.0089
+	for noise := 0.001; noise < 0.3; noise *= 1.01 {
+		is := verify.RoundNoise(noise)
+		if noise < least && is != 0 || noise > 1.01*least && (is < 0.999*noise || is > 1.415*noise) {
+			t.Errorf("%v is rounded to %v", noise, is)
+		}
+		if again := verify.RoundNoise(is); again != is {
+			t.Errorf("%v is rounded to %v, and that to %v", noise, is, again)
+		}
+	}
+	if is := verify.RoundNoise(math.NaN()); is != 0 {
+		t.Errorf("no number is rounded to %v", is)
+	}
+}

@@ -57,6 +57,10 @@ type Verdict struct {
 	Suspect []Span
 	// Factor is what the meter says now over what was to be expected. 0: it is believed.
 	Factor float64
+	// Noise is the standard deviation of a server's figure, as a share of it, in the steps of
+	// verify.RoundNoise. 0: little, or not known, or the meter counts: what is between two
+	// counts has no noise.
+	Noise float64
 }
 
 // Since is when the meter ceased to be believed. Zero: it is believed.
@@ -82,7 +86,7 @@ func (v *Verdict) Awaits(to time.Time) bool { return !v.Sure.IsZero() && v.Sure.
 
 // By returns the same by a clock that the node's is ahead of.
 func (v *Verdict) By(ahead time.Duration) Verdict {
-	by := Verdict{Factor: v.Factor}
+	by := Verdict{Factor: v.Factor, Noise: v.Noise}
 	if !v.Sure.IsZero() {
 		by.Sure = v.Sure.Add(-ahead)
 	}
@@ -104,6 +108,7 @@ type Watch struct {
 	// busyCore is as it was last known.
 	busyCore power.Estimate
 	window   window
+	noise    noise
 	verdict  Verdict
 }
 
@@ -119,6 +124,7 @@ func (w *Watch) Look(sight Sight, now time.Time) Verdict {
 	}
 	w.reader.read(&sight, now, w.take)
 	// What is told is not changed any more.
+	w.verdict.Noise = w.noise.share()
 	told := w.verdict
 	told.Suspect = append([]Span(nil), told.Suspect...)
 	return told
@@ -127,7 +133,7 @@ func (w *Watch) Look(sight Sight, now time.Time) Verdict {
 // restart forgets what figures were compared with: there is another meter, or another clock.
 func (w *Watch) restart() {
 	w.end(w.window.newest())
-	w.levels, w.window, w.verdict.Sure = levels{}, window{}, time.Time{}
+	w.levels, w.window, w.noise, w.verdict.Sure = levels{}, window{}, noise{}, time.Time{}
 	if w.reader.jumped {
 		w.verdict, w.history, w.reader.jumped = Verdict{}, history{}, false
 	}
@@ -142,6 +148,10 @@ func (w *Watch) take(p piece) {
 	if setting != w.window.setting || p.from.Sub(w.window.newest()) > longestGap {
 		w.leave()
 		w.window = window{setting: setting}
+		w.noise.forget()
+	}
+	if w.reader.of.source == model.SourcePrometheus && w.verdict.Since().IsZero() {
+		w.noise.add(&p, &w.busyCore)
 	}
 	if setting.fresh && w.levels.at(setting.on) != nil && w.levels.at(setting.on).setting != setting {
 		w.levels.drop(setting.on)

@@ -39,6 +39,8 @@ type world struct {
 	// server is the time between two figures of a Prometheus server. 0: the agent has
 	// counters.
 	server time.Duration
+	// noise of the server's figures, as a standard deviation.
+	noise float64
 	// both tells whether the node has another meter beside, of another part of the node or
 	// not.
 	both, apart bool
@@ -150,6 +152,9 @@ func (w *world) scrape() *model.Power {
 			w.figure = &model.Power{
 				Source: model.SourcePrometheus, Scope: model.ScopePackage, Time: w.now, IntervalSeconds: passed.Seconds(),
 				Watts: units.Watts((w.said - w.counted) / passed.Seconds()),
+			}
+			if w.noise > 0 {
+				w.figure.Watts *= units.Watts(1 + w.noise*w.random.NormFloat64())
 			}
 			if w.apart {
 				w.figure.Scope = model.ScopePlatform
