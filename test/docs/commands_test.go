@@ -89,8 +89,8 @@ const startPage = "docs/getting-started.md"
 // isFollowed is true of all pages but design notes and figures, which tell how things came to be,
 // and of what other pages are made of.
 func isFollowed(page string) bool {
-	switch dir := path.Dir(page); {
-	case dir == "docs/design", dir == "hack/chart/static", dir == "internal/cli/reasons":
+	switch path.Dir(page) {
+	case "docs/design", "hack/chart/static", "internal/cli/reasons":
 		return false
 	}
 	return page != "docs/limitations.md" && page != "docs/benchmarks.md"
