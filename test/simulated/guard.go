@@ -1,10 +1,14 @@
 package simulated
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/sim"
@@ -51,14 +55,34 @@ func perDay(trips map[model.Symptom]int, days float64) float64 {
 
 // Guard lets agent and manager steer a fleet's nodes for some time with affinity, slices
 // and buffering, and then makes so many pins of each node bad, one after the other.
-func Guard(o Options, quiet time.Duration, bad int) (g Guarded, err error) {
-	g.Right, g.False, g.Over = map[model.Symptom]int{}, map[model.Symptom]int{}, map[model.Symptom]int{}
-	for i := range o.Nodes {
-		if err := g.node(o, i, quiet, bad); err != nil {
-			return g, err
+func Guard(o Options, quiet time.Duration, bad int) (Guarded, error) {
+	nodes := make([]Guarded, o.Nodes)
+	var group errgroup.Group
+	group.SetLimit(cmp.Or(o.Workers, runtime.GOMAXPROCS(0)))
+	for i := range nodes {
+		nodes[i] = newGuarded()
+		group.Go(func() error { return nodes[i].node(o, i, quiet, bad) })
+	}
+	err := group.Wait()
+	g := newGuarded()
+	for i := range nodes {
+		g.add(&nodes[i])
+	}
+	return g, err
+}
+
+func newGuarded() Guarded {
+	return Guarded{Right: map[model.Symptom]int{}, False: map[model.Symptom]int{}, Over: map[model.Symptom]int{}}
+}
+
+func (g *Guarded) add(o *Guarded) {
+	g.VMDays += o.VMDays
+	for _, of := range []struct{ to, from map[model.Symptom]int }{{g.Right, o.Right}, {g.False, o.False}, {g.Over, o.Over}} {
+		for symptom, n := range of.from {
+			of.to[symptom] += n
 		}
 	}
-	return g, nil
+	g.Undone, g.Missed = append(g.Undone, o.Undone...), g.Missed+o.Missed
 }
 
 func (g *Guarded) node(o Options, i int, quiet time.Duration, bad int) (err error) {
