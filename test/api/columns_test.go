@@ -12,7 +12,7 @@ import (
 
 const (
 	columnsPolicy = `{apiVersion: joulevirt.io/v1alpha1, kind: EnergyPolicy, metadata: {name: columns}, spec: {mode: Observe, paused: true}}`
-	columnsStatus = `{"status": {"watts": 734, "nodes": {"selected": 3, "governed": 3, "reporting": 3, "metered": 2}, "energySources": [
+	columnsStatus = `{"status": {"watts": 734, "joulesPerGB": "37", "nodes": {"selected": 3, "governed": 3, "reporting": 3, "metered": 2}, "energySources": [
 		{"type": "Prometheus", "available": false, "nodes": 0, "reason": "Unreachable"},
 		{"type": "RAPL", "available": true, "nodes": 2}, {"type": "Model", "available": true, "nodes": 1}],
 		"savings": [
@@ -43,7 +43,7 @@ func testColumns(t *testing.T, c *cluster.Cluster) {
 		kind, object, status string
 		begins, has          []string
 	}{
-		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "true", "3", "2", "RAPL", "734", "12.3"}, []string{"Measured", "LeverAdopted"}},
+		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "true", "3", "2", "RAPL", "734", "37", "12.3"}, []string{"Measured", "LeverAdopted"}},
 		{"vmnetworkprofile", columnsProfile, columnsProfileStatus,
 			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners", "NoFlood"}},
 		{"nodeplan", columnsPlan, `{"status": {"vmsInForce": 5}}`, []string{"columns", "p", "Enforce", "r", "true", "5"}, []string{"0-3", "4-9"}},
