@@ -40,8 +40,10 @@ const (
 // Lease. Only the process of the VM is made up.
 type scene struct {
 	*testing.T
-	cluster    *cluster.Cluster
-	client     client.Client
+	cluster *cluster.Cluster
+	client  client.Client
+	// manager writes plans, as nobody else may.
+	manager    client.Client
 	host       *linux.Host
 	pod        *hosttest.Pod
 	network    *hosttest.Network
@@ -70,6 +72,8 @@ func newScene(t *testing.T) *scene {
 	scheme, err := watch.NewScheme()
 	s.must(err)
 	s.client, err = client.New(s.cluster.RESTConfig(), client.Options{Scheme: scheme})
+	s.must(err)
+	s.manager, err = client.New(s.cluster.AsServiceAccount(namespace, "joulevirt-manager"), client.Options{Scheme: scheme})
 	s.must(err)
 	s.startVM(ctx)
 	s.renewLease(time.Now())
@@ -144,7 +148,7 @@ func (s *scene) createPlan() {
 	s.Helper()
 	var node corev1.Node
 	s.must(s.client.Get(s.Context(), client.ObjectKey{Name: nodeName}, &node))
-	s.must(s.client.Create(s.Context(), &v1alpha1.NodePlan{
+	s.must(s.manager.Create(s.Context(), &v1alpha1.NodePlan{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.UID,
 		}}},
@@ -235,7 +239,7 @@ func (s *scene) tryPins() {
 	s.Helper()
 	plan := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	begins := time.Now().Truncate(time.Second).Add(3 * time.Second)
-	s.must(s.client.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"trials": [{
+	s.must(s.manager.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"trials": [{
 		"lever": "Affinity", "seed": 7, "start": %q, "blockLength": "1h", "washOut": "1m", "blocks": 2, "offBlocks": [0, 1], "otherwise": true
 	}]}}`, begins.UTC().Format(time.RFC3339)))))
 	before := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
@@ -251,7 +255,7 @@ func (s *scene) tryPins() {
 	if vm := after.Status.VMs[0]; vm.State != v1alpha1.LeverInForce || len(vm.VCPUs) != 2 || vm.Message == "" || after.Status.VMsInForce != 1 {
 		s.Errorf("status %+v", after.Status)
 	}
-	s.must(s.client.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"trials": null}}`))))
+	s.must(s.manager.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"trials": null}}`))))
 	s.wantVCPUs("the pins to come back", s.one, s.other)
 }
 
@@ -291,7 +295,7 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	s.wantVCPUs("the pins to stay", s.one, s.other)
 	s.wantQueue("the turns to stay", agentsQueue)
 	agent = startAgent(t, s.args...)
-	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"revision":"r2"}}`))))
+	s.must(s.manager.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"revision":"r2"}}`))))
 	if plan = s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied); plan.Status.AppliedRevision != "r2" {
 		t.Errorf("revision applied: %s, want r2", plan.Status.AppliedRevision)
 	}
@@ -324,12 +328,12 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	agent = startAgent(t, s.args...)
 	s.wantVCPUs("the pins", s.one, s.other)
 	s.must(s.client.Get(t.Context(), client.ObjectKey{Name: nodeName}, plan))
-	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":false,"mode":"Recommend"}}`))))
+	s.must(s.manager.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":false,"mode":"Recommend"}}`))))
 	s.wantVCPUs("the pins to go", s.both(), s.both())
 	s.wantApplied(metav1.ConditionFalse, v1alpha1.ReasonAwaitingApproval)
 
 	t.Log("agent restore needs no cluster")
-	s.must(s.client.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":true}}`))))
+	s.must(s.manager.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":true}}`))))
 	s.wantVCPUs("the pins", s.one, s.other)
 	s.wantQueue("the turns", agentsQueue)
 	agent.kill()

@@ -99,6 +99,9 @@ func (s *scene) install() {
 	var err error
 	s.client, err = client.New(s.cluster.RESTConfig(), client.Options{Scheme: scheme})
 	s.must(err)
+	// Nobody else may write plans.
+	manager, err := client.New(s.cluster.AsServiceAccount(system, "joulevirt-manager"), client.Options{Scheme: scheme})
+	s.must(err)
 	for who, roles := range map[string][]string{
 		"viewer": {"joulevirt-viewer"}, "editor": {"joulevirt-viewer", "joulevirt-policy-editor"}, "nobody": nil,
 	} {
@@ -121,7 +124,7 @@ func (s *scene) install() {
 		}
 		plan.Spec.VMs[i].Name = name.Name
 	}
-	s.must(s.create(plan))
+	s.must(s.createBy(manager, plan))
 }
 
 func (s *scene) addPerson(who string, roles []string) {
@@ -140,9 +143,12 @@ func (s *scene) addPerson(who string, roles []string) {
 }
 
 // create writes an object with its status.
-func (s *scene) create(object client.Object) error {
+func (s *scene) create(object client.Object) error { return s.createBy(s.client, object) }
+
+// createBy is create by somebody, with the status by an administrator.
+func (s *scene) createBy(who client.Client, object client.Object) error {
 	status := object.DeepCopyObject().(client.Object)
-	if err := s.client.Create(s.Context(), object); err != nil {
+	if err := who.Create(s.Context(), object); err != nil {
 		return err
 	}
 	status.SetResourceVersion(object.GetResourceVersion())
