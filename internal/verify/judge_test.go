@@ -215,6 +215,22 @@ func TestDefaultPlan(t *testing.T) {
 	}
 }
 
+// TestLongerPlan has twice the pairs, within bounds, and can be followed.
+func TestLongerPlan(t *testing.T) {
+	for _, units := range []int{1, 2, 5, 12, 40} {
+		p := verify.DefaultPlan(trials.BlockLength, units)
+		for _, c := range []struct{ before, want int }{
+			{-1, p.Pairs}, {0, p.Pairs}, {p.Pairs / 4, p.Pairs}, {p.Pairs, 2 * p.Pairs}, {2 * p.Pairs, 4 * p.Pairs},
+			{4 * p.Pairs, 4 * p.Pairs}, {1 << 40, 4 * p.Pairs},
+		} {
+			longer := p.Longer(c.before)
+			if err := longer.Check(); err != nil || longer.Pairs != c.want || longer.Pairs/longer.Every != p.Pairs/p.Every {
+				t.Errorf("%d units, after %d pairs: %+v, want %d pairs; error %v", units, c.before, longer, c.want, err)
+			}
+		}
+	}
+}
+
 func TestPlanCheck(t *testing.T) {
 	for _, c := range []struct {
 		name   string

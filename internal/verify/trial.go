@@ -30,12 +30,27 @@ type Plan struct {
 // DefaultPlan is that of trials on as many units, with blocks of a length. The more units
 // there are, the shorter it is: a trial is not stopped early in what it could gather.
 func DefaultPlan(block time.Duration, units int) Plan {
-	const looks, all, most, least = 8, 192, 64, 16
-	every := max(least/looks, min((all/max(units, 1)+looks-1)/looks, most/looks))
+	const all, most, least = 192, 64, 16
+	every := max(least/plannedLooks, min((all/max(units, 1)+plannedLooks-1)/plannedLooks, most/plannedLooks))
 	return Plan{
-		Confidence: 0.95, Pairs: looks * every, Every: every, Block: block,
+		Confidence: 0.95, Pairs: plannedLooks * every, Every: every, Block: block,
 		Least: 0.005, Margin: 0.05, MostGuarded: 0.1,
 	}
+}
+
+// plannedLooks is how often a trial is looked at.
+const plannedLooks = 8
+
+// mostLonger is how many times as long as planned at first a trial is at most.
+const mostLonger = 4
+
+// Longer is the plan of the next trial where one with so many pairs on each unit could not
+// decide: it has twice as many, for what saves little shows late.
+func (p Plan) Longer(pairs int) Plan {
+	pairs = max(p.Pairs, min(2*pairs, mostLonger*p.Pairs))
+	p.Every = (pairs + plannedLooks - 1) / plannedLooks
+	p.Pairs = plannedLooks * p.Every
+	return p
 }
 
 // wronglyRejected is the probability to reject a lever that saves just Plan.Least.

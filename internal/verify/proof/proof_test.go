@@ -169,6 +169,7 @@ func TestGuardsEndATrialOnTheRest(t *testing.T) {
 	}
 }
 
+// TestUndecidedIsTriedAgainAfterADay, by a trial of twice as many pairs.
 func TestUndecidedIsTriedAgainAfterADay(t *testing.T) {
 	// Work of which nothing is seen but noise: what it loses cannot be shown.
 	world := trials.World{Name: "noise", Elasticity: 0, Work: trials.Noise{SD: 3}, Other: trials.Noise{SD: 0.01}}
@@ -186,6 +187,14 @@ func TestUndecidedIsTriedAgainAfterADay(t *testing.T) {
 	}
 	if f.run(time.Hour); f.count(proof.TrialStarted, model.LeverAffinity) != 2 {
 		t.Error("it was not tried again after a day")
+	}
+	trials := map[int]int{}
+	for _, s := range f.proofs.Standings() {
+		trials[s.Planned]++
+	}
+	want := 2 * verify.DefaultPlan(time.Hour, 2).Pairs
+	if trials[want] == 0 {
+		t.Errorf("trials are planned with %v pairs, want one with %d", trials, want)
 	}
 }
 

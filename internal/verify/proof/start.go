@@ -239,7 +239,16 @@ func (p *Proofs) blocksTold() int {
 // blocksToTell is how many blocks a trial would have.
 func (c *call) blocksToTell() int {
 	units := min(len(c.names), c.most())
-	return 2 * verify.DefaultPlan(time.Hour, units).Pairs * units
+	return 2 * c.plan(time.Hour, units).Pairs * units
+}
+
+// plan of the trial on so many units.
+func (c *call) plan(block time.Duration, units int) verify.Plan {
+	plan := verify.DefaultPlan(block, units)
+	if c.f.decision == verify.Undecided && !c.f.again {
+		plan = plan.Longer(c.f.planned)
+	}
+	return plan
 }
 
 // isRest tells whether the trial is on units of a class that adopted the lever before.
@@ -269,7 +278,7 @@ func (p *Proofs) draw(c *call, s Settings, now time.Time) *trial {
 	}
 	// What washes out longest may not fit what is shortest: both are of the slowest meter,
 	// or else of two that are alike.
-	plan := verify.DefaultPlan(t.block, len(names))
+	plan := c.plan(t.block, len(names))
 	t.pairs, t.every, t.start = plan.Pairs, plan.Every, minuteAfter(now.Add(p.comes(names, c.at.lever)+t.block+ahead))
 	for _, name := range names {
 		u := p.units[name]
