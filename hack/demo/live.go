@@ -213,7 +213,7 @@ func (d *demo) summarise(ctx context.Context, f *fleet) error {
 		{"get", "events", "-A", "--field-selector", "involvedObject.kind=EnergyPolicy"},
 		{"get", "energypolicy", "fleet", "-o", `jsonpath={range .status.trials[*]}{.lever}{" "}{.class}{": "}{.message}{"\n"}{end}`},
 	} {
-		d.say("$ kubectl %s", strings.Join(args, " "))
+		d.say("$ kubectl %s", pasted(args))
 		out, err := f.RunKubectl(ctx, args...)
 		if err != nil {
 			return err

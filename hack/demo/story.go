@@ -217,9 +217,21 @@ func (d *demo) apply(ctx context.Context, file string) error {
 	return d.kubectl(ctx, "apply", "-f", filepath.Join(d.manifests, file))
 }
 
+// pasted is how a shell takes arguments that have no single quote in them.
+func pasted(args []string) string {
+	var words []string
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " {}\"\\$") {
+			arg = "'" + arg + "'"
+		}
+		words = append(words, arg)
+	}
+	return strings.Join(words, " ")
+}
+
 // kubectl runs kubectl and shows the command and what it printed.
 func (d *demo) kubectl(ctx context.Context, args ...string) error {
-	shown := strings.ReplaceAll(strings.Join(args, " "), d.manifests, "hack/demo/manifests")
+	shown := strings.ReplaceAll(pasted(args), d.manifests, "hack/demo/manifests")
 	d.say("$ kubectl %s", shown)
 	out, err := d.stack.RunKubectl(ctx, args...)
 	if err != nil {
