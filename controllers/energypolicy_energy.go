@@ -37,6 +37,11 @@ type energyOfNode struct {
 	awaited bool
 }
 
+// isPlannable tells whether the node's cores are known and its rates at hand, or soon.
+func (n *energyOfNode) isPlannable() bool {
+	return n.report != nil && len(n.report.Status.Topology.CoreGroups) > 0 && (n.awaited || n.rates != nil)
+}
+
 // energyTally is what was counted of the power of a policy's nodes, which are
 // added in the order of their names.
 type energyTally struct {

@@ -155,7 +155,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		out.energy.add(heard)
 		out.addPlan(v.plans[node.Name], &heard)
 		if v.potentials != nil {
-			out.potential.add(v.potentials.Of(node.Name), v.isPlannable(node.Name, report))
+			out.potential.add(v.potentials.Of(node.Name), heard.isPlannable())
 		}
 		out.addGroups(v.groups, node.Name, v.plans[node.Name], heard.rates)
 	}
@@ -165,15 +165,6 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		}
 	}
 	return out
-}
-
-// isPlannable tells whether a node's cores are known and its rates at hand, or soon.
-func (v policyView) isPlannable(node string, report *v1alpha1.NodeReport) bool {
-	if report == nil || len(report.Status.Topology.CoreGroups) == 0 {
-		return false
-	}
-	awaited := report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node)
-	return awaited || v.powers.Rates.Fresh(node) != nil
 }
 
 // addMetered notes what a node draws by its meter, as far as that is known.

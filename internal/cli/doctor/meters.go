@@ -86,13 +86,7 @@ func without(named []string, more int) string {
 	if len(named) == 0 {
 		return show.Count(more, "governed node")
 	}
-	const most = 3
-	shown := named[:min(len(named), most)]
-	words := strings.Join(shown, ", ")
-	if rest := len(named) - len(shown) + more; rest > 0 {
-		words += fmt.Sprintf(" and %d more", rest)
-	}
-	return words
+	return show.SomeOf(named, more)
 }
 
 func isAre(n int, thing string) string {

@@ -130,26 +130,26 @@ func units(stored []byte, confidencePercent int32) ([]Unit, error) {
 	}
 	var out []Unit
 	for _, of := range booked.Units(float64(cmp.Or(confidencePercent, defaultConfidencePercent)) / 100) {
-		kWh, basis := of.Saved.KWh(), v1alpha1.BasisMeasured
-		if of.Modelled {
-			basis = v1alpha1.BasisModelled
-		}
+		kWh := of.Saved.KWh()
 		out = append(out, Unit{
-			Unit: of.Unit, Lever: v1alpha1.Lever(of.Lever), Basis: basis,
+			Unit: of.Unit, Lever: v1alpha1.Lever(of.Lever), Basis: basisOf(of.Modelled),
 			KilowattHours: kWh.Value, LowKilowattHours: kWh.Low, HighKilowattHours: kWh.High,
 		})
 	}
 	return out, nil
 }
 
-func rate(s v1alpha1.Saving, potential bool) Rate {
-	basis := v1alpha1.BasisMeasured
-	if s.Modelled {
-		basis = v1alpha1.BasisModelled
+func basisOf(modelled bool) v1alpha1.Basis {
+	if modelled {
+		return v1alpha1.BasisModelled
 	}
+	return v1alpha1.BasisMeasured
+}
+
+func rate(s v1alpha1.Saving, potential bool) Rate {
 	month := func(milliwatts int64) float64 { return float64(milliwatts) / 1e6 * hoursOfMonth }
 	return Rate{
-		Lever: s.Lever, Basis: basis, Potential: potential,
+		Lever: s.Lever, Basis: basisOf(s.Modelled), Potential: potential,
 		Watts: float64(s.Milliwatts) / 1000, LowWatts: float64(s.LowMilliwatts) / 1000, HighWatts: float64(s.HighMilliwatts) / 1000,
 		KilowattHoursPerMonth: month(s.Milliwatts), LowKilowattHoursPerMonth: month(s.LowMilliwatts), HighKilowattHoursPerMonth: month(s.HighMilliwatts),
 	}

@@ -47,12 +47,17 @@ func Age(at *metav1.Time, now time.Time) string {
 }
 
 // Some names the first few of many.
-func Some(names []string) string {
+func Some(names []string) string { return SomeOf(names, 0) }
+
+// SomeOf names the first of many, of which so many more have no name here.
+func SomeOf(names []string, more int) string {
 	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ", ")
+	shown := names[:min(len(names), most)]
+	words := strings.Join(shown, ", ")
+	if rest := len(names) - len(shown) + more; rest > 0 {
+		words += " and " + strconv.Itoa(rest) + " more"
 	}
-	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+	return words
 }
 
 // Count is a number of things: "1 node", "2 nodes".

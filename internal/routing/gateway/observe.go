@@ -155,6 +155,15 @@ func (v *view) stayed(service *corev1.Service) bool {
 	return service.Labels[LabelGroup] != "" && metav1.GetControllerOf(service) == nil && v.heldByRoute(service)
 }
 
+// made selects what was made for the group. Services that stayed with a route have the label
+// of their former profile's group; with one that is generated none does.
+func (v *view) made() client.ListOption {
+	if v.generated() {
+		return client.MatchingLabels{LabelGroup: groupLabel(v.group)}
+	}
+	return client.HasLabels{LabelGroup}
+}
+
 // heldByRoute tells whether a Service stays for as long as the route does.
 func (v *view) heldByRoute(service *corev1.Service) bool {
 	return !v.generated() && v.route != nil && slices.ContainsFunc(service.OwnerReferences, func(owner metav1.OwnerReference) bool {
@@ -185,8 +194,9 @@ func (v *view) addPods(launchers []pods.Pod) {
 // readServices reads the profile's Services and their endpoints.
 func (w *Writer) readServices(ctx context.Context, v *view) error {
 	namespace := client.InNamespace(v.group.Profile.Namespace)
+	made := v.made()
 	var services corev1.ServiceList
-	if err := w.cached.List(ctx, &services, namespace, client.HasLabels{LabelGroup}); err != nil {
+	if err := w.cached.List(ctx, &services, namespace, made); err != nil {
 		return fmt.Errorf("list Services of profile %s: %w", v.group.Profile, err)
 	}
 	v.services = map[string]*corev1.Service{}
@@ -198,7 +208,7 @@ func (w *Writer) readServices(ctx context.Context, v *view) error {
 	}
 	// The labels of a Service are those of its slices.
 	var endpoints discoveryv1.EndpointSliceList
-	if err := w.cached.List(ctx, &endpoints, namespace, client.HasLabels{LabelGroup}); err != nil {
+	if err := w.cached.List(ctx, &endpoints, namespace, made); err != nil {
 		return fmt.Errorf("list EndpointSlices of profile %s: %w", v.group.Profile, err)
 	}
 	v.ready = map[string]map[types.UID]bool{}
