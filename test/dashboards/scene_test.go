@@ -164,3 +164,26 @@ func (s *scene) missing(ctx context.Context) string {
 	}
 	return ""
 }
+
+// move lets the fleet's time pass until the returned function is called. What is there at
+// times only, as what a lever could save on a node at this hour, comes by then.
+func (s *scene) move(ctx context.Context) (halt func()) {
+	moving, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		for moving.Err() == nil {
+			if err := s.fleet.Run(ctx, time.Minute, pause, func(time.Time) error { return nil }); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	return func() {
+		s.t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	}
+}
