@@ -2,11 +2,13 @@ package datapath
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
 	"github.com/joulevirt/joulevirt/internal/datapath/datapathtest"
@@ -117,9 +119,25 @@ func (r *rig) run(p *ebpf.Program, packet []byte, in skb, times int) (uint32, ti
 	opts := ebpf.RunOptions{
 		Data: packet, DataOut: make([]byte, len(packet)+64), Context: in, ContextOut: &out, Repeat: uint32(times),
 	}
-	answer, err := p.Run(&opts)
-	must(r.t, err)
+	var answer uint32
+	undisturbed(r.t, func() (err error) { answer, err = p.Run(&opts); return err })
 	return answer, time.Duration(out.Stamp), opts.DataOut
+}
+
+// undisturbed runs something with no signal delivered to its thread. One, as Go's scheduler
+// sends them, ends what the kernel repeats in the middle, and the library begins anew with all.
+func undisturbed(t testing.TB, run func() error) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, was unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^uint64(0)
+	}
+	must(t, unix.PthreadSigmask(unix.SIG_BLOCK, &all, &was))
+	err := run()
+	must(t, unix.PthreadSigmask(unix.SIG_SETMASK, &was, nil))
+	must(t, err)
 }
 
 // send sends packets towards the VM and returns when the last one leaves; 0: at once.
