@@ -137,7 +137,7 @@ func (s *nodeSight) isKnown() bool {
 // unit is the node as something on which levers are tried.
 func (s *nodeSight) unit(policy *v1alpha1.EnergyPolicy, now time.Time) proof.Unit {
 	u := proof.Unit{
-		Name: s.node.Name, Nodes: []string{s.node.Name}, Class: s.class, Meter: s.meter, MostWatts: mostWatts(s.report, s.choice),
+		Name: s.node.Name, Nodes: []string{s.node.Name}, Class: s.class, Meter: s.meter, MeterLost: !s.choice.LostSince.IsZero(), MostWatts: mostWatts(s.report, s.choice),
 		Approved: needsNoTrial(policy) || policy.Spec.Mode == v1alpha1.ModeRecommend, Has: s.has,
 	}
 	f := s.facts
@@ -150,7 +150,7 @@ func (s *nodeSight) unit(policy *v1alpha1.EnergyPolicy, now time.Time) proof.Uni
 			u.Candidates = append(u.Candidates, proof.Candidate{Lever: p.Lever, Watts: p.Watts, Comes: planner.Comes(p.VMs, &f.policy)})
 		}
 	}
-	u.Ready = !f.waits && !policy.Spec.Paused && policy.Spec.Mode != v1alpha1.ModeObserve && !s.choice.Unknown && s.choice.LostSince.IsZero() &&
+	u.Ready = !f.waits && !policy.Spec.Paused && policy.Spec.Mode != v1alpha1.ModeObserve && !s.choice.Unknown && !u.MeterLost &&
 		s.plan != nil && s.plan.Spec.Apply && s.plan.Spec.Policy == policy.Name && !isChanging(s.plan, now)
 	return u
 }

@@ -96,7 +96,8 @@ func TestUnitOfANode(t *testing.T) {
 		}
 		s.plan.Spec.Policy = "p"
 		tc.change(s, &policy)
-		want := proof.Unit{Name: "a", Nodes: []string{"a"}, Class: class, Meter: meter, MostWatts: 20_000, Ready: tc.ready, Approved: tc.approved, Candidates: tc.candidates}
+		lost := name == "the meter is lost"
+		want := proof.Unit{Name: "a", Nodes: []string{"a"}, Class: class, Meter: meter, MeterLost: lost, MostWatts: 20_000, Ready: tc.ready, Approved: tc.approved, Candidates: tc.candidates}
 		if diff := cmp.Diff(want, s.unit(&policy, statusTime())); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

@@ -77,6 +77,7 @@ func (r *groupRound) tried(was *groupSight, pull time.Duration) (policy string, 
 			return "", proof.Unit{}
 		}
 		unit.Class, unit.Meter, unit.Ready = was.unit.Class, was.unit.Meter, false
+		unit.MeterLost = unit.MeterLost || !source.Choice.LostSince.IsZero()
 	}
 	return policy, unit
 }

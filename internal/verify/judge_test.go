@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/test/trials"
@@ -215,17 +216,24 @@ func TestDefaultPlan(t *testing.T) {
 	}
 }
 
-// TestLongerPlan has twice the pairs, within bounds, and can be followed.
+// TestLongerPlan has twice the pairs and takes a day, within bounds, and can be followed.
 func TestLongerPlan(t *testing.T) {
-	for _, units := range []int{1, 2, 5, 12, 40} {
-		p := verify.DefaultPlan(trials.BlockLength, units)
-		for _, c := range []struct{ before, want int }{
-			{-1, p.Pairs}, {0, p.Pairs}, {p.Pairs / 4, p.Pairs}, {p.Pairs, 2 * p.Pairs}, {2 * p.Pairs, 4 * p.Pairs},
-			{4 * p.Pairs, 4 * p.Pairs}, {1 << 40, 4 * p.Pairs},
-		} {
-			longer := p.Longer(c.before)
-			if err := longer.Check(); err != nil || longer.Pairs != c.want || longer.Pairs/longer.Every != p.Pairs/p.Every {
-				t.Errorf("%d units, after %d pairs: %+v, want %d pairs; error %v", units, c.before, longer, c.want, err)
+	for _, block := range []time.Duration{time.Minute, 7 * time.Minute, 15 * time.Minute, 8 * time.Hour, 48 * time.Hour} {
+		for _, units := range []int{1, 2, 5, 12, 40} {
+			p := verify.DefaultPlan(block, units)
+			const most = model.MostBlocks / 2
+			ofDay := min(most, int(math.Ceil(24*time.Hour.Minutes()/(2*block).Minutes())))
+			for _, c := range []struct{ before, want int }{
+				{-1, p.Pairs}, {0, p.Pairs}, {p.Pairs / 4, p.Pairs}, {p.Pairs, 2 * p.Pairs}, {2 * p.Pairs, 4 * p.Pairs},
+				{4 * p.Pairs, 4 * p.Pairs}, {1 << 40, 4 * p.Pairs},
+			} {
+				longer, want := p.Longer(c.before), max(c.want, ofDay)
+				if err := longer.Check(); err != nil || longer.Pairs < want || longer.Pairs >= want+p.Pairs/p.Every || longer.Pairs/longer.Every != p.Pairs/p.Every {
+					t.Errorf("%v, %d units, after %d pairs: %+v, want %d pairs; error %v", block, units, c.before, longer, want, err)
+				}
+				if longer.IsOfDay() != (ofDay < most || time.Duration(2*most)*block >= 24*time.Hour) {
+					t.Errorf("%v, %d units, after %d pairs: %d pairs of a day: %v", block, units, c.before, longer.Pairs, longer.IsOfDay())
+				}
 			}
 		}
 	}

@@ -41,17 +41,26 @@ func DefaultPlan(block time.Duration, units int) Plan {
 // plannedLooks is how often a trial is looked at.
 const plannedLooks = 8
 
-// mostLonger is how many times as long as planned at first a trial is at most.
+// mostLonger is how many times as long as planned at first a trial is at most, unless a day
+// takes more.
 const mostLonger = 4
 
+// day is after how long trials have seen all hours: what levers save goes with the load.
+const day = 24 * time.Hour
+
 // Longer is the plan of the next trial where one with so many pairs on each unit could not
-// decide: it has twice as many, for what saves little shows late.
+// decide: it has twice as many, for what saves little shows late, and takes a day at least, as
+// far as a schedule reaches.
 func (p Plan) Longer(pairs int) Plan {
-	pairs = max(p.Pairs, min(2*pairs, mostLonger*p.Pairs))
+	ofDay := int((day + 2*p.Block - 1) / (2 * p.Block))
+	pairs = min(max(p.Pairs, min(2*pairs, mostLonger*p.Pairs), ofDay), model.MostBlocks/2)
 	p.Every = (pairs + plannedLooks - 1) / plannedLooks
 	p.Pairs = plannedLooks * p.Every
 	return p
 }
+
+// IsOfDay tells whether the trial, when it goes on to its end, sees all hours of a day.
+func (p *Plan) IsOfDay() bool { return time.Duration(2*p.Pairs)*p.Block >= day }
 
 // wronglyRejected is the probability to reject a lever that saves just Plan.Least.
 const wronglyRejected = 0.1

@@ -287,6 +287,7 @@ func (n *node) unit() proof.Unit {
 	u := proof.Unit{Name: n.spec.name, Nodes: []string{n.spec.name}, Class: n.class(), Has: n.schedules()}
 	power := n.agent.board.Latest().Rates.Power
 	metered := power != nil && power.Source.Measures()
+	u.MeterLost = !metered
 	if u.Ready = metered && n.now.Sub(start()) >= warming; metered {
 		u.Meter = verify.Meter{Interval: pull, Freshness: pull}
 	}

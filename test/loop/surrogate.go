@@ -141,7 +141,7 @@ func (*surrogate) busyCore() power.Estimate { return power.Estimate{} }
 // unit implements member.
 func (n *surrogate) unit() proof.Unit {
 	u := proof.Unit{Name: n.name, Nodes: []string{n.name}, Class: n.class(), Has: n.schedules, Ready: !n.now.Before(n.silent)}
-	if u.Ready {
+	if u.MeterLost = !u.Ready; u.Ready {
 		u.Meter = verify.Meter{Interval: pull, Freshness: pull}
 	}
 	for i, lever := range leversOfNodes() {

@@ -115,6 +115,30 @@ func TestWhatNobodyLooksAtIsTriedAgainAfterAMonth(t *testing.T) {
 	}
 }
 
+// TestTrialWaitsForALostMeter: without it plans have no schedules, and those of the trial come
+// back with it.
+func TestTrialWaitsForALostMeter(t *testing.T) {
+	f := oneLever(t, 1, 1, -0.1)
+	f.run(time.Hour)
+	first := *f.of("a-0", model.LeverAffinity).Schedule
+	f.units[0].Ready, f.units[0].MeterLost = false, true
+	for end := f.now.Add(time.Hour); f.now.Before(end); f.now = f.now.Add(f.step) {
+		f.units[0].Has = nil
+		f.news = append(f.news, f.proofs.Round(f.units, f.sets, f.now)...)
+	}
+	if f.count(proof.TrialEnded, model.LeverAffinity) != 0 {
+		t.Fatalf("news %v", f.news)
+	}
+	f.units[0].Ready, f.units[0].MeterLost = true, false
+	if s := f.of("a-0", model.LeverAffinity).Schedule; s == nil || s.Seed != first.Seed {
+		t.Errorf("with the meter the trial's schedule is %v, was %v", s, first)
+	}
+	f.run(12 * time.Hour)
+	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 1 || f.count(proof.TrialStarted, model.LeverAffinity) != 1 {
+		t.Errorf("stances %v, news %v", got, f.news)
+	}
+}
+
 func TestPauseEndsTheTrial(t *testing.T) {
 	f := oneLever(t, 1, 8, -0.1)
 	f.run(time.Hour)

@@ -23,6 +23,9 @@ type Unit struct {
 	Class verify.Class
 	// Meter that judges the unit. Its zero value: there is none.
 	Meter verify.Meter
+	// MeterLost is true while nobody hears the meter, and Meter is as it was last known.
+	// Nothing new is done meanwhile, and trials wait for it.
+	MeterLost bool
 	// MostWatts is more than the unit can draw, which books refuse. 0: not known.
 	MostWatts units.Watts
 	// Candidates are the levers that the policy allows and that have something to do here.

@@ -160,7 +160,7 @@ func TestGuardsEndATrialOnTheRest(t *testing.T) {
 	}
 	told := 0
 	for _, n := range f.news {
-		if n.Kind == proof.RejectedOnUnit && strings.Contains(n.Message, "guards ended the lever in ") {
+		if n.Kind == proof.RejectedOnUnit && strings.Contains(n.Message, "that had not tried it: guards ended the lever in ") {
 			told += len(n.Units)
 		}
 	}
@@ -169,8 +169,9 @@ func TestGuardsEndATrialOnTheRest(t *testing.T) {
 	}
 }
 
-// TestUndecidedIsTriedAgainAfterADay, by a trial of twice as many pairs.
-func TestUndecidedIsTriedAgainAfterADay(t *testing.T) {
+// TestUndecidedIsTriedAgain at once where it seems to save and the trial did not see all hours
+// of a day, by one that does, and after a day else.
+func TestUndecidedIsTriedAgain(t *testing.T) {
 	// Work of which nothing is seen but noise: what it loses cannot be shown.
 	world := trials.World{Name: "noise", Elasticity: 0, Work: trials.Noise{SD: 3}, Other: trials.Noise{SD: 0.01}}
 	f := newFleet(t, world, 1, map[string]int{"a": 2}, same(-0.02, -0.02, -0.02))
@@ -178,23 +179,61 @@ func TestUndecidedIsTriedAgainAfterADay(t *testing.T) {
 		f.units[i].Candidates = f.units[i].Candidates[:1]
 	}
 	f.run(13 * time.Hour)
-	p := f.of("a-0", model.LeverAffinity)
-	if p.Stance != model.StanceUndecided || p.Use || p.Until.IsZero() {
-		t.Fatalf("got %+v", p)
+	s := f.standing(model.LeverAffinity, "")
+	if f.count(proof.Undecided, model.LeverAffinity) != 1 || f.count(proof.TrialStarted, model.LeverAffinity) != 2 || s.Stance != model.StanceOnTrial {
+		t.Fatalf("after the first trial: %+v", s)
 	}
-	if f.run(p.Until.Sub(f.now) - time.Minute); f.count(proof.TrialStarted, model.LeverAffinity) != 1 {
+	if first := verify.DefaultPlan(time.Hour, 2).Pairs; s.Planned <= 2*first || !s.Until.After(f.now.Add(20*time.Hour)) {
+		t.Errorf("after %d pairs the next trial is %+v, want one of a whole day", first, s)
+	}
+	f.run(26 * time.Hour)
+	p := f.of("a-0", model.LeverAffinity)
+	if p.Stance != model.StanceUndecided || p.Use || p.Until.Sub(f.now) < 20*time.Hour {
+		t.Fatalf("after the second trial: %+v", p)
+	}
+	if f.run(p.Until.Sub(f.now) - time.Minute); f.count(proof.TrialStarted, model.LeverAffinity) != 2 {
 		t.Error("it was tried again before a day")
 	}
-	if f.run(time.Hour); f.count(proof.TrialStarted, model.LeverAffinity) != 2 {
+	if f.run(time.Hour); f.count(proof.TrialStarted, model.LeverAffinity) != 3 {
 		t.Error("it was not tried again after a day")
 	}
-	trials := map[int]int{}
-	for _, s := range f.proofs.Standings() {
-		trials[s.Planned]++
+}
+
+// TestDoubtfulUnitIsTriedAtOnce: a unit that seems unlike its class by what may be chance has a
+// trial of its own without a cool-down, and one that clearly is unlike it waits.
+func TestDoubtfulUnitIsTriedAtOnce(t *testing.T) {
+	f := newFleet(t, trials.Worlds()[1], 1, map[string]int{"a": 40}, func(_ string, n int, _ model.Lever) float64 {
+		if n%3 == 0 {
+			return 0.05
+		}
+		return -0.12
+	})
+	for i := range f.units {
+		f.units[i].Candidates = f.units[i].Candidates[:1]
 	}
-	want := 2 * verify.DefaultPlan(time.Hour, 2).Pairs
-	if trials[want] == 0 {
-		t.Errorf("trials are planned with %v pairs, want one with %d", trials, want)
+	waits := map[string]time.Duration{}
+	clear := map[string]bool{}
+	for range 24 * 12 {
+		f.run(f.step)
+		for _, n := range f.news {
+			unit := n.Units[0]
+			apart := n.Kind == proof.RejectedOnUnit && strings.Contains(n.Message, "on this unit it costs ")
+			if _, seen := waits[unit]; !apart || seen {
+				continue
+			}
+			s := f.standing(model.LeverAffinity, unit)
+			waits[unit], clear[unit] = s.Until.Sub(f.now), s.Low > 0
+		}
+	}
+	kinds := map[bool]int{}
+	for unit, wait := range waits {
+		kinds[clear[unit]]++
+		if tooLong := wait > 0; tooLong != clear[unit] {
+			t.Errorf("%s waits for %v, clearly unlike %v", unit, wait, clear[unit])
+		}
+	}
+	if kinds[false] == 0 || kinds[true] == 0 {
+		t.Errorf("%d are clearly unlike the class, %d perhaps", kinds[true], kinds[false])
 	}
 }
 

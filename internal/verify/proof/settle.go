@@ -13,7 +13,8 @@ import (
 const (
 	// paused is for how long no plan may have a trial before that is ended.
 	paused = 15 * time.Minute
-	// undecidedFor is after how long a lever is tried again that no verdict came of.
+	// undecidedFor is after how long a lever is tried again that no verdict came of, unless
+	// it may be for the hours that the trial saw.
 	undecidedFor = 24 * time.Hour
 	// plain is the confidence of what the hold-back of a class decides.
 	plain = 0.95
@@ -52,6 +53,12 @@ func (p *Proofs) listen(t *trial, now time.Time) {
 		u := p.units[m.unit]
 		if m.left || u == nil || u.here == nil {
 			continue
+		}
+		if u.here.MeterLost {
+			// Levers stay as they are without it. Who has lost no more than blocks goes on
+			// when it is back.
+			t.heard = now
+			return
 		}
 		s := t.scheduleOf(m)
 		for j := range u.here.Has {
@@ -150,6 +157,10 @@ func (f *field) take(t *trial, v *verify.Verdict, now time.Time) {
 		f.until = now.Add(v.CoolDown)
 	case verify.Undecided:
 		f.until = now.Add(undecidedFor)
+		if plan := t.plan(); v.Log < 0 && !plan.IsOfDay() {
+			// What seems to save costs nothing to try, and the next trial sees all hours.
+			f.until = now
+		}
 	case verify.Adopted:
 		f.rejections = 0
 	}
@@ -184,7 +195,8 @@ func (p *Proofs) setApart(at place, names []string, now time.Time) []News {
 }
 
 // withdraw a lever on units, each with a cool-down of its own, after which it is tried there
-// alone. Without a word why it is for what it does to the joules of each.
+// alone. Without a word why it is for what it does to the joules of each: where that may be
+// chance, it is tried there at once.
 func (p *Proofs) withdraw(at place, names []string, why string, now time.Time) []News {
 	var news []News
 	for _, name := range names {
@@ -200,11 +212,14 @@ func (p *Proofs) withdraw(at place, names []string, why string, now time.Time) [
 		f := p.field(alone)
 		// Its class goes on reckoning with it when it has other trials.
 		f.setEffects([]verify.UnitEffect{{Unit: name, Effect: own}})
-		rejections := f.rejections
 		low, high := effect.Interval(plain)
+		until, rejections := now.Add(verify.CoolDown(f.rejections)), f.rejections+1
+		if why == "" && low <= 0 {
+			until, rejections = now, f.rejections
+		}
 		f.verdict = verdict{
-			decision: verify.Rejected, from: now, seen: now, decided: now, until: now.Add(verify.CoolDown(rejections)),
-			rejections: rejections + 1, found: effect, log: effect.Log, low: low, high: high, units: 1,
+			decision: verify.Rejected, from: now, seen: now, decided: now, until: until,
+			rejections: rejections, found: effect, log: effect.Log, low: low, high: high, units: 1,
 			message: cmp.Or(why, "on this unit it "+saved(effect.Log, low, high)),
 		}
 		news = append(news, News{
