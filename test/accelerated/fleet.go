@@ -54,6 +54,8 @@ type Fleet struct {
 	lead func(context.Context) error
 	// seconds that passed.
 	seconds int
+	// asked of the API server by controllers and agents.
+	asked requests
 }
 
 // Start seeds nodes and VMIs, and starts the agents and the controllers. The clock
@@ -92,7 +94,8 @@ func (f *Fleet) start(ctx context.Context, o Options) error {
 	timing.Traffic.Figures = time.Hour
 	f.lead = func(ctx context.Context) error {
 		var err error
-		f.manager, err = fleet.StartManager(ctx, o.Cluster.AsServiceAccount(stack.Namespace, "joulevirt-manager"), clientsOf(f.nodes), timing, o.Log)
+		config := f.asked.count(o.Cluster.AsServiceAccount(stack.Namespace, "joulevirt-manager"))
+		f.manager, err = fleet.StartManager(ctx, config, clientsOf(f.nodes), timing, o.Log)
 		return err
 	}
 	return f.lead(ctx)
@@ -132,7 +135,7 @@ func (f *Fleet) addNodes(ctx context.Context, o *Options, p part) ([]*node, erro
 	for i, name := range names {
 		number := len(f.nodes)
 		options := nodeOptions{
-			name: name, seed: o.Seed + uint64(number), clock: f.clock, config: o.Cluster.RESTConfig(),
+			name: name, seed: o.Seed + uint64(number), clock: f.clock, config: f.asked.count(o.Cluster.RESTConfig()),
 			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name), swings: p.swings, meter: sim.Meter{Platform: true, Absent: p.unmetered},
 		}
 		if p.harm != nil {
@@ -179,8 +182,8 @@ func podsOn(pods []corev1.Pod, node string) (on []corev1.Pod) {
 func (f *Fleet) Now() time.Time { return f.clock.Now() }
 
 // Run lets time of the fleet pass, a pull of the agents' rates at a time. Each takes at
-// least a pause, in which the controllers, which the API server keeps waiting, follow.
-// after is called with the fleet's time after each.
+// least a pause, in which the controllers follow, and as much more as the API server keeps
+// them waiting. after is called with the fleet's time after each.
 func (f *Fleet) Run(ctx context.Context, d, pause time.Duration, after func(time.Time) error) error {
 	for range int(d / pull) {
 		rest := time.After(pause)
@@ -204,6 +207,9 @@ func (f *Fleet) Run(ctx context.Context, d, pause time.Duration, after func(time
 		case <-rest:
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if err := f.asked.settle(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
