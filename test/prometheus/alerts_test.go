@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/joulevirt/joulevirt/internal/energy"
 	source "github.com/joulevirt/joulevirt/internal/energy/prometheus"
@@ -18,7 +17,7 @@ func TestAlerts(t *testing.T) {
 	asker := energy.Asker{NewSource: func(server energy.Server, _ energy.Credentials) (energy.Source, error) {
 		return source.New(source.Config{URL: server.URL})
 	}}
-	server := energy.Server{URL: s.server.URL, Timeout: 5 * time.Second}
+	server := energy.Server{URL: s.server.URL, Timeout: stepTimeout}
 	ask := func(query string) ([]map[string]string, error) { return asker.Labels(t.Context(), server, query) }
 	const here = `label_replace(label_replace(up{job="alerting"} == 1, "namespace", "shop", "", ""), "name", "web", "", "")`
 	poll(t, "an alert that is there", func() (bool, string) {

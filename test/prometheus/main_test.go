@@ -1,6 +1,7 @@
 package prometheus_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -23,7 +24,7 @@ const (
 	// startTimeout includes getting the server's package.
 	startTimeout = 5 * time.Minute
 	// stepTimeout is how long the effect of a step may take.
-	stepTimeout = 30 * time.Second
+	stepTimeout = 2 * time.Minute
 	pollEvery   = 200 * time.Millisecond
 	// interval that means are taken over: some scrapes, but no long waits.
 	interval = 3 * time.Second
@@ -95,6 +96,7 @@ func (s *story) scrape(targets ...prometheus.Target) {
 func newSource(t *testing.T, config source.Config) *source.Source {
 	t.Helper()
 	config.Interval = interval
+	config.Timeout = cmp.Or(config.Timeout, stepTimeout)
 	s, err := source.New(config)
 	if err != nil {
 		t.Fatal(err)

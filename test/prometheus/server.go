@@ -24,7 +24,7 @@ import (
 const (
 	defaultInterval = time.Second
 	// endTimeout is how long a server may take to end by itself.
-	endTimeout = 10 * time.Second
+	endTimeout = time.Minute
 	// program is what the process and its log are called.
 	program = "prometheus"
 )
