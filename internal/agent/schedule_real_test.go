@@ -85,11 +85,15 @@ func TestRealThreadsFollowSchedules(t *testing.T) {
 func TestRealBlocksBeginOnTime(t *testing.T) {
 	b := newBench(t)
 	b.interval = time.Hour
-	begins := time.Now().Add(2 * time.Second)
-	b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Start.Time, s.OffBlocks = begins, []int32{0} })}
 	stop := b.start()
 	defer stop()
 	b.want("the pin before the first block", b.one)
+	var begins time.Time
+	b.cluster.change(func() {
+		begins = time.Now().Add(2 * time.Second)
+		b.cluster.plan = b.cluster.plan.DeepCopy()
+		b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Start.Time, s.OffBlocks = begins, []int32{0} })}
+	})
 	b.want("the pin to go with the first block", b.both())
 	if time.Now().Before(begins) {
 		t.Error("the pin went before its block began")
