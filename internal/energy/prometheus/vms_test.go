@@ -221,7 +221,7 @@ func TestReadVMsHangsAlone(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(ended) })
-	source := newTestSource(t, Config{URL: s.URL, Series: "Kepler", VMs: true, Timeout: 200 * time.Millisecond})
+	source := newTestSource(t, Config{URL: s.URL, Series: "Kepler", VMs: true, Timeout: 3 * time.Second})
 	got, err := source.Read(t.Context(), cluster())
 	if err != nil || got.Readings["node-a"].Watts != 80 {
 		t.Errorf("readings %v, %v: want the node's", got.Readings, err)

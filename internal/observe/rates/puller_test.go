@@ -70,7 +70,7 @@ func newTestPuller(t *testing.T, handler http.HandlerFunc, targets func() []Targ
 				seen.failed++
 			}
 		},
-		Interval: time.Hour, Timeout: 200 * time.Millisecond, Concurrency: 2,
+		Interval: time.Hour, Timeout: time.Minute, Concurrency: 2,
 		Clock: clock.RealClock{}, Log: testr.New(t),
 	})
 	return puller, clients, seen
@@ -131,6 +131,7 @@ func TestPullerFailsAlone(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(round(1))
 	}, func() []Target { return []Target{{Node: "n"}, {Node: "n"}} })
+	puller.Timeout = 3 * time.Second // enough for the one that answers
 	if err := puller.round(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
