@@ -172,7 +172,7 @@ const (
 	mostPatience = 5 * time.Minute
 	// look is how much of it passes between two looks, and settling how long the controllers
 	// then have to write what follows, by the wall's clock.
-	look, settling = 15 * time.Second, 3 * time.Second
+	look, settling = 15 * time.Second, 10 * time.Second
 )
 
 // looks is true of commands that change nothing.
