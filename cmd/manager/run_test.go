@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
 
-const soon = time.Minute
+const soon = 2 * time.Minute
 
 // TestRun runs the manager as it is shipped, on a cluster that has no KubeVirt
 // at first.
@@ -38,7 +39,7 @@ func TestRun(t *testing.T) {
 	}
 	o := defaultOptions()
 	o.kubeconfig, o.namespace = kubeconfig, "joulevirt-system"
-	o.healthAddress, o.metricsAddress, o.pageAddress = freeAddress(t), freeAddress(t), freeAddress(t)
+	o.healthAddress, o.metricsAddress, o.pageAddress = address(t, c), address(t, c), address(t, c)
 	if err := o.validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,15 +88,14 @@ func startCluster(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// freeAddress is free now: the manager takes it a moment later.
-func freeAddress(t *testing.T) string {
+// address is one that nobody else takes before the manager does, nor a connection.
+func address(t *testing.T, c *cluster.Cluster) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := c.TakePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 func wait(t *testing.T, c *cluster.Cluster, what string, condition func(context.Context) error) {
