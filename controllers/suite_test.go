@@ -28,9 +28,9 @@ import (
 const (
 	// startTimeout includes a cold build of the control planes.
 	startTimeout = 20 * time.Minute
-	// soon is how long the manager may take for anything: a hundred times what
+	// soon is how long the manager may take for anything: some hundred times what
 	// it takes on an idle machine.
-	soon = 30 * time.Second
+	soon = 2 * time.Minute
 )
 
 // suite is the API server, the manager and the agents that all tests of the

@@ -265,9 +265,9 @@ func testDoctor(s *scene) {
 }
 
 func testMissingKind(s *scene) {
-	_, err := s.cluster.RunKubectl(s.Context(), "delete", "crd", "nodeplans.joulevirt.io", "--timeout=20s")
+	_, err := s.cluster.RunKubectl(s.Context(), "delete", "crd", "nodeplans.joulevirt.io", "--timeout=2m")
 	s.must(err)
-	s.must(s.cluster.WaitFor(s.Context(), 20*time.Second, "the kind is gone", gone(s)))
+	s.must(s.cluster.WaitFor(s.Context(), 2*time.Minute, "the kind is gone", gone(s)))
 	s.as("viewer", "doctor").want(s.T, exitFailed, "missing: nodeplans")
 	s.as("viewer", "top", "nodes").want(s.T, 0, node, "warning: NodePlans: the cluster has no nodeplans.joulevirt.io of version v1alpha1")
 	s.as("viewer", "plan", node).want(s.T, exitFailed, "the cluster has no nodeplans.joulevirt.io")

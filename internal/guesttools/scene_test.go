@@ -177,7 +177,7 @@ func (s *scene) pass(packets int) {
 func (s *scene) declaration() inband.Declaration {
 	s.Helper()
 	buffer := make([]byte, 2*inband.Size)
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		n, _, err := unix.Recvfrom(s.host.fd, buffer, 0)
 		if errors.Is(err, unix.EAGAIN) && time.Now().Before(deadline) {
 			_, err = unix.Poll([]unix.PollFd{{Fd: int32(s.host.fd), Events: unix.POLLIN}}, 100)

@@ -27,7 +27,7 @@ import (
 
 // partTimeout bounds the start of one program. Two busy cores and a cold page
 // cache are far below it.
-const partTimeout = 60 * time.Second
+const partTimeout = 3 * time.Minute
 
 // Cluster is a running cluster.
 type Cluster struct {

@@ -32,7 +32,7 @@ const (
 	shop     = "shop" // namespace of the VMs
 
 	// changeTimeout covers a change's way through controllers, manager and agent.
-	changeTimeout = 90 * time.Second
+	changeTimeout = 4 * time.Minute
 )
 
 // programs is the folder of the built manager and agent.

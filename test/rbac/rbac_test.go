@@ -30,7 +30,7 @@ const (
 
 	// policyDelay is far above the second that the API server takes to heed a
 	// new admission policy.
-	policyDelay = 30 * time.Second
+	policyDelay = 2 * time.Minute
 )
 
 // TestShippedManifests shares one API server between all tests of this package.

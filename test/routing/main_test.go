@@ -23,8 +23,8 @@ import (
 const (
 	// startTimeout includes a cold build of the control planes.
 	startTimeout = 20 * time.Minute
-	// soon is a hundred times what Kubernetes' controllers take on an idle machine.
-	soon = 30 * time.Second
+	// soon is some hundred times what Kubernetes' controllers take on an idle machine.
+	soon = 2 * time.Minute
 )
 
 // suite is what all tests of the package share. Each has its own namespace.

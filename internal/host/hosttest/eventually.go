@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for anything: a hundred times what it takes
+// Patience is how long a test waits for anything: some hundred times what it takes
 // on an idle machine.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 const interval = 5 * time.Millisecond
 

@@ -1,7 +1,8 @@
 // Package binaries finds or builds the programs of the test cluster: the
-// control planes of Kubernetes and KubeVirt, kwok and Contour. They are built from the
-// nested Go modules under hack/controlplane, which pin their versions, into a
-// cache that all clones and test binaries of one user share.
+// control planes of Kubernetes and KubeVirt, kwok and Contour, and the Helm and
+// Flux that install the product. They are built from the nested Go modules under
+// hack/controlplane, which pin their versions, into a cache that all clones and
+// test binaries of one user share.
 package binaries
 
 import (

@@ -27,6 +27,8 @@ const (
 	Contour           Component = "contour"
 	// Helm is the program, which tests of the chart run.
 	Helm Component = "helm"
+	// KustomizeController is Flux's, which applies what a source has.
+	KustomizeController Component = "kustomize-controller"
 )
 
 // recipe says how a component is built.
@@ -53,6 +55,8 @@ func recipes() map[Component]recipe {
 		Kwok:              {"kwok", "sigs.k8s.io/kwok/cmd/kwok"},
 		Contour:           {"contour", "github.com/projectcontour/contour/cmd/contour"},
 		Helm:              {"helm", "helm.sh/helm/v4/cmd/helm"},
+
+		KustomizeController: {"flux", "github.com/fluxcd/kustomize-controller"},
 	}
 }
 
@@ -72,6 +76,8 @@ func moduleVersion(module string) (upstream string, variables func(version strin
 		return "github.com/projectcontour/contour", contourVariables
 	case "helm":
 		return "helm.sh/helm/v4", helmVariables
+	case "flux":
+		return "github.com/fluxcd/kustomize-controller", func(string) []string { return nil }
 	default:
 		return "sigs.k8s.io/" + module, func(string) []string { return nil }
 	}

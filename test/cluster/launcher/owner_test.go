@@ -72,7 +72,7 @@ func TestKilledOwner(t *testing.T) {
 	}
 
 	report := killOwner(t)
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, patience, func() error {
 		for _, pid := range report.PIDs {
 			if runs(pid) {
 				return fmt.Errorf("process %d outlives its owner", pid)

@@ -168,7 +168,7 @@ func signalLibvirt(t *testing.T, s *Sandbox, signal unix.Signal) {
 
 func checkLibvirtRestart(t *testing.T, s *Sandbox) {
 	signalLibvirt(t, s, unix.SIGKILL)
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, patience, func() error {
 		conn := libvirt.NewWithDialer(contextDialer{ctx: testContext(t), path: hostSocketPath(s.LauncherPID())})
 		if err := conn.ConnectToURI(libvirt.QEMUSystem); err != nil {
 			return err
@@ -221,7 +221,7 @@ func checkEcho(t *testing.T, s *Sandbox) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Write([]byte("ping")); err != nil {
@@ -259,7 +259,7 @@ func checkBurn(t *testing.T, s *Sandbox) {
 	if err := s.GuestBurn(testContext(t), 2, 60); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if used := vcpuSeconds(t, s) - before; used < enough {
 			return fmt.Errorf("the vCPUs used %.2f s, less than %.2f", used, enough)
 		}

@@ -14,9 +14,13 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
-// bootDeadline is far above the usual four seconds: other tests may keep the
-// machine's CPUs busy.
-const bootDeadline = 90 * time.Second
+const (
+	// bootDeadline is far above the usual four seconds: other tests may keep the
+	// machine's CPUs busy.
+	bootDeadline = 4 * time.Minute
+	// patience is as far above the second that anything else takes.
+	patience = time.Minute
+)
 
 // sharedCache keeps the programs and images built by this run of the tests.
 var sharedCache string
