@@ -1,11 +1,13 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,8 +106,9 @@ func (s *scene) pods(vm string) []corev1.Pod {
 	s.Helper()
 	var list corev1.PodList
 	s.must(suite.client.List(s.Context(), &list, client.InNamespace(s.name), client.MatchingLabels{virtv1.VirtualMachineInstanceIDLabel: vm}))
+	// By their numbers: several may be created within a second.
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
-		return int(a.CreationTimestamp.Sub(b.CreationTimestamp.Time))
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name))
 	})
 	return list.Items
 }
