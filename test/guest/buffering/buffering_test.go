@@ -45,7 +45,7 @@ func TestBufferingOnAKernelWithFq(t *testing.T) {
 	compile(t, "internal/host/linux", programs["linux.test"])
 	compile(t, "internal/agent/actuate/buffer", programs["buffer.test"])
 	// It takes a minute or two of one core.
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	console, err := guest.Run(ctx, guest.Options{}, guest.Job{
 		Programs: programs,

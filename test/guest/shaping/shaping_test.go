@@ -40,7 +40,7 @@ func TestShapingOnAKernelWithFq(t *testing.T) {
 	compile(t, "internal/host/linux", programs["linux.test"])
 	compile(t, "internal/agent/actuate/shape", programs["shape.test"])
 	// It takes half a minute on two cores that others use too.
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	console, err := guest.Run(ctx, guest.Options{}, guest.Job{
 		Programs: programs,

@@ -42,7 +42,7 @@ func TestThreadsOnAKernelWithVhostWorkers(t *testing.T) {
 		compile(t, pkg, programs[name])
 	}
 	// It takes two minutes on two cores that others use too.
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	console, err := guest.Run(ctx, guest.Options{}, guest.Job{
 		Programs: programs, Modules: []string{"tun", "vhost", "vhost_net"},

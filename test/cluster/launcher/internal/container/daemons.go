@@ -17,7 +17,7 @@ import (
 
 const (
 	libvirtdSocket = "/run/libvirt/libvirt-sock"
-	socketDeadline = 30 * time.Second
+	socketDeadline = 2 * time.Minute
 	socketPoll     = 10 * time.Millisecond
 	// launcherReadyFD is the ready line's descriptor in virt-launcher, which
 	// has no lifeline.
