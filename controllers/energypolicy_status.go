@@ -155,7 +155,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		out.energy.add(heard)
 		out.addPlan(v.plans[node.Name], &heard)
 		if v.potentials != nil {
-			out.potential.add(v.potentials.Of(node.Name), heard.isPlannable())
+			out.potential.add(node.Name, v.potentials.Of(node.Name), heard.isPlannable())
 		}
 		out.addGroups(v.groups, node.Name, v.plans[node.Name], heard.rates)
 	}

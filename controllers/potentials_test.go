@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -105,6 +106,16 @@ func TestPolicyPotential(t *testing.T) {
 	if diff := cmp.Diff(want, got.Potential); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	saves := func(lever v1alpha1.Lever, of, low, high int64) v1alpha1.Saving {
+		return v1alpha1.Saving{Lever: lever, Modelled: true, Milliwatts: of, LowMilliwatts: low, HighMilliwatts: high}
+	}
+	nodes := []v1alpha1.NodePotential{
+		{Name: "a", Levers: []v1alpha1.Saving{saves(v1alpha1.LeverAffinity, 20_000, 10_000, 30_000)}},
+		{Name: "b", Levers: []v1alpha1.Saving{saves(v1alpha1.LeverAffinity, 10_000, 5_100, 15_000), saves(v1alpha1.LeverBuffering, 4_000, 80, 7_900)}},
+	}
+	if diff := cmp.Diff(nodes, got.PotentialNodes); diff != "" {
+		t.Errorf("by node (-want +got):\n%s", diff)
+	}
 	// A node that is not heard adds nothing, and a new leader repeats what was said until
 	// it worked out all that it can.
 	policy.Status = got
@@ -117,8 +128,12 @@ func TestPolicyPotential(t *testing.T) {
 	view.powers.Rates = heard
 	cores := []v1alpha1.CoreGroup{{Cores: []string{"0", "1"}}}
 	view.reports["b"].Status.Topology.CoreGroups = cores
-	if diff := cmp.Diff(want, policyStatus(&policy, view).Potential); diff != "" {
+	again := policyStatus(&policy, view)
+	if diff := cmp.Diff(want, again.Potential); diff != "" {
 		t.Errorf("by a new leader (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(nodes, again.PotentialNodes); diff != "" {
+		t.Errorf("by a new leader, by node (-want +got):\n%s", diff)
 	}
 	// What is known to be nothing is not awaited, nor is what cannot come.
 	view.potentials = potentials{"a": of(20, 0), "b": {}}
@@ -134,5 +149,24 @@ func TestPolicyPotential(t *testing.T) {
 	policy.Generation++
 	if got := policyStatus(&policy, view).Potential; len(got) != 1 {
 		t.Errorf("of a new generation %+v", got)
+	}
+}
+
+// TestPotentialNodesAreBounded: of many those with the most are told, however they come.
+func TestPotentialNodesAreBounded(t *testing.T) {
+	var tally potentialTally
+	for i := range 3 * maxPotentialNodes {
+		watts := units.Watts(1 + i*7%(3*maxPotentialNodes))
+		tally.add(fmt.Sprintf("n%d", i), []model.Potential{{Lever: model.LeverAffinity, Watts: watts, VMs: 1}}, true)
+	}
+	tally.add("nothing", []model.Potential{{Lever: model.LeverAffinity}}, true)
+	got := tally.largest(2)
+	if len(got) != maxPotentialNodes {
+		t.Fatalf("%d nodes: %v", len(got), got)
+	}
+	for i, node := range got {
+		if want := int64(3*maxPotentialNodes-i) * 1000; node.Levers[0].Milliwatts != want {
+			t.Errorf("number %d is %+v, want %d mW", i, node, want)
+		}
 	}
 }

@@ -185,21 +185,6 @@ type NodeCounts struct {
 	Metered int32 `json:"metered"`
 }
 
-// Saving is an estimate of saved power with its interval.
-type Saving struct {
-	// lever that saves.
-	Lever Lever `json:"lever"`
-	// modelled is true when no meter judged the saving.
-	// +optional
-	Modelled bool `json:"modelled"`
-	// milliwatts saved.
-	Milliwatts int64 `json:"milliwatts"`
-	// lowMilliwatts is the lower end of the interval.
-	LowMilliwatts int64 `json:"lowMilliwatts"`
-	// highMilliwatts is the upper end of the interval.
-	HighMilliwatts int64 `json:"highMilliwatts"`
-}
-
 // ReasonCount counts VMs by reason.
 type ReasonCount struct {
 	// reason is a CamelCase word.
@@ -293,6 +278,13 @@ type EnergyPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Potential []Saving `json:"potential,omitempty"`
+
+	// potentialNodes are the nodes on which most could be saved, most first: at most 20. Those
+	// of all nodes are in metric joulevirt_node_potential_watts.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +optional
+	PotentialNodes []NodePotential `json:"potentialNodes,omitempty"`
 
 	// proven savings by lever, of what the metered nodes draw now on which it was adopted, is
 	// in force, and is not held back.

@@ -238,3 +238,30 @@ const (
 	// ReasonEvidenceInvalid: a file of evidence is refused.
 	ReasonEvidenceInvalid = "EvidenceInvalid"
 )
+
+// Saving is an estimate of saved power with its interval.
+type Saving struct {
+	// lever that saves.
+	Lever Lever `json:"lever"`
+	// modelled is true when no meter judged the saving.
+	// +optional
+	Modelled bool `json:"modelled"`
+	// milliwatts saved.
+	Milliwatts int64 `json:"milliwatts"`
+	// lowMilliwatts is the lower end of the interval.
+	LowMilliwatts int64 `json:"lowMilliwatts"`
+	// highMilliwatts is the upper end of the interval.
+	HighMilliwatts int64 `json:"highMilliwatts"`
+}
+
+// NodePotential is what levers could save on a node.
+type NodePotential struct {
+	// name of the node.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// levers with what each could save alone, modelled.
+	// +listType=map
+	// +listMapKey=lever
+	// +kubebuilder:validation:MaxItems=16
+	Levers []Saving `json:"levers"`
+}
