@@ -159,8 +159,14 @@ func (j *joules) best(shares lacks) float64 {
 // known is what is known of a node by what its hosts drew with levers that always act, and by
 // whether the shares of its group are even at the best.
 func (n *node) known(j *joules, shares lacks) Node {
-	is := Node{Name: n.spec.name, Kind: n.spec.kind.model, Odd: n.spec.kind.odd != (sim.Harm{}) && n.spec.kind.odd == n.spec.kind.harm}
+	is := n.spec.known(j)
 	is.Best = 1 - j.best(shares)/j[withoutAny]
+	return is
+}
+
+// known is what levers that always act do on a node, by what its hosts drew.
+func (s *spec) known(j *joules) Node {
+	is := Node{Name: s.name, Kind: s.kind.model, Odd: s.kind.odd != (sim.Harm{}) && s.kind.odd == s.kind.harm}
 	for i, lever := range leversOfNodes() {
 		is.Effects[i] = math.Log(j[actual] / j[lacking(lever)])
 	}

@@ -159,8 +159,11 @@ const holdBack, confidence = 0.05, 0.95
 
 // classOf a node. All run the same mix of VMs, and the kernel is none.
 func classOf(s *spec) verify.Class {
-	return verify.Class{CPUModel: "simulated " + s.kind.model, Kernel: "simulated", Idle: "C6", Workload: proofs.WorkloadMixed}
+	return verify.Class{CPUModel: modelOf(s.kind.model), Kernel: "simulated", Idle: "C6", Workload: proofs.WorkloadMixed}
 }
+
+// modelOf a kind of servers, as classes tell it.
+func modelOf(kind string) string { return "simulated " + kind }
 
 // pull is the product's time between two pulls, which blocks are made for. Here there are
 // fewer, and one at each of a block's ends.

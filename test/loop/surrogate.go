@@ -166,6 +166,31 @@ func (n *surrogate) replan(stand []model.Proof, awaited, due bool) {
 // close implements member.
 func (*surrogate) close() error { return nil }
 
+// surrogates are a fleet of them, by a seed with noise and draws of its own.
+func surrogates(c Config, surfaces []surface, seed uint64) *loop {
+	l := &loop{Config: c, progress: io.Discard}
+	for i := range surfaces {
+		l.nodes = append(l.nodes, newSurrogate(&surfaces[i], c.Seed<<32|seed))
+	}
+	return l
+}
+
+// known is what levers do on surrogates with their usual traffic, and how they stand.
+func (l *loop) known() []Node {
+	var nodes []Node
+	for _, m := range l.nodes {
+		n := m.(*surrogate)
+		watts := n.surface.at(1)
+		is := n.surface.spec.known(&watts)
+		is.Name = n.name
+		for i, lever := range leversOfNodes() {
+			is.Stances[i] = l.stance(n.name, lever)
+		}
+		nodes = append(nodes, is)
+	}
+	return nodes
+}
+
 // Coverage is of how many fleets the ledger's interval covers the truth of what is booked.
 type Coverage struct {
 	Fleets, Covered int
@@ -202,10 +227,7 @@ func Cover(ctx context.Context, c Config, fleets int, progress io.Writer) (Cover
 	}
 	outcomes := make([]Outcome, fleets)
 	err = all(fleets, func(seed int) error {
-		l := &loop{Config: c, progress: io.Discard}
-		for i := range surfaces {
-			l.nodes = append(l.nodes, newSurrogate(&surfaces[i], c.Seed<<32|uint64(seed)))
-		}
+		l := surrogates(c, surfaces, uint64(seed))
 		if err := l.run(ctx); err != nil {
 			return err
 		}
