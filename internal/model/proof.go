@@ -61,7 +61,13 @@ type Potential struct {
 	Watts, StdErr units.Watts
 	// VMs that the lever would act on.
 	VMs int
+	// Considered VMs are those that the figure was worked out for, acted on or not. 0: there
+	// is no figure, for no VM could be looked at, or no model foretells the lever.
+	Considered int
 }
+
+// IsKnown tells whether there is a figure. One of 0 W says that nothing is to be saved now.
+func (p *Potential) IsKnown() bool { return p.Considered > 0 }
 
 // IsNone tells whether there is nothing to be saved, or no figure.
 func (p *Potential) IsNone() bool { return p.Watts == 0 && p.StdErr == 0 }

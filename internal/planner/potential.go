@@ -67,7 +67,7 @@ func (w *work) potentialOfAffinity(current *model.Plan) model.Potential {
 		}
 	}
 	placement := affinity.Potential(w.cores(), vms)
-	out := model.Potential{Lever: model.LeverAffinity, VMs: len(vms)}
+	out := model.Potential{Lever: model.LeverAffinity, VMs: len(vms), Considered: len(vms)}
 	for _, decision := range placement.Decisions {
 		if len(decision.Pins) == 0 {
 			out.VMs--
@@ -90,17 +90,20 @@ func (w *work) potentialOfBuffering(now time.Time) model.Potential {
 		if rates == nil {
 			continue
 		}
-		window, saved, measured := buffering.Potential(w.vms[i], rates, w.node.Costs, now)
-		if window == 0 {
+		foretold := buffering.Potential(w.vms[i], rates, w.node.Costs, now)
+		if foretold.Known {
+			out.Considered++
+		}
+		if foretold.Window == 0 {
 			continue
 		}
 		out.VMs++
-		out.Watts += saved
+		out.Watts += foretold.Saved
 		share := units.Watts(unseenError)
-		if measured {
+		if foretold.Measured {
 			share = modelError
 		}
-		out.StdErr += share * max(saved, -saved)
+		out.StdErr += share * max(foretold.Saved, -foretold.Saved)
 	}
 	return out
 }

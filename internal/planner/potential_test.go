@@ -86,6 +86,38 @@ func TestPotentialKnowsOwners(t *testing.T) {
 	}
 }
 
+// What was worked out and comes to nothing is known; what no VM, no model or too short a look
+// tells is not.
+func TestPotentialIsKnown(t *testing.T) {
+	slow := func(n *model.Node) {
+		for i := range n.Rates.VMs {
+			n.Rates.VMs[i].Taps[0].ToVM.PacketsPerSecond = 10
+		}
+	}
+	for name, tc := range map[string]struct {
+		change func(*model.Node)
+		want   [3]int
+	}{
+		"all":                         {func(*model.Node) {}, [3]int{3, 3, 0}},
+		"slow":                        {slow, [3]int{3, 3, 0}},
+		"fast, and not seen for long": {func(n *model.Node) { n.VMs[0].Tuning = model.Tuning{} }, [3]int{3, 2, 0}},
+		"slow, and not seen for long": {func(n *model.Node) { slow(n); n.VMs[0].Tuning = model.Tuning{} }, [3]int{3, 3, 0}},
+		"a VM opted out":              {func(n *model.Node) { n.VMs[0].OptOut.All = true }, [3]int{2, 2, 0}},
+		"no threads seen":             {func(n *model.Node) { n.Rates.VMs = nil }, [3]int{}},
+	} {
+		var got [3]int
+		for i, of := range Potential(with(costly(), nil, tc.change), now()) {
+			got[i] = of.Considered
+			if of.IsKnown() != (tc.want[i] > 0) || !of.IsKnown() && of.Watts != 0 {
+				t.Errorf("%s: %+v", name, of)
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: worked out for %v VMs, want %v", name, got, tc.want)
+		}
+	}
+}
+
 // A plan that may do all that it wants to does it for as many VMs as are foretold.
 func TestPotentialIsOfThePlan(t *testing.T) {
 	for seed := range uint64(40) {

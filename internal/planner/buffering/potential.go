@@ -15,12 +15,23 @@ const (
 	publishedLongest  = 0.323
 )
 
-// Potential is what holding a VM's packets would save by the models once all was tried
-// that is allowed: the window, 0 when none comes, and what it saves at the rate at which
-// packets come now. measured is false where the window was not tried, so that published
-// figures stand for what it does. What is in force now does not matter, but where nothing
-// else was seen yet, as by a new manager.
-func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now time.Time) (window time.Duration, saved units.Watts, measured bool) {
+// Foretold is what holding a VM's packets would save by the models.
+type Foretold struct {
+	// Window in which they would be held. 0: they would not be.
+	Window time.Duration
+	// Saved at the rate at which packets come now.
+	Saved units.Watts
+	// Measured is false where the window was not tried, so that published figures stand for
+	// what it does.
+	Measured bool
+	// Known is false while packets come fast, and it was not seen for long enough what they
+	// cost: then they would not be held yet, which does not say that it would save nothing.
+	Known bool
+}
+
+// Potential is what holding a VM's packets would save once all was tried that is allowed. What
+// is in force now does not matter, but where nothing else was seen yet, as by a new manager.
+func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now time.Time) Foretold {
 	watts := func(wakeUps, cores float64) units.Watts {
 		return units.Watts(float64(costs.PerWakeUp)*wakeUps + float64(costs.PerBusyCore)*cores)
 	}
@@ -28,11 +39,12 @@ func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now ti
 	was, seen := trials.enough(0)
 	if held := min(rates.HeldFor(), Longest(&vm)); !seen && held > 0 {
 		left := published(held)
-		return held, watts(float64(rates.WakeUps()), float64(rates.Busy())) * units.Watts(1/left-1), false
+		return Foretold{Window: held, Saved: watts(float64(rates.WakeUps()), float64(rates.Busy())) * units.Watts(1/left-1), Known: true}
 	}
-	window = settled(vm, rates, now)
+	packets := heldPackets(rates, onPackets(&vm))
+	window := settled(vm, rates, now)
 	if window == 0 {
-		return 0, 0, false
+		return Foretold{Known: seen || packets == 0}
 	}
 	is, measured := trials.enough(window)
 	if !measured || !alike(was, is) {
@@ -41,7 +53,7 @@ func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now ti
 		is.CoresPerPacket *= published(window)
 	}
 	perPacket := watts(was.WakeUpsPerPacket-is.WakeUpsPerPacket, was.CoresPerPacket-is.CoresPerPacket)
-	return window, perPacket * units.Watts(heldPackets(rates, onPackets(&vm))), measured
+	return Foretold{Window: window, Saved: perPacket * units.Watts(packets), Measured: measured, Known: true}
 }
 
 // settled is the window that plans come to, from none.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -15,39 +17,41 @@ func fastTap(perSecond units.PacketsPerSecond) *model.VMRates {
 	}}
 }
 
+func closeWatts() cmp.Option {
+	return cmp.Comparer(func(x, y units.Watts) bool { return math.Abs(float64(x-y)) < 1e-9 })
+}
+
 func TestPotential(t *testing.T) {
 	costs := model.PowerCosts{PerBusyCore: 10, PerWakeUp: 1e-5}
 	// A packet costs a wake-up, 10 uJ, and 10 us of CPU time, 100 uJ.
 	without, first := trial(0, 1), with(trial(250*us, 0.5), func(t *model.Trial) { t.CoresPerPacket = 5e-6 })
 	longer := with(trial(500*us, 0.4), func(t *model.Trial) { t.CoresPerPacket = 4e-6 })
 	for name, tc := range map[string]struct {
-		trials   []model.Trial
-		rates    *model.VMRates
-		change   func(*model.VM)
-		window   time.Duration
-		saved    units.Watts
-		measured bool
+		trials []model.Trial
+		rates  *model.VMRates
+		change func(*model.VM)
+		want   Foretold
 	}{
-		"nothing seen":              {nil, fastTap(20_000), nil, 0, 0, false},
-		"no window was tried":       {[]model.Trial{without}, fastTap(20_000), nil, 250 * us, 30_000 * 110e-6 * 0.188, false},
-		"packets come slowly now":   {[]model.Trial{without}, fastTap(9_999), nil, 250 * us, 0, false},
-		"the first was tried":       {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = 500 * us }, 250 * us, 30_000 * 55e-6, true},
-		"a longer one would follow": {[]model.Trial{without, first}, fastTap(20_000), nil, 500 * us, 30_000 * 110e-6 * 0.188, false},
-		"and saved more":            {[]model.Trial{without, first, longer}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = time.Millisecond }, 500 * us, 30_000 * 66e-6, true},
-		"the longest is not tried":  {[]model.Trial{without, first, longer}, fastTap(20_000), nil, 1000 * us, 30_000 * 110e-6 * 0.323, false},
-		"it saves too little":       {[]model.Trial{without, trial(250*us, 0.95)}, fastTap(20_000), nil, 0, 0, false},
-		"no budget":                 {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = 0 }, 0, 0, false},
-		"no tap":                    {[]model.Trial{without, first}, &model.VMRates{}, nil, 0, 0, false},
-		"it hurt":                   {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.Tuning.Hurts = []model.Hurt{hurt(125 * us)} }, 0, 0, false},
+		"nothing seen, and slow":    {nil, fastTap(9_999), nil, Foretold{Known: true}},
+		"nothing seen":              {nil, fastTap(20_000), nil, Foretold{}},
+		"no window was tried":       {[]model.Trial{without}, fastTap(20_000), nil, Foretold{Window: 250 * us, Saved: 30_000 * 110e-6 * 0.188, Known: true}},
+		"packets come slowly now":   {[]model.Trial{without}, fastTap(9_999), nil, Foretold{Window: 250 * us, Known: true}},
+		"the first was tried":       {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = 500 * us }, Foretold{Window: 250 * us, Saved: 30_000 * 55e-6, Measured: true, Known: true}},
+		"a longer one would follow": {[]model.Trial{without, first}, fastTap(20_000), nil, Foretold{Window: 500 * us, Saved: 30_000 * 110e-6 * 0.188, Known: true}},
+		"and saved more":            {[]model.Trial{without, first, longer}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = time.Millisecond }, Foretold{Window: 500 * us, Saved: 30_000 * 66e-6, Measured: true, Known: true}},
+		"the longest is not tried":  {[]model.Trial{without, first, longer}, fastTap(20_000), nil, Foretold{Window: 1000 * us, Saved: 30_000 * 110e-6 * 0.323, Known: true}},
+		"it saves too little":       {[]model.Trial{without, trial(250*us, 0.95)}, fastTap(20_000), nil, Foretold{Known: true}},
+		"no budget":                 {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = 0 }, Foretold{Known: true}},
+		"no tap":                    {[]model.Trial{without, first}, &model.VMRates{}, nil, Foretold{Known: true}},
+		"it hurt":                   {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.Tuning.Hurts = []model.Hurt{hurt(125 * us)} }, Foretold{Known: true}},
 	} {
 		vm := newVM()
 		vm.Tuning.Trials = tc.trials
 		if tc.change != nil {
 			tc.change(&vm)
 		}
-		window, saved, measured := Potential(vm, tc.rates, costs, now())
-		if window != tc.window || math.Abs(float64(saved-tc.saved)) > 1e-9 || measured != tc.measured {
-			t.Errorf("%s: %v saves %v W, measured %t, want %v, %v W, %t", name, window, saved, measured, tc.window, tc.saved, tc.measured)
+		if diff := cmp.Diff(tc.want, Potential(vm, tc.rates, costs, now()), closeWatts()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -58,9 +62,9 @@ func TestPotentialOfWhatIsInForce(t *testing.T) {
 	rates := fastTap(20_000)
 	rates.Vhost = model.ThreadRates{RunCores: 0.4, SwitchesPerSecond: 41_200}
 	rates.Buffering = &model.BufferingRates{WindowMicroseconds: 500, ActiveShare: 1}
-	window, saved, measured := Potential(newVM(), rates, costs, now())
-	if want := 4.412/0.812 - 4.412; window != 500*us || math.Abs(float64(saved)-want) > 1e-9 || measured {
-		t.Errorf("%v saves %v W, measured %t, want 500us and %v W that were not measured", window, saved, measured, want)
+	want := Foretold{Window: 500 * us, Saved: 4.412/0.812 - 4.412, Known: true}
+	if diff := cmp.Diff(want, Potential(newVM(), rates, costs, now()), closeWatts()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -69,8 +73,7 @@ func TestPotentialRises(t *testing.T) {
 	vm := newVM()
 	saved := func(perSecond units.PacketsPerSecond, wakeUps float64, costs model.PowerCosts) units.Watts {
 		vm.Tuning.Trials = []model.Trial{trial(0, wakeUps)}
-		_, saved, _ := Potential(vm, fastTap(perSecond), costs, now())
-		return saved
+		return Potential(vm, fastTap(perSecond), costs, now()).Saved
 	}
 	costs := model.PowerCosts{PerBusyCore: 10, PerWakeUp: 1e-5}
 	is := saved(20_000, 1, costs)
