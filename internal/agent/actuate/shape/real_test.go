@@ -3,6 +3,7 @@ package shape
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"sync"
@@ -130,7 +131,9 @@ func wait(t *testing.T, d time.Duration) {
 }
 
 // Two VMs that each send 20 Mbit/s all the time have half of a period each.
-func TestRealVMsTakeTurns(t *testing.T) {
+func TestRealVMsTakeTurns(t *testing.T) { undisturbed(t, measureTurns) }
+
+func measureTurns(t *testing.T) (wrong []string) {
 	const (
 		period  = 2 * time.Second
 		rate    = 20e6
@@ -170,7 +173,7 @@ func TestRealVMsTakeTurns(t *testing.T) {
 				got := megabits(arrivals, from, to)
 				t.Logf("VM %d from %v to %v, open %v: %.1f Mbit/s", i, from.Sub(begin).Round(time.Millisecond), to.Sub(begin).Round(time.Millisecond), open, got)
 				if open && got < rate/1e6*0.9 || !open && got > 2 {
-					t.Errorf("VM %d sent %.1f Mbit/s with its gate open: %v", i, got, open)
+					wrong = append(wrong, fmt.Sprintf("VM %d sent %.1f Mbit/s with its gate open: %v", i, got, open))
 				}
 			}
 			at = until
@@ -184,22 +187,25 @@ func TestRealVMsTakeTurns(t *testing.T) {
 		mean := megabits(arrivals, from, from.Add((periods-1)*period))
 		t.Logf("VM %d: %.2f Mbit/s on average, waited for %v at most", i, mean, longest(arrivals))
 		if math.Abs(mean/(rate/1e6)-1) > 0.05 {
-			t.Errorf("VM %d sent %.2f Mbit/s on average", i, mean)
+			wrong = append(wrong, fmt.Sprintf("VM %d sent %.2f Mbit/s on average", i, mean))
 		}
 		// A hold, and what it takes to send what waited.
 		if worst := longest(arrivals); worst > period/2+500*time.Millisecond {
-			t.Errorf("VM %d: %v at most, want little more than a hold", i, worst)
+			wrong = append(wrong, fmt.Sprintf("VM %d: %v at most, want little more than a hold", i, worst))
 		}
 	}
 	trips, lost := probes.finish(t)
 	t.Logf("%d probes: median %v, worst %v, %d lost; gates late by %v", len(trips), trips[len(trips)/2], trips[len(trips)-1], lost, b.turns.Stats().Late)
 	if lost > 0 || trips[len(trips)/2] > 5*time.Millisecond {
-		t.Errorf("%d probes lost, median %v", lost, trips[len(trips)/2])
+		wrong = append(wrong, fmt.Sprintf("%d probes lost, median %v", lost, trips[len(trips)/2]))
 	}
 	b.apply(nil)
+	return wrong
 }
 
-func TestRealCeiling(t *testing.T) {
+func TestRealCeiling(t *testing.T) { undisturbed(t, measureCeiling) }
+
+func measureCeiling(t *testing.T) (wrong []string) {
 	const ceiling = 10e6
 	b := newRealBench(t, hosttest.Masquerade)
 	b.apply(map[string]model.Shaping{podUID(0): {Ceiling: ceiling}})
@@ -215,12 +221,15 @@ func TestRealCeiling(t *testing.T) {
 	got := megabits(arrivals, begin, end)
 	t.Logf("%.2f Mbit/s; %d probes: median %v, worst %v, %d lost", got, len(trips), trips[len(trips)/2], trips[len(trips)-1], lost)
 	if got > ceiling/1e6 || got < 0.9*ceiling/1e6 {
-		t.Errorf("%.2f Mbit/s below a ceiling of %v", got, units.BitsPerSecond(ceiling))
+		wrong = append(wrong, fmt.Sprintf("%.2f Mbit/s below a ceiling of %v", got, units.BitsPerSecond(ceiling)))
 	}
+	return wrong
 }
 
 // An agent that is gone holds nothing new, and the next one finds its way.
-func TestRealAgentIsKilledInAHold(t *testing.T) {
+func TestRealAgentIsKilledInAHold(t *testing.T) { undisturbed(t, measureKill) }
+
+func measureKill(t *testing.T) (wrong []string) {
 	b := newRealBench(t, hosttest.Masquerade)
 	s := startStream(t, b.pods[0], b.outside, 20e6)
 	_, monotonic := b.now()
@@ -240,12 +249,12 @@ func TestRealAgentIsKilledInAHold(t *testing.T) {
 	b.kill()
 	killed := time.Now()
 	if passes() {
-		t.Error("a large datagram passed in the hold")
+		wrong = append(wrong, "a large datagram passed in the hold")
 	}
 	hosttest.Eventually(t, "new traffic to pass", passes)
 	passed := time.Since(killed)
 	if passed > lifetime+time.Second {
-		t.Errorf("new traffic passed after %v", passed)
+		wrong = append(wrong, fmt.Sprintf("new traffic passed after %v", passed))
 	}
 	b.start()
 	b.apply(nil)
@@ -255,6 +264,7 @@ func TestRealAgentIsKilledInAHold(t *testing.T) {
 	undone := time.Now()
 	s.finish(t)
 	t.Logf("new traffic passed %v after the kill; the rest came within %v of the undoing", passed, time.Since(undone))
+	return wrong
 }
 
 // Who takes the agent's queueing discipline away twice is left in peace.
