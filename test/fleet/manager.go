@@ -51,7 +51,7 @@ func Fast() Timing {
 	return Timing{
 		Pull: controllers.PullOptions{
 			Interval: 200 * time.Millisecond, Timeout: 5 * time.Second,
-			StaleAfter: 2 * time.Second, Settle: 200 * time.Millisecond, Review: time.Second, Concurrency: 8,
+			StaleAfter: 5 * time.Second, Settle: 200 * time.Millisecond, Review: time.Second, Concurrency: 8,
 		},
 		Energy:      controllers.EnergyOptions{Interval: 200 * time.Millisecond},
 		Traffic:     controllers.TrafficOptions{Replan: 400 * time.Millisecond, Figures: 400 * time.Millisecond},
