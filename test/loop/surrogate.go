@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
@@ -189,53 +188,4 @@ func (l *loop) known() []Node {
 		nodes = append(nodes, is)
 	}
 	return nodes
-}
-
-// Coverage is of how many fleets the ledger's interval covers the truth of what is booked.
-type Coverage struct {
-	Fleets, Covered int
-	// Booked is the share of the time with levers on that is booked, a mean over fleets, Off
-	// what the ledger tells too much of the truth in all fleets together, and Width half of
-	// its intervals over it.
-	Booked, Off, Width float64
-}
-
-// coverageOf outcomes.
-func coverageOf(outcomes []Outcome) Coverage {
-	of := Coverage{Fleets: len(outcomes)}
-	var truth float64
-	for i := range outcomes {
-		o := &outcomes[i]
-		if o.Covered() {
-			of.Covered++
-		}
-		truth += o.Truth
-		of.Off += o.Ledger.Value - o.Truth
-		of.Width += (o.Ledger.High - o.Ledger.Low) / 2
-		of.Booked += o.BookedShare() / float64(len(outcomes))
-	}
-	of.Off, of.Width = of.Off/truth, of.Width/truth
-	return of
-}
-
-// Cover runs experiments and the ledger on as many fleets of surrogates, each with noise and
-// draws of its own, and counts how often the ledger's interval covers the truth.
-func Cover(ctx context.Context, c Config, fleets int, progress io.Writer) (Coverage, error) {
-	surfaces, err := measureSurfaces(c)
-	if err != nil {
-		return Coverage{}, err
-	}
-	outcomes := make([]Outcome, fleets)
-	err = all(fleets, func(seed int) error {
-		l := surrogates(c, surfaces, uint64(seed))
-		if err := l.run(ctx); err != nil {
-			return err
-		}
-		o, err := l.outcome()
-		outcomes[seed] = o
-		fmt.Fprintf(progress, "simulated: fleet %d: %.0f J from %.0f to %.0f, in truth %.0f: covered %v; %.1f %% of the time booked\n",
-			seed, o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, o.Covered(), percent*o.BookedShare())
-		return err
-	})
-	return coverageOf(outcomes), err
 }

@@ -20,6 +20,11 @@ type Wrong struct {
 	Classes []string
 }
 
+// String tells all of them.
+func (w *Wrong) String() string {
+	return fmt.Sprintf("adoptions %q, rejections %q, adopted by classes %q", w.Adoptions, w.Rejections, w.Classes)
+}
+
 // stood is a lever on one unit at the end.
 type stood struct {
 	unit, kind string
