@@ -23,7 +23,7 @@ import (
 )
 
 // The least that a test needs: one pod of the manager.
-var few = []string{"--set", "manager.replicas=1", "--wait", "--timeout", "3m"}
+var few = []string{"--set", "manager.replicas=1", "--wait", "--timeout", "6m"}
 
 // TestRelease takes a release through its life: it is installed, changed, rolled back and
 // uninstalled, while VMs are steered, and leaves nothing.
@@ -42,7 +42,7 @@ func TestRelease(t *testing.T) {
 	h.must(t, slices.Concat(installPage(t, "upgrade"), []string{"--set", "agent.sampleInterval=2s," + scraper}, few)...)
 	w.agentHas("--sample-interval=2s", true)
 	w.mayScrape(true)
-	h.must(t, append(installPage(t, "rollback"), "--wait", "--timeout", "3m")...)
+	h.must(t, append(installPage(t, "rollback"), "--wait", "--timeout", "6m")...)
 	w.agentHas("--sample-interval=2s", false)
 	w.mayScrape(false)
 	if err := w.policyReady("observe")(t.Context()); err != nil {
@@ -66,7 +66,7 @@ func TestRelease(t *testing.T) {
 func (w *world) heldUpByRoute(h *helm) {
 	w.Helper()
 	w.check(w.ApplyManifests(w.Context(), root+"/config/samples/joulevirt_v1alpha1_vmnetworkprofile.yaml"))
-	if out, err := h.run(w.Context(), append(installPage(w.T, "uninstall"), "--timeout", "2m")...); err == nil {
+	if out, err := h.run(w.Context(), append(installPage(w.T, "uninstall"), "--timeout", "6m")...); err == nil {
 		w.Fatalf("it was uninstalled though a route would have gone: %s", out)
 	}
 	var pods corev1.PodList
