@@ -65,7 +65,8 @@ func TestProvenOfSeveralClasses(t *testing.T) {
 	proven := func(nodes ...string) map[v1alpha1.Lever]v1alpha1.Saving {
 		by, found := allActing(nodes...), map[v1alpha1.Lever]v1alpha1.Saving{}
 		memory.View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
-			for _, saving := range provenNow(p, by, 0.95) {
+			all, _ := provenNow(p, by, 0.95)
+			for _, saving := range all {
 				found[saving.Lever] = saving
 			}
 		})
@@ -119,12 +120,47 @@ func TestProvenIsOfWhatActs(t *testing.T) {
 		tc.change(&by)
 		var levers []v1alpha1.Lever
 		memory.View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
-			for _, saving := range provenNow(p, by, 0.95) {
+			all, each := provenNow(p, by, 0.95)
+			for _, saving := range all {
 				levers = append(levers, saving.Lever)
+			}
+			if len(all) != len(each) && name != "all act" {
+				t.Errorf("%s: units save %+v, and all %+v", name, each, all)
 			}
 		})
 		if !slices.Equal(levers, tc.levers) {
 			t.Errorf("%s: %v save, want %v", name, levers, tc.levers)
 		}
+	}
+}
+
+// TestProvenOfNodes: the parts of nodes add up to the whole, their intervals do not, and a
+// group's part is of no node.
+func TestProvenOfNodes(t *testing.T) {
+	var all []v1alpha1.Saving
+	var store provenStore
+	adoptedOnTwoClasses(t).View("p", func(p *proof.Proofs, _ *ledger.Ledger) {
+		saved, each := provenNow(p, allActing("a", "b", "c"), 0.95)
+		all = saved
+		store.put("p", each)
+	})
+	var sum, reach float64
+	for _, of := range store.ofNodes("p") {
+		if of.lever != model.LeverBuffering || !(of.watts.Low < of.watts.Value && of.watts.Value < of.watts.High) {
+			t.Errorf("%+v, want a saving of Buffering within its interval", of)
+		}
+		sum += of.watts.Value
+		reach += of.watts.High - of.watts.Value
+	}
+	for _, saving := range all {
+		if half := float64(saving.HighMilliwatts-saving.Milliwatts) / milliwatts; saving.Lever == v1alpha1.LeverBuffering && (roundMilliwatts(sum) != saving.Milliwatts || reach <= half*1.05) {
+			t.Errorf("nodes save %g W give or take %g W, all of them %+v", sum, reach, saving)
+		}
+	}
+	if len(all) != 2 || len(store.ofNodes("p")) != 3 || store.ofNodes("q") != nil {
+		t.Errorf("nodes save %+v, all %+v", store.ofNodes("p"), all)
+	}
+	if store.put("p", nil); len(store.ofNodes("p")) != 0 {
+		t.Errorf("%+v is remembered of what acts no more", store.ofNodes("p"))
 	}
 }

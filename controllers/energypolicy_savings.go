@@ -26,6 +26,8 @@ type savingsSources struct {
 	// conditions of a policy's memory and evidence, and its tariff.
 	conditions func(*v1alpha1.EnergyPolicy) []metav1.Condition
 	tariff     func(*v1alpha1.EnergyPolicy) knownTariff
+	// proven is what levers save on nodes, as of the last statuses.
+	proven provenStore
 }
 
 // savingsView is what is remembered of one policy, as its status tells it.
@@ -35,6 +37,8 @@ type savingsView struct {
 	// acts tells of each of the standings whether the lever acts on a unit of it.
 	acts   []bool
 	proven []v1alpha1.Saving
+	// each is the part of proven that each unit has.
+	each []provenOfUnit
 }
 
 // write gives the status its savings. What is not known yet stays as it was.
@@ -56,6 +60,7 @@ func (s *savingsSources) write(status *v1alpha1.EnergyPolicyStatus, policy *v1al
 		status.Savings = savings(view.statements, tariff)
 		status.Trials = leverTrials(view.standings)
 		status.Proven = view.proven
+		s.proven.put(policy.Name, view.each)
 		conditions = append(conditions, savingsProven(policy, view, tally))
 	} else {
 		status.Savings, status.Trials, status.Proven = policy.Status.Savings, policy.Status.Trials, policy.Status.Proven
@@ -76,7 +81,8 @@ func confidenceOf(policy *v1alpha1.EnergyPolicy) float64 {
 // viewSavings reads what is remembered.
 func viewSavings(p *proof.Proofs, l *ledger.Ledger, confidence float64, tally policyTally, now time.Time) savingsView {
 	month := ledger.MonthOf(now)
-	view := savingsView{standings: p.Standings(), proven: provenNow(p, provenBy{tally.metered, tally.acting, now}, confidence)}
+	view := savingsView{standings: p.Standings()}
+	view.proven, view.each = provenNow(p, provenBy{tally.metered, tally.acting, now}, confidence)
 	view.acts = actingStandings(p, view.standings, tally.acting)
 	for _, modelled := range []bool{false, true} {
 		for _, m := range []ledger.Month{month, month - 1, ledger.AllTime} {

@@ -14,6 +14,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
@@ -54,11 +55,19 @@ func (b provenBy) saves(unit string, stands *model.Proof) bool {
 	return stands.Stance == model.StanceAdopted && stands.Use && b.acting[unit][stands.Lever] && on
 }
 
+// provenOfUnit is what one lever saves now on one unit, in watts.
+type provenOfUnit struct {
+	unit  string
+	lever model.Lever
+	watts ledger.Range
+}
+
 // provenNow tells what levers that were adopted, and act, save of what metered nodes draw
-// now, by their watts. A group saves of what its nodes draw together; one of which a node has
-// no meter, or is of another policy, is left out.
-func provenNow(p *proof.Proofs, by provenBy, confidence float64) []v1alpha1.Saving {
+// now, by their watts: in all, and on each unit. A group saves of what its nodes draw
+// together; one of which a node has no meter, or is of another policy, is left out.
+func provenNow(p *proof.Proofs, by provenBy, confidence float64) ([]v1alpha1.Saving, []provenOfUnit) {
 	sums := map[model.Lever]*provenSum{}
+	var each []provenOfUnit
 	for _, unit := range p.Units() {
 		watts, known := drawnBy(unit.Nodes, by.metered)
 		if !known {
@@ -80,6 +89,7 @@ func provenNow(p *proof.Proofs, by provenBy, confidence float64) []v1alpha1.Savi
 				class = unit.Class.String()
 			}
 			sum.add(watts, class, effect)
+			each = append(each, provenOn(unit.Name, stands.Lever, watts, effect, confidence))
 		}
 	}
 	var out []v1alpha1.Saving
@@ -88,7 +98,15 @@ func provenNow(p *proof.Proofs, by provenBy, confidence float64) []v1alpha1.Savi
 			out = append(out, saving)
 		}
 	}
-	return out
+	return out, each
+}
+
+// provenOn is what a lever saves on a unit that draws watts with it on.
+func provenOn(unit string, lever model.Lever, watts float64, effect verify.Shrunk, confidence float64) provenOfUnit {
+	sum := provenSum{common: map[string]commonPart{}}
+	sum.add(watts, unit, effect)
+	half := sum.half(confidence)
+	return provenOfUnit{unit, lever, ledger.Range{Value: sum.watts, Low: sum.watts - half, High: sum.watts + half}}
 }
 
 // drawnBy nodes together. False: not of all is it known by a meter.
@@ -119,13 +137,18 @@ func (s *provenSum) add(watts float64, class string, effect verify.Shrunk) {
 	}
 }
 
-// saving is rounded as all figures are. False: no number tells it.
-func (s *provenSum) saving(lever model.Lever, confidence float64) (v1alpha1.Saving, bool) {
+// half is by how much the interval reaches to each side.
+func (s *provenSum) half(confidence float64) float64 {
 	errors := s.errors
 	for _, class := range slices.Sorted(maps.Keys(s.common)) {
 		errors.Add(s.common[class].watts, s.common[class].freedom)
 	}
-	half := errors.Half(confidence)
+	return errors.Half(confidence)
+}
+
+// saving is rounded as all figures are. False: no number tells it.
+func (s *provenSum) saving(lever model.Lever, confidence float64) (v1alpha1.Saving, bool) {
+	half := s.half(confidence)
 	const most = 1e12 // in mW
 	for _, end := range []float64{s.watts, half} {
 		if !(math.Abs(end)*milliwatts < most) {

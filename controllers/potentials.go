@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"math"
 	"reflect"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 const (
@@ -56,14 +58,17 @@ func (s *potentialStore) Of(node string) []model.Potential {
 	return s.nodes[node].levers
 }
 
-// collect shows what levers would save on each node, as far as there is a figure.
-func (s *potentialStore) collect(out chan<- prometheus.Metric, desc *prometheus.Desc) {
+// collect shows what levers would save on each node, as far as there is a figure. confidence
+// is that of the intervals on a node, from 0 to 1.
+func (s *potentialStore) collect(out chan<- prometheus.Metric, desc boundedDesc, confidence func(node string) float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for node, of := range s.nodes {
+		errors := units.Watts(math.Sqrt2 * math.Erfinv(confidence(node)))
 		for _, p := range of.levers {
-			if !p.IsNone() {
-				gauge(out, desc, float64(p.Watts), node, string(p.Lever))
+			if p.IsKnown() {
+				reach := errors * p.StdErr
+				desc.collect(out, ledger.Range{Value: float64(p.Watts), Low: float64(p.Watts - reach), High: float64(p.Watts + reach)}, node, string(p.Lever))
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +23,7 @@ type savingsCollector struct {
 	sources *savingsSources
 
 	lever, node, net, proven, trials boundedDesc
+	provenOfNode                     boundedDesc
 	own, perGB, perGBWithout         *prometheus.Desc
 	cost, grams                      *prometheus.Desc
 	standings, pairs, refused, store *prometheus.Desc
@@ -53,7 +53,7 @@ func newSavingsCollector(reader client.Reader, sources *savingsSources) *savings
 	return &savingsCollector{
 		reader: reader, sources: sources,
 		lever: describeBounded("policy_saved", "joules"), node: describeBounded("node_saved", "joules"), net: describeBounded("policy_net_saved", "joules"), proven: describeBounded("policy_proven", "watts"),
-		trials: describeBounded("trial_saved", "ratio"), own: describe("policy_own_joules"),
+		provenOfNode: describeBounded("node_proven", "watts"), trials: describeBounded("trial_saved", "ratio"), own: describe("policy_own_joules"),
 		perGB: describe("policy_joules_per_gigabyte"), perGBWithout: describe("policy_without_joules_per_gigabyte"),
 		cost: describe("policy_saved_cost"), grams: describe("policy_saved_co2_grams"),
 		standings: describe("lever_standings"), pairs: describe("trial_pairs"), refused: describe("blocks_not_booked_total"), store: describe("policy_ledger_stored"),
@@ -62,7 +62,7 @@ func newSavingsCollector(reader client.Reader, sources *savingsSources) *savings
 
 // Describe implements prometheus.Collector.
 func (c *savingsCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range append(slices.Concat(c.lever.all(), c.node.all(), c.net.all(), c.proven.all(), c.trials.all()),
+	for _, desc := range append(slices.Concat(c.lever.all(), c.node.all(), c.net.all(), c.proven.all(), c.provenOfNode.all(), c.trials.all()),
 		c.own, c.perGB, c.perGBWithout, c.cost, c.grams, c.standings, c.pairs, c.refused, c.store) {
 		out <- desc
 	}
@@ -111,12 +111,15 @@ func (c *savingsCollector) collect(out chan<- prometheus.Metric, policy *v1alpha
 	}
 	c.collectStandings(out, policy.Name, told.standings)
 	for i := range told.units {
-		if of := &told.units[i]; !strings.Contains(of.Unit, "/") { // a group is no node
+		if of := &told.units[i]; !isGroup(of.Unit) {
 			c.node.collect(out, of.Saved, policy.Name, of.Unit, string(of.Lever), string(basisOf(of.Modelled)))
 		}
 	}
 	for _, saving := range policy.Status.Proven {
 		c.proven.collect(out, wattsOf(&saving), policy.Name, string(saving.Lever))
+	}
+	for _, of := range c.sources.proven.ofNodes(policy.Name) {
+		c.provenOfNode.collect(out, of.watts, policy.Name, of.unit, string(of.lever))
 	}
 	for cause, count := range told.causes {
 		out <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(count), policy.Name, string(cause))

@@ -31,7 +31,7 @@ func someSavings(t *testing.T) *savingsCollector {
 		t.Fatal(err)
 	}
 	memory := provenMemory(t, statusTime())
-	return newSavingsCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(&policy, &other).Build(), &savingsSources{
+	sources := &savingsSources{
 		memory: memory,
 		conditions: func(p *v1alpha1.EnergyPolicy) []metav1.Condition {
 			if p.Name != "p" {
@@ -44,7 +44,12 @@ func someSavings(t *testing.T) *savingsCollector {
 		tariff: func(*v1alpha1.EnergyPolicy) knownTariff {
 			return knownTariff{price: ptr.To(0.25), grams: ptr.To(100.0)}
 		},
+	}
+	sources.proven.put("p", []provenOfUnit{
+		{"a", model.LeverBuffering, ledger.Range{Value: 6, Low: 4, High: 8}}, {"shop/web", model.LeverTrafficShare, ledger.Range{Value: 5, Low: 3, High: 7}},
 	})
+	sources.proven.put("q", []provenOfUnit{{"b", model.LeverAffinity, ledger.Range{Value: 1, Low: 1, High: 1}}})
+	return newSavingsCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(&policy, &other).Build(), sources)
 }
 
 func TestMetricsOfSavings(t *testing.T) {
@@ -65,10 +70,14 @@ func TestMetricsOfSavings(t *testing.T) {
 		"joulevirt_policy_ledger_stored", "joulevirt_lever_standings", "joulevirt_trial_pairs", "joulevirt_blocks_not_booked_total",
 		"joulevirt_policy_joules_per_gigabyte", "joulevirt_policy_own_joules", "joulevirt_policy_proven_watts",
 		"joulevirt_policy_proven_low_watts", "joulevirt_policy_proven_high_watts",
+		"joulevirt_node_proven_watts", "joulevirt_node_proven_low_watts", "joulevirt_node_proven_high_watts",
 	})
 	want := `joulevirt_blocks_not_booked_total{cause="Malformed",policy="p"} 1
 joulevirt_lever_standings{lever="Affinity",policy="p",stance="OnTrial"} 1
 joulevirt_lever_standings{lever="Buffering",policy="p",stance="Adopted"} 1
+joulevirt_node_proven_high_watts{lever="Buffering",node="a",policy="p"} 8
+joulevirt_node_proven_low_watts{lever="Buffering",node="a",policy="p"} 4
+joulevirt_node_proven_watts{lever="Buffering",node="a",policy="p"} 6
 joulevirt_policy_joules_per_gigabyte{basis="Measured",policy="p"} 5400
 joulevirt_policy_joules_per_gigabyte{basis="Modelled",policy="p"} 3600
 joulevirt_policy_ledger_stored{policy="p"} 1

@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,7 +28,7 @@ type statusCollector struct {
 	potential                     boundedDesc
 	// potentials are what levers would save on nodes, and ofNode shows them.
 	potentials                   *potentialStore
-	ofNode                       *prometheus.Desc
+	ofNode                       boundedDesc
 	applied, levers              *prometheus.Desc
 	group, sigma, talkers        *prometheus.Desc
 	savingLow, savingHigh, share *prometheus.Desc
@@ -39,7 +41,7 @@ func newStatusCollector(reader client.Reader, potentials *potentialStore, leads 
 		reader: reader, potentials: potentials, leads: leads, words: words,
 		policy: describe("policy_info"), policyNodes: describe("policy_nodes"), holdBack: describe("policy_hold_back_ratio"),
 		reached: describe("policy_reached_vms"), unreached: describe("policy_unreached_vms"), bytes: describe("policy_reached_bytes_ratio"),
-		potential: describeBounded("policy_potential", "watts"), ofNode: describe("node_potential_watts"),
+		potential: describeBounded("policy_potential", "watts"), ofNode: describeBounded("node_potential", "watts"),
 		applied: describe("nodeplan_applied"), levers: describe("nodeplan_levers"),
 		group: describe("group_info"), sigma: describe("group_planned_sigma_bytes_per_second"), talkers: describe("group_planned_effective_talkers"),
 		savingLow: describe("group_predicted_saving_low_watts"), savingHigh: describe("group_predicted_saving_high_watts"), share: describe("group_share_ratio"),
@@ -48,8 +50,8 @@ func newStatusCollector(reader client.Reader, potentials *potentialStore, leads 
 
 // Describe implements prometheus.Collector.
 func (c *statusCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range append(c.potential.all(), c.policy, c.policyNodes, c.holdBack, c.reached, c.unreached, c.bytes, c.applied, c.levers,
-		c.ofNode, c.group, c.sigma, c.talkers, c.savingLow, c.savingHigh, c.share) {
+	for _, desc := range append(slices.Concat(c.potential.all(), c.ofNode.all()), c.policy, c.policyNodes, c.holdBack, c.reached, c.unreached, c.bytes,
+		c.applied, c.levers, c.group, c.sigma, c.talkers, c.savingLow, c.savingHigh, c.share) {
 		out <- desc
 	}
 }
@@ -61,11 +63,10 @@ func (c *statusCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
-	c.potentials.collect(out, c.ofNode)
 	for _, part := range []struct {
 		desc    *prometheus.Desc
 		collect func(context.Context, chan<- prometheus.Metric) error
-	}{{c.policy, c.collectPolicies}, {c.applied, c.collectPlans}, {c.group, c.collectGroups}} {
+	}{{c.policy, c.collectPolicies}, {c.applied, c.collectPlans}, {c.ofNode.value, c.collectPotentials}, {c.group, c.collectGroups}} {
 		if err := part.collect(ctx, out); err != nil {
 			out <- prometheus.NewInvalidMetric(part.desc, err)
 		}
@@ -138,6 +139,29 @@ func (c *statusCollector) collectPlans(ctx context.Context, out chan<- prometheu
 			gauge(out, c.levers, count, plan.Name, string(s.lever), string(s.state), s.reason)
 		}
 	}
+	return nil
+}
+
+// collectPotentials shows what levers would save on nodes, with the confidence of the policies
+// that govern them.
+func (c *statusCollector) collectPotentials(ctx context.Context, out chan<- prometheus.Metric) error {
+	var policies v1alpha1.EnergyPolicyList
+	if err := c.reader.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	var plans v1alpha1.NodePlanList
+	if err := c.reader.List(ctx, &plans, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	of := make(map[string]float64, len(policies.Items))
+	for i := range policies.Items {
+		of[policies.Items[i].Name] = confidenceOf(&policies.Items[i])
+	}
+	governs := make(map[string]string, len(plans.Items))
+	for i := range plans.Items {
+		governs[plans.Items[i].Name] = plans.Items[i].Spec.Policy
+	}
+	c.potentials.collect(out, c.ofNode, func(node string) float64 { return cmp.Or(of[governs[node]], defaultConfidence/100.) })
 	return nil
 }
 

@@ -39,7 +39,9 @@ func someStatuses(t *testing.T) *statusCollector {
 			},
 		}
 	}
-	applied := plan("a", 2, true)
+	applied, sure := plan("a", 2, true), plan("recommended", 2, false)
+	applied.Spec.Policy, sure.Spec.Policy = "p", "q"
+	paused.Spec.Verification.ConfidencePercent = 68
 	applied.Status.VMs = []v1alpha1.VMApplied{
 		{Name: "x", Lever: v1alpha1.LeverAffinity, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied},
 		{Name: "y", Lever: v1alpha1.LeverAffinity, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied},
@@ -56,12 +58,15 @@ func someStatuses(t *testing.T) *statusCollector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := []client.Object{&policy, &paused, applied, plan("late", 1, true), plan("recommended", 2, false), &group, &alone}
+	objects := []client.Object{&policy, &paused, applied, plan("late", 1, true), sure, &group, &alone}
 	potentials := newPotentialStore()
 	potentials.nodes["a"] = potentialOfNode{levers: []model.Potential{
-		{Lever: model.LeverAffinity, Watts: 4.5, StdErr: 2, VMs: 3}, {Lever: model.LeverBuffering}, {Lever: model.LeverShaping, VMs: 2},
+		{Lever: model.LeverAffinity, Watts: 4.5, StdErr: 2, VMs: 3, Considered: 4}, {Lever: model.LeverBuffering}, {Lever: model.LeverShaping, VMs: 2},
 	}}
 	potentials.nodes["late"] = potentialOfNode{levers: []model.Potential{}}
+	potentials.nodes["recommended"] = potentialOfNode{levers: []model.Potential{
+		{Lever: model.LeverAffinity, Considered: 2}, {Lever: model.LeverBuffering, Watts: 1, StdErr: 0.5, VMs: 1, Considered: 1},
+	}}
 	return newStatusCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), potentials, func() bool { return true }, reasonWords{})
 }
 
@@ -73,7 +78,7 @@ func TestMetricsOfStatuses(t *testing.T) {
 	}
 	names := []string{
 		"joulevirt_policy_info", "joulevirt_policy_hold_back_ratio", "joulevirt_policy_reached_vms", "joulevirt_policy_unreached_vms",
-		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_low_watts", "joulevirt_node_potential_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
+		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_low_watts", "joulevirt_node_potential_watts", "joulevirt_node_potential_low_watts", "joulevirt_node_potential_high_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
 		"joulevirt_group_info", "joulevirt_group_planned_sigma_bytes_per_second", "joulevirt_group_planned_effective_talkers",
 		"joulevirt_group_predicted_saving_low_watts", "joulevirt_group_predicted_saving_high_watts", "joulevirt_group_share_ratio",
 	}
@@ -85,7 +90,15 @@ joulevirt_group_predicted_saving_low_watts{namespace="ns",profile="web"} 1
 joulevirt_group_share_ratio{name="x",namespace="ns",profile="web",share="Measured"} 0.7
 joulevirt_group_share_ratio{name="x",namespace="ns",profile="web",share="Planned"} 0.75
 joulevirt_group_share_ratio{name="y",namespace="ns",profile="web",share="Planned"} 0.25
+joulevirt_node_potential_high_watts{lever="Affinity",node="a"} 8.419927969080106
+joulevirt_node_potential_high_watts{lever="Affinity",node="recommended"} 0
+joulevirt_node_potential_high_watts{lever="Buffering",node="recommended"} 1.4972289416048767
+joulevirt_node_potential_low_watts{lever="Affinity",node="a"} 0.5800720309198932
+joulevirt_node_potential_low_watts{lever="Affinity",node="recommended"} 0
+joulevirt_node_potential_low_watts{lever="Buffering",node="recommended"} 0.5027710583951233
 joulevirt_node_potential_watts{lever="Affinity",node="a"} 4.5
+joulevirt_node_potential_watts{lever="Affinity",node="recommended"} 0
+joulevirt_node_potential_watts{lever="Buffering",node="recommended"} 1
 joulevirt_nodeplan_applied{node="a"} 1
 joulevirt_nodeplan_applied{node="late"} 0
 joulevirt_nodeplan_levers{lever="Affinity",node="a",reason="Applied",state="InForce"} 2

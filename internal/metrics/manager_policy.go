@@ -61,6 +61,20 @@ func managerProven() []Metric {
 			Help: "High end of its interval.",
 		},
 		{
+			Name: "joulevirt_node_proven_watts", Type: Gauge, Labels: []string{"policy", "node", "lever"}, Unit: "watts", Series: 6, Per: PerNode,
+			Help: "What of joulevirt_policy_proven_watts a lever saves on one node: measured, of what the node draws while the lever is on.",
+			More: "At most three levers; for a moment, a node that changed its policy may have those of both. Absent where the lever was not adopted, acts on no VM of the node, is held back, or the node has no meter. What a group saves is of no single node.",
+		},
+		{
+			Name: "joulevirt_node_proven_low_watts", Type: Gauge, Labels: []string{"policy", "node", "lever"}, Unit: "watts", Series: 6, Per: PerNode,
+			Help: "Low end of its interval, of spec.verification.confidencePercent.",
+			More: "Intervals of nodes cannot be added up.",
+		},
+		{
+			Name: "joulevirt_node_proven_high_watts", Type: Gauge, Labels: []string{"policy", "node", "lever"}, Unit: "watts", Series: 6, Per: PerNode,
+			Help: "High end of its interval.",
+		},
+		{
 			Name: "joulevirt_policy_saved_cost", Type: Gauge, Labels: []string{"policy", "basis", "currency"}, Unit: "currency", Series: 2, Per: PerPolicy,
 			Help: "Cost of the net saved energy by spec.tariff as it is now; absent while there is no price.",
 		},

@@ -20,7 +20,16 @@ func statusNodes() []Metric {
 		{
 			Name: "joulevirt_node_potential_watts", Type: Gauge, Labels: []string{"node", "lever"}, Unit: "watts", Series: 2, Per: PerNode,
 			Help: "What a lever would save on the node by the models, whatever the policy's mode and levers are. It proves no saving.",
-			More: "Worked out each five minutes, and sooner when policy or VMs changed; while the node's agent is not heard it stays as it was. Absent where nothing can be done, and for levers of which no model foretells watts: Shaping and Slice.",
+			More: "Worked out each five minutes, and sooner when policy or VMs changed; while the node's agent is not heard it stays as it was. 0: it was worked out, and at the node's present load there is nothing to save. Less than 0: it would cost. Absent: it is not known, as where no VM may be acted on or was seen, while packets come fast and it was not seen for long enough what they cost, and for levers of which no model foretells watts: Shaping and Slice.",
+		},
+		{
+			Name: "joulevirt_node_potential_low_watts", Type: Gauge, Labels: []string{"node", "lever"}, Unit: "watts", Series: 2, Per: PerNode,
+			Help: "Low end of the interval of joulevirt_node_potential_watts, of spec.verification.confidencePercent.",
+			More: "Intervals of nodes cannot be added up: their errors have parts in common, as all have the same model.",
+		},
+		{
+			Name: "joulevirt_node_potential_high_watts", Type: Gauge, Labels: []string{"node", "lever"}, Unit: "watts", Series: 2, Per: PerNode,
+			Help: "High end of the interval of joulevirt_node_potential_watts.",
 		},
 		{
 			Name: "joulevirt_nodeplan_applied", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
