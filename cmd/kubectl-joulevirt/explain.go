@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"errors"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +12,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/explain"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/figures"
+	"github.com/joulevirt/joulevirt/internal/cli/savings"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 )
 
@@ -51,11 +51,11 @@ func newExplainCommand(o *options) *cobra.Command {
 	var server string
 	add("vm", "vmi", "Explain what is done for a VM", facts.VMs,
 		func(ctx context.Context, cluster *access.Cluster, namespace, name string) (*explain.Explanation, error) {
-			return explain.ReadVM(ctx, cluster, foretold(cluster, server), types.NamespacedName{Namespace: namespace, Name: name}, o.clock.Now())
+			return explain.ReadVM(ctx, cluster, meter(cluster, server), types.NamespacedName{Namespace: namespace, Name: name}, o.clock.Now())
 		})
 	add("node", "no", "Explain what is done on a node", facts.Reports,
 		func(ctx context.Context, cluster *access.Cluster, _, name string) (*explain.Explanation, error) {
-			return explain.ReadNode(ctx, cluster, foretold(cluster, server), name, o.clock.Now())
+			return explain.ReadNode(ctx, cluster, meter(cluster, server), name, o.clock.Now())
 		})
 	add("group", "vmnp", "Explain how the traffic of a profile's group is spread", facts.Profiles,
 		func(ctx context.Context, cluster *access.Cluster, namespace, name string) (*explain.Explanation, error) {
@@ -63,23 +63,34 @@ func newExplainCommand(o *options) *cobra.Command {
 		})
 	for _, sub := range command.Commands() {
 		if sub.Name() != "group" {
-			prometheusFlag(sub.Flags(), &server, "what levers could save on the node")
+			prometheusFlag(sub.Flags(), &server, "what is drawn, and what levers save and could save")
 		}
 	}
 	return command
 }
 
-// foretold asks a Prometheus server what levers could save on a node.
-func foretold(cluster *access.Cluster, server string) explain.Foretold {
-	return func(ctx context.Context, policy *v1alpha1.EnergyPolicy, node string) ([]explain.LeverWatts, []show.Gap) {
-		levers, gaps := askPrometheus(ctx, cluster, server, []v1alpha1.EnergyPolicy{*policy},
-			func(ctx context.Context, ask figures.Ask) (map[string]float64, error) {
-				return figures.Potential(ctx, ask, node)
+// meter asks a Prometheus server of the energy of a node and a VM, and the policy's ledger of
+// what was saved.
+func meter(cluster *access.Cluster, server string) explain.Meter {
+	return func(ctx context.Context, policy *v1alpha1.EnergyPolicy, node string, vm types.NamespacedName) (explain.Energy, []show.Gap) {
+		var energy explain.Energy
+		var gaps []show.Gap
+		energy.Now, gaps = askPrometheus(ctx, cluster, server, []v1alpha1.EnergyPolicy{*policy},
+			func(ctx context.Context, ask figures.Ask) (*figures.Detail, error) {
+				return figures.OfOne(ctx, ask, node, vm)
 			})
-		var potential []explain.LeverWatts
-		for _, lever := range slices.Sorted(maps.Keys(levers)) {
-			potential = append(potential, explain.LeverWatts{Lever: v1alpha1.Lever(lever), Watts: levers[lever]})
+		if len(gaps) == 0 {
+			energy.Unknown = "no Prometheus server is named. An energy source of the policy names one, or --prometheus"
 		}
-		return potential, gaps
+		var ledger v1alpha1.EnergyLedger
+		err := cluster.Get(ctx, "", policy.Name, &ledger)
+		if err == nil {
+			energy.Booked, err = savings.OnNode(&ledger, policy.Spec.Verification.ConfidencePercent, node)
+		}
+		var none *access.NotFound
+		if err != nil && !errors.As(err, &none) {
+			gaps = append(gaps, show.Gap{Of: "EnergyLedger " + policy.Name, Message: err.Error()})
+		}
+		return energy, gaps
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/joulevirt/joulevirt/internal/cli/figures"
 )
 
@@ -35,9 +37,9 @@ func checkCLI(ctx context.Context, t *testing.T, s *scene) {
 // potentialLacks says of which node nothing could be saved. Empty: of none.
 func (s *scene) potentialLacks(ctx context.Context) string {
 	for _, name := range s.fleet.Nodes() {
-		levers, err := figures.Potential(ctx, s.askServer, name)
-		if err != nil || len(levers) == 0 {
-			return fmt.Sprintf("node %s has %v (%v), want watts of a lever", name, levers, err)
+		got, err := figures.OfOne(ctx, s.askServer, name, types.NamespacedName{})
+		if err != nil || got.Node.Watts == nil || len(got.Potential) == 0 || got.Potential[0].LowWatts == nil || got.Potential[0].HighWatts == nil {
+			return fmt.Sprintf("node %s has %+v (%v), want its watts, and those of a lever with an interval", name, got, err)
 		}
 	}
 	return ""

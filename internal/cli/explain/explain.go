@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/figures"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
+	"github.com/joulevirt/joulevirt/internal/cli/savings"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
@@ -35,22 +37,21 @@ type Explanation struct {
 	Trials []Trial `json:"trials,omitempty"`
 	// Withdrawn levers hurt.
 	Withdrawn []v1alpha1.WithdrawnLever `json:"withdrawn,omitempty"`
+	// Drawn is what the node, and the VM, draw now.
+	Drawn []Drawn `json:"drawn,omitempty"`
+	// NodeProven is what levers in force save on the node now, measured, and NodeBooked what
+	// was saved there since the policy's ledger was begun.
+	NodeProven []figures.LeverWatts `json:"nodeProven,omitempty"`
+	NodeBooked []savings.Unit       `json:"nodeBooked,omitempty"`
 	// Standings are what experiments showed on nodes or groups like this one, NodePotential
-	// what levers could save on the node, and Potential on all nodes of the policy: the
-	// alternatives.
+	// what levers could save on the node, modelled, and Potential on all nodes of the policy:
+	// the alternatives.
 	Standings     []v1alpha1.LeverTrial `json:"standings,omitempty"`
-	NodePotential []LeverWatts          `json:"nodePotential,omitempty"`
+	NodePotential []figures.LeverWatts  `json:"nodePotential,omitempty"`
 	Potential     []v1alpha1.Saving     `json:"potential,omitempty"`
 	Gaps          []show.Gap            `json:"gaps,omitempty"`
 
 	now time.Time
-}
-
-// LeverWatts are what a lever could save on a node, by the models.
-type LeverWatts struct {
-	Lever v1alpha1.Lever `json:"lever"`
-	// Watts less than 0: it would cost.
-	Watts float64 `json:"watts"`
 }
 
 // Input is something that a decision was made by.
@@ -184,7 +185,7 @@ func (e *Explanation) Tables() []show.Table {
 	for _, input := range e.Inputs {
 		inputs.Rows = append(inputs.Rows, []string{input.Name, input.Value})
 	}
-	return append([]show.Table{inputs}, append(e.decisionTables(), e.contextTables()...)...)
+	return append([]show.Table{inputs}, slices.Concat(e.decisionTables(), e.energyTables(), e.contextTables())...)
 }
 
 func (e *Explanation) decisionTables() []show.Table {
@@ -259,12 +260,7 @@ func (e *Explanation) contextTables() []show.Table {
 		s := &e.Potential[i]
 		potential.Rows = append(potential.Rows, []string{string(s.Lever), watts(s.Milliwatts), watts(s.LowMilliwatts) + " to " + watts(s.HighMilliwatts)})
 	}
-	ofNode := show.Table{Heading: "What levers could save on the node (modelled):", Columns: show.Columns("LEVER", "WATTS")}
-	for i := range e.NodePotential {
-		p := &e.NodePotential[i]
-		ofNode.Rows = append(ofNode.Rows, []string{string(p.Lever), show.Number(&p.Watts)})
-	}
-	return []show.Table{trials, withdrawn, standings, ofNode, potential}
+	return []show.Table{trials, withdrawn, standings, e.foretoldOnNode(), potential}
 }
 
 func watts(milliwatts int64) string {

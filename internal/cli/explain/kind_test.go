@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/figures"
 )
 
 // policy has experiments on two kinds of nodes, on groups, and on single ones of both.
@@ -78,7 +79,7 @@ func TestObserve(t *testing.T) {
 	for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverShaping} {
 		in.Plan.Spec.VMs[0].Reasons = append(in.Plan.Spec.VMs[0].Reasons, v1alpha1.PlanReason{Lever: lever, Reason: v1alpha1.ReasonObserveOnly, Message: message})
 	}
-	node := Node(NodeInput{Name: "a", Plan: in.Plan, Potential: []LeverWatts{{Lever: v1alpha1.LeverAffinity, Watts: 12.5}}}, now())
+	node := Node(NodeInput{Name: "a", Plan: in.Plan, Energy: Energy{Now: &figures.Detail{Potential: []figures.LeverWatts{{Lever: v1alpha1.LeverAffinity, Watts: 12.5}}}}}, now())
 	for name, e := range map[string]*Explanation{"VM": VM(in, now()), "node": node} {
 		why := e.why()
 		if len(why.Rows) != 1 || why.Rows[0][0] != "Affinity, Slice, Buffering, Shaping" {
@@ -96,7 +97,7 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	tables := node.Tables()
-	if diff := cmp.Diff([][]string{{"Affinity", "12.5"}}, tables[len(tables)-2].Rows); diff != "" {
+	if diff := cmp.Diff([][]string{{"Affinity", "12.5", "<none>", "it would save"}}, tables[len(tables)-2].Rows); diff != "" {
 		t.Errorf("potential of the node (-want +got):\n%s", diff)
 	}
 }

@@ -23,9 +23,9 @@ type NodeInput struct {
 	Report *v1alpha1.NodeReport
 	Plan   *v1alpha1.NodePlan
 	Policy *v1alpha1.EnergyPolicy
-	// Potential is what levers could save on the node. Nil: it is not known.
-	Potential []LeverWatts
-	Gaps      []show.Gap
+	// Energy is what is known of the node's energy.
+	Energy Energy
+	Gaps   []show.Gap
 }
 
 // Node explains what is done on a node.
@@ -36,8 +36,8 @@ func Node(in NodeInput, now time.Time) *Explanation {
 		e.addOptOut("the node", in.Node)
 	}
 	e.addPolicy(in.Policy, kindOfNode(in.Name, in.Report))
-	e.NodePotential = in.Potential
 	e.addReport(in.Report)
+	e.addEnergy(in.Energy, in.Name, in.Report, "")
 	if in.Report != nil {
 		e.addFacts(&in.Report.Status)
 	} else if !hasGap(in.Gaps, "NodeReport") {

@@ -23,18 +23,18 @@ type Reader interface {
 	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
 }
 
-// Foretold tells what levers could save on a node that a policy governs, which no object does,
-// and what keeps it from telling.
-type Foretold func(ctx context.Context, policy *v1alpha1.EnergyPolicy, node string) ([]LeverWatts, []show.Gap)
+// Meter tells of the energy of a node that a policy governs, and of a VM on it, and what keeps
+// it from telling. A VM without a name is none.
+type Meter func(ctx context.Context, policy *v1alpha1.EnergyPolicy, node string, vm types.NamespacedName) (Energy, []show.Gap)
 
 // reading gathers what can be read. What cannot be is a gap, as far as the rest makes sense
 // without.
 type reading struct {
 	reader Reader
-	// foretold is nil for who does not ask.
-	foretold Foretold
-	gaps     []show.Gap
-	fatal    error
+	// meter is nil for who does not ask.
+	meter Meter
+	gaps  []show.Gap
+	fatal error
 }
 
 // get reads an object without a namespace and tells whether it is there.
@@ -58,8 +58,8 @@ func (r *reading) get(ctx context.Context, of, name string, into client.Object) 
 }
 
 // ReadVM reads a VM, its node's plan and what both were made of, and explains them.
-func ReadVM(ctx context.Context, reader Reader, foretold Foretold, vm types.NamespacedName, now time.Time) (*Explanation, error) {
-	r := &reading{reader: reader, foretold: foretold}
+func ReadVM(ctx context.Context, reader Reader, meter Meter, vm types.NamespacedName, now time.Time) (*Explanation, error) {
+	r := &reading{reader: reader, meter: meter}
 	namespace, name := vm.Namespace, vm.Name
 	in := VMInput{VMI: &virtv1.VirtualMachineInstance{}}
 	if err := reader.Get(ctx, namespace, name, in.VMI); err != nil {
@@ -75,8 +75,8 @@ func ReadVM(ctx context.Context, reader Reader, foretold Foretold, vm types.Name
 	}
 	in.Profiles = profiles.Items
 	if node := in.VMI.Status.NodeName; node != "" {
-		of := r.node(ctx, node)
-		in.Plan, in.Policy, in.Report, in.Node, in.Potential = of.Plan, of.Policy, of.Report, of.Node, of.Potential
+		of := r.node(ctx, node, vm)
+		in.Plan, in.Policy, in.Report, in.Node, in.Energy = of.Plan, of.Policy, of.Report, of.Node, of.Energy
 	}
 	if r.fatal != nil {
 		return nil, r.fatal
@@ -86,9 +86,9 @@ func ReadVM(ctx context.Context, reader Reader, foretold Foretold, vm types.Name
 }
 
 // ReadNode reads a node's plan and what it was made of, and explains them.
-func ReadNode(ctx context.Context, reader Reader, foretold Foretold, name string, now time.Time) (*Explanation, error) {
-	r := &reading{reader: reader, foretold: foretold}
-	in := r.node(ctx, name)
+func ReadNode(ctx context.Context, reader Reader, meter Meter, name string, now time.Time) (*Explanation, error) {
+	r := &reading{reader: reader, meter: meter}
+	in := r.node(ctx, name, types.NamespacedName{})
 	if r.fatal != nil {
 		return nil, r.fatal
 	}
@@ -121,7 +121,7 @@ func ReadGroup(ctx context.Context, reader Reader, namespace, name string, now t
 	return Group(profile, policy, r.gaps, now), nil
 }
 
-func (r *reading) node(ctx context.Context, name string) NodeInput {
+func (r *reading) node(ctx context.Context, name string, vm types.NamespacedName) NodeInput {
 	in := NodeInput{Name: name, Plan: r.plan(ctx, name)}
 	in.Policy = r.policy(ctx, in.Plan)
 	report := &v1alpha1.NodeReport{}
@@ -133,9 +133,9 @@ func (r *reading) node(ctx context.Context, name string) NodeInput {
 	if r.get(ctx, "Node", name, node) {
 		in.Node = node
 	}
-	if in.Policy != nil && r.foretold != nil && r.fatal == nil {
-		potential, gaps := r.foretold(ctx, in.Policy, name)
-		in.Potential, r.gaps = potential, append(r.gaps, gaps...)
+	if in.Policy != nil && r.meter != nil && r.fatal == nil {
+		energy, gaps := r.meter(ctx, in.Policy, name, vm)
+		in.Energy, r.gaps = energy, append(r.gaps, gaps...)
 	}
 	return in
 }

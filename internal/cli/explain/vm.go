@@ -22,8 +22,8 @@ type VMInput struct {
 	Policy *v1alpha1.EnergyPolicy
 	Report *v1alpha1.NodeReport
 	Node   *metav1.PartialObjectMetadata
-	// Potential is what levers could save on that node. Nil: it is not known.
-	Potential []LeverWatts
+	// Energy is what is known of the VM's energy, and that node's.
+	Energy Energy
 	// Profiles of the VM's namespace.
 	Profiles []v1alpha1.VMNetworkProfile
 	Gaps     []show.Gap
@@ -50,8 +50,10 @@ func VM(in VMInput, now time.Time) *Explanation {
 		kin = either(kin, kindOfGroup(profile.Namespace, profile.Name))
 	}
 	e.addPolicy(in.Policy, kin)
-	e.NodePotential = in.Potential
 	e.addReport(in.Report)
+	if in.VMI.Status.NodeName != "" {
+		e.addEnergy(in.Energy, in.VMI.Status.NodeName, in.Report, "virtualmachineinstance.kubevirt.io/"+in.VMI.Name)
+	}
 	switch planned := plannedFor(in); {
 	case in.VMI.Status.Phase != virtv1.Running:
 		e.every(v1alpha1.LeverBlocked, v1alpha1.ReasonNotRunning)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/url"
 	"strings"
 	"sync"
@@ -59,26 +58,7 @@ const (
 	nodeBytes = `sum by (node) (max by (node, direction) (joulevirt_agent_vms_network_bytes_per_second))`
 	vmWatts   = `max by (node, namespace, name) (joulevirt_vm_power_watts)`
 	vmBytes   = `sum by (node, namespace, name) (joulevirt_vm_network_bytes_per_second)`
-
-	// nodePotential is of one node, whose name is filled in.
-	nodePotential = `max by (lever) (joulevirt_node_potential_watts{node=%q})`
 )
-
-// Potential reads what each lever could save on a node, in watts, as far as models tell. Less
-// than 0: it would cost.
-func Potential(ctx context.Context, ask Ask, node string) (map[string]float64, error) {
-	answers, err := all(ctx, ask, fmt.Sprintf(nodePotential, node))
-	if err != nil {
-		return nil, err
-	}
-	levers := map[string]float64{}
-	for _, sample := range answers[0] {
-		if watts := float64(sample.Value); !math.IsNaN(watts) {
-			levers[string(sample.Metric["lever"])] = watts
-		}
-	}
-	return levers, nil
-}
 
 // OfNodes reads the figures of all nodes.
 func OfNodes(ctx context.Context, ask Ask) (*Figures, error) {

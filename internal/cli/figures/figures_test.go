@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/internal/cli/access"
@@ -40,16 +41,42 @@ func TestOfNodes(t *testing.T) {
 	}
 }
 
-func TestPotential(t *testing.T) {
-	ask := func(_ context.Context, query string) ([]byte, error) {
-		if !strings.Contains(query, `{node="a"}`) {
-			return nil, fmt.Errorf("query %s is of no single node", query)
-		}
-		return []byte(vector(`{"metric":{"lever":"Affinity"},"value":[1,"12.5"]},{"metric":{"lever":"Buffering"},"value":[1,"-3"]},{"metric":{"lever":"Slice"},"value":[1,"NaN"]}`)), nil
+func TestOfOne(t *testing.T) {
+	lever := func(name, watts string) string {
+		return `{"metric":{"lever":"` + name + `"},"value":[1,"` + watts + `"]}`
 	}
-	got, err := Potential(t.Context(), ask, "a")
-	if diff := cmp.Diff(map[string]float64{"Affinity": 12.5, "Buffering": -3}, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
+	answers := map[string]string{
+		`max by (source) (joulevirt_node_power_watts{node="a"})`:                                    `{"metric":{"source":"RAPL"},"value":[1,"180.5"]}`,
+		`max by (node) (joulevirt_node_power_age_seconds{node="a"})`:                                `{"metric":{"node":"a"},"value":[1,"2"]}`,
+		`max by (lever) (joulevirt_node_proven_watts{node="a"})`:                                    lever("Affinity", "9"),
+		`max by (lever) (joulevirt_node_proven_low_watts{node="a"})`:                                lever("Affinity", "7"),
+		`max by (lever) (joulevirt_node_proven_high_watts{node="a"})`:                               lever("Affinity", "11"),
+		`max by (lever) (joulevirt_node_potential_watts{node="a"})`:                                 lever("Slice", "NaN") + "," + lever("Buffering", "-3") + "," + lever("Affinity", "12.5"),
+		`max by (lever) (joulevirt_node_potential_low_watts{node="a"})`:                             lever("Affinity", "-1"),
+		`max by (lever) (joulevirt_node_potential_high_watts{node="a"})`:                            lever("Affinity", "26"),
+		`max by (node) (joulevirt_vm_power_watts{node="a",namespace="shop",name="web-0"})`:          `{"metric":{"node":"a"},"value":[1,"4.5"]}`,
+		`max by (node) (joulevirt_vm_exported_power_watts{node="a",namespace="shop",name="web-0"})`: "",
+	}
+	ask := func(_ context.Context, query string) ([]byte, error) {
+		answer, known := answers[query]
+		if !known {
+			return nil, fmt.Errorf("query %s is not expected", query)
+		}
+		return []byte(vector(answer)), nil
+	}
+	want := &Detail{
+		Node: Node{Watts: ptr.To(180.5), Source: "RAPL", AgeSeconds: ptr.To(2.0)}, VMWatts: ptr.To(4.5),
+		Proven:    []LeverWatts{{Lever: "Affinity", Watts: 9, LowWatts: ptr.To(7.0), HighWatts: ptr.To(11.0)}},
+		Potential: []LeverWatts{{Lever: "Affinity", Watts: 12.5, LowWatts: ptr.To(-1.0), HighWatts: ptr.To(26.0)}, {Lever: "Buffering", Watts: -3}},
+	}
+	got, err := OfOne(t.Context(), ask, "a", types.NamespacedName{Namespace: "shop", Name: "web-0"})
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("VM: %v (-want +got):\n%s", err, diff)
+	}
+	want.VMWatts = nil
+	got, err = OfOne(t.Context(), ask, "a", types.NamespacedName{})
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("node: %v (-want +got):\n%s", err, diff)
 	}
 }
 

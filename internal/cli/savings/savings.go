@@ -139,6 +139,16 @@ func units(stored []byte, confidencePercent int32) ([]Unit, error) {
 	return out, nil
 }
 
+// OnNode reads what a ledger tells of one node. confidencePercent is that of the intervals, 0
+// for the API's default.
+func OnNode(of *v1alpha1.EnergyLedger, confidencePercent int32, node string) ([]Unit, error) {
+	if len(of.Status.Ledger) == 0 {
+		return nil, nil
+	}
+	all, err := units(of.Status.Ledger, confidencePercent)
+	return slices.DeleteFunc(all, func(u Unit) bool { return u.Unit != node }), err
+}
+
 func basisOf(modelled bool) v1alpha1.Basis {
 	if modelled {
 		return v1alpha1.BasisModelled

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -57,12 +58,13 @@ func Nodes(f *facts.Facts, fast *figures.Figures, sortBy string) *NodeEnergyList
 		if selected != nil && !selected[report.Name] {
 			continue
 		}
-		node := nodeEnergy(report, f)
+		var now figures.Node
+		if fast != nil {
+			now = fast.Nodes[report.Name]
+		}
+		node := nodeEnergy(report, now, f)
 		if plan := plans[report.Name]; plan != nil {
 			node.Policy, node.Mode, node.InForce = plan.Spec.Policy, plan.Spec.Mode, inForce(plan)
-		}
-		if fast != nil {
-			node.take(fast.Nodes[report.Name])
 		}
 		out.Items = append(out.Items, node)
 	}
@@ -107,36 +109,34 @@ func selectedNodes(f *facts.Facts) map[string]bool {
 	return selected
 }
 
-func nodeEnergy(report *v1alpha1.NodeReport, f *facts.Facts) NodeEnergy {
+func nodeEnergy(report *v1alpha1.NodeReport, fast figures.Node, f *facts.Facts) NodeEnergy {
 	s := &report.Status
-	node := NodeEnergy{
+	power := PowerOf(s, fast, f.Now)
+	return NodeEnergy{
 		Name: report.Name, VMs: s.VMs.Running, Ready: condition(s.Conditions, v1alpha1.ConditionReady),
 		ReportedAt: s.ReportedAt, AgentVersion: s.AgentVersion, KernelVersion: s.KernelVersion,
-		reported: show.Age(s.ReportedAt, f.Now),
+		reported: show.Age(s.ReportedAt, f.Now), Power: power, JoulesPerGB: perGB(power.Watts, fast.BytesPerSecond),
 	}
-	if s.Power.Watts == nil {
-		return node
-	}
-	node.Power = Power{
-		Watts: ptr.To(float64(*s.Power.Watts)), Source: string(s.Power.Source), Scope: string(s.Power.Scope),
-		Basis: basisOf(string(s.Power.Source)),
-	}
-	if s.Power.MeasuredAt != nil {
-		node.AgeSeconds = ptr.To(max(f.Now.Sub(s.Power.MeasuredAt.Time).Seconds(), 0))
-	}
-	return node
 }
 
-// take replaces a report's figures by newer ones.
-func (n *NodeEnergy) take(fast figures.Node) {
+// PowerOf a node is the fast figure, and where there is none that of the node's report.
+func PowerOf(report *v1alpha1.NodeReportStatus, fast figures.Node, now time.Time) Power {
+	p := &report.Power
 	if fast.Watts != nil {
 		scope := ""
-		if fast.Source == n.Source {
-			scope = n.Scope
+		if fast.Source == string(p.Source) {
+			scope = string(p.Scope)
 		}
-		n.Power = Power{Watts: fast.Watts, Source: fast.Source, Basis: basisOf(fast.Source), Scope: scope, AgeSeconds: fast.AgeSeconds}
+		return Power{Watts: fast.Watts, Source: fast.Source, Basis: basisOf(fast.Source), Scope: scope, AgeSeconds: fast.AgeSeconds}
 	}
-	n.JoulesPerGB = perGB(n.Watts, fast.BytesPerSecond)
+	if p.Watts == nil {
+		return Power{}
+	}
+	power := Power{Watts: ptr.To(float64(*p.Watts)), Source: string(p.Source), Scope: string(p.Scope), Basis: basisOf(string(p.Source))}
+	if p.MeasuredAt != nil {
+		power.AgeSeconds = ptr.To(max(now.Sub(p.MeasuredAt.Time).Seconds(), 0))
+	}
+	return power
 }
 
 // inForce counts the VMs of a plan by lever.
@@ -159,7 +159,7 @@ func (l *NodeEnergyList) Tables() []show.Table {
 	for i := range l.Items {
 		n := &l.Items[i]
 		table.Rows = append(table.Rows, []string{
-			n.Name, show.Number(n.Watts), show.Or(string(n.Basis)), show.Or(n.Source), age(n.AgeSeconds), show.Number(n.JoulesPerGB),
+			n.Name, show.Number(n.Watts), show.Or(string(n.Basis)), show.Or(n.Source), Age(n.AgeSeconds), show.Number(n.JoulesPerGB),
 			fmt.Sprint(n.VMs), show.Or(counted(n.InForce)), show.Or(n.Policy), show.Or(string(n.Mode)),
 			show.Or(n.Scope), show.Or(n.Ready), n.reported, show.Or(n.AgentVersion), show.Or(n.KernelVersion),
 		})

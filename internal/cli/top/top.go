@@ -90,7 +90,8 @@ func megabits(bytesPerSecond *float64) string {
 	return show.Number(&v)
 }
 
-func age(seconds *float64) string {
+// Age writes how old a figure is. Nil is none.
+func Age(seconds *float64) string {
 	if seconds == nil {
 		return show.None
 	}
