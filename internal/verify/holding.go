@@ -1,13 +1,19 @@
 package verify
 
-import "math"
+import (
+	"math"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
 
 // Holding is what a hold-back on one unit has shown so far, in sums: blocks are added in
 // their order when they end, and need not be kept. It says what JudgeHoldBack says of the
 // same blocks, but that the work that is added to all is that of the blocks before, and
 // that the elasticity's error does without a lag. What is old counts less and less: at 64
 // strata all that was seen is made to count half, so that an effect which changes shows in
-// some days. The zero value: nothing yet.
+// some days. While blocks are missing with the lever on so much more often than with it off
+// that it may be the lever that ends them, it shows nothing, and no stratum is compared. The
+// zero value: nothing yet.
 type Holding struct {
 	// strata that were compared, their precision, and sums over them, weighted by it, of
 	// differences of power and work, their squares and products.
@@ -28,10 +34,13 @@ type Holding struct {
 	// its precision. steps are from one stratum's difference to the next: how many, and their
 	// squares, each over the variance that it has if that of a pair is 1.
 	found, foundPrecise, steps, stepSquares float32
+	// watched strata, how many off blocks of them would be missing by chance, and how many
+	// are: each block of a stratum was as likely to be the one that is off.
+	watched, likelyMissing, offMissing float32
 }
 
 // HeldFigures is how many figures a Holding has.
-const HeldFigures = 32
+const HeldFigures = 35
 
 // Figures of the holding, to be stored and set.
 func (h *Holding) Figures() [HeldFigures]*float32 {
@@ -42,6 +51,7 @@ func (h *Holding) Figures() [HeldFigures]*float32 {
 		&h.cell, &h.ons, &h.onPower, &h.onWork, &h.offs, &h.offPower, &h.offWork,
 		&h.lastPower, &h.lastWork, &h.blocks, &h.rate,
 		&h.found, &h.foundPrecise, &h.steps, &h.stepSquares,
+		&h.watched, &h.likelyMissing, &h.offMissing,
 	}
 }
 
@@ -66,6 +76,10 @@ func (h *Holding) Anew() Holding { return Holding{steps: h.steps, stepSquares: h
 // mostStrata is how many strata count in full.
 const mostStrata = 64
 
+// lopsidedHeld is how unlikely it may be that so few of the missing blocks are off. It is less
+// than a trial's, for a hold-back is looked at after each stratum and for good.
+const lopsidedHeld = 0.001
+
 // fade makes what was seen count half. The changes that the elasticity is from do too: it
 // drifts as much.
 func (h *Holding) fade() {
@@ -89,7 +103,12 @@ func (h *Holding) Add(o *Outcome, drawn []bool, stratum int) {
 		h.Close()
 	}
 	little := max(leastWork, emptyShare*float64(h.rate))
-	if r, ok := ratesOf(o.judged(), little); ok && o.Excluded == "" {
+	r, ok := ratesOf(o.judged(), little)
+	ok = ok && o.Excluded == ""
+	if from >= 0 {
+		h.watch(ok, o.On, 1/float32(max(2, stratum)))
+	}
+	if ok {
 		if inside {
 			h.cell = float32(from + 1)
 			h.compare(r, o.On)
@@ -101,6 +120,38 @@ func (h *Holding) Add(o *Outcome, drawn []bool, stratum int) {
 	if o.Block == to-1 {
 		h.Close()
 	}
+}
+
+// watch whether a block of a stratum with an off block is missing. Part is that of the stratum
+// that the block is.
+func (h *Holding) watch(counts, on bool, part float32) {
+	if h.watched >= mostStrata {
+		for _, sum := range []*float32{&h.watched, &h.likelyMissing, &h.offMissing} {
+			*sum /= 2
+		}
+	}
+	h.watched += part
+	if counts {
+		return
+	}
+	h.likelyMissing += part
+	if !on {
+		h.offMissing++
+	}
+}
+
+// isLopsided tells whether so few off blocks are missing, of all that are, that it is too
+// unlikely that blocks are missing whatever the lever does. An off block is missing with the
+// probability that is the missing share of its stratum, in which blocks may be missing in a
+// row. Of a number of strata with such probabilities fewer off blocks are missing by chance at
+// most as often as if all had their mean (Hoeffding 1956), for less than one below that.
+func (h *Holding) isLopsided() bool {
+	watched, likely, missing := float64(h.watched), float64(h.likelyMissing), math.Ceil(float64(h.offMissing))
+	if missing > likely-1 {
+		return false
+	}
+	as := distuv.Binomial{N: watched, P: min(1, likely/watched)}
+	return as.CDF(missing) < lopsidedHeld
 }
 
 // compare takes a block of the open cell.
@@ -132,7 +183,7 @@ func (h *Holding) change(r rates, rate float64) {
 
 // Close ends the cell that is open: what comes next is of another schedule.
 func (h *Holding) Close() {
-	if h.offs == 1 && h.ons > 0 {
+	if h.offs == 1 && h.ons > 0 && !h.isLopsided() {
 		ons := float64(h.ons)
 		p, w := float64(h.onPower)/ons-float64(h.offPower), float64(h.onWork)/ons-float64(h.offWork)
 		precision := 2 / (1 + 1/ons)
@@ -154,8 +205,12 @@ func (h *Holding) Close() {
 	h.cell, h.ons, h.onPower, h.onWork, h.offs, h.offPower, h.offWork = 0, 0, 0, 0, 0, 0, 0
 }
 
-// Effects on the joules for the same work and on the work. They change when Strata does.
+// Effects on the joules for the same work and on the work. They change when Strata does, and
+// are not known while on blocks are missing more often than by chance.
 func (h *Holding) Effects() (energy, work Effect) {
+	if h.isLopsided() {
+		return Effect{}, Effect{}
+	}
 	slope := Effect{Log: float64(h.slope), StdErr: float64(h.slopeErr), Freedom: float64(h.slopeFreedom)}
 	precision, b := float64(h.precision), slope.Log
 	mean := func(sum, squares float64) Effect {

@@ -125,11 +125,102 @@ func TestHoldingTakesBadBlocks(t *testing.T) {
 	} {
 		h.Add(&o, on, 4)
 	}
-	if h != (verify.Holding{}) {
+	if h.Anew() != (verify.Holding{}) || h.Strata() != 0 {
 		t.Errorf("got %+v, want nothing", h)
 	}
 	if energy, work := h.Effects(); energy.IsKnown() || work.IsKnown() {
 		t.Errorf("effects %v %v of nothing", energy, work)
+	}
+}
+
+// held goes through as many strata of 20 blocks, of which missing ones are excluded, and gives
+// after how many of them nothing was shown.
+func held(t *testing.T, seed int64, strata int, h *verify.Holding, missing func(stratum int, on bool) bool) (dark int) {
+	t.Helper()
+	const stratum = 20
+	at := verify.Timing{Lever: model.LeverAffinity, Seed: seed, Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute}
+	schedule, err := verify.DrawHoldBack(at, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(uint64(seed), 6))
+	for b := range strata * stratum {
+		number := b % (len(schedule.On) / stratum * stratum)
+		o := verify.Outcome{Block: number, On: schedule.On[number], Seconds: 1, Joules: units.Joules(math.Exp(0.01 * random.NormFloat64())), Work: 1}
+		if missing(b/stratum, o.On) {
+			o.Excluded = "AgentRestarted"
+		}
+		h.Add(&o, schedule.On, stratum)
+		if number%stratum == stratum-1 {
+			h.Close()
+			if energy, _ := h.Effects(); h.Strata() > 1 && !energy.IsKnown() {
+				dark++
+			}
+		}
+	}
+	return dark
+}
+
+// TestHoldingSeesMissingBlocks: a hold-back whose blocks are missing with the lever on, and not
+// with it off, shows nothing any more, and compares no strata, until they are missing no more.
+func TestHoldingSeesMissingBlocks(t *testing.T) {
+	for name, c := range map[string]struct {
+		on, off float64
+		dark    bool
+	}{
+		"none":                           {0, 0, false},
+		"a third, whether on or off":     {0.3, 0.3, false},
+		"more with the lever off":        {0.05, 0.5, false},
+		"a third with the lever on":      {0.3, 0, true},
+		"half, and a twentieth when off": {0.5, 0.05, true},
+	} {
+		random := rand.New(rand.NewPCG(7, 8))
+		var h verify.Holding
+		missing := func(stratum int, on bool) bool {
+			share := c.off
+			if on {
+				share = c.on
+			}
+			return stratum < 100 && random.Float64() < share
+		}
+		held(t, 9, 100, &h, missing)
+		strata := h.Strata()
+		energy, work := h.Effects()
+		if dark := !energy.IsKnown() && !work.IsKnown(); dark != c.dark {
+			t.Errorf("%s: nothing is shown: %v, want %v", name, dark, c.dark)
+		}
+		held(t, 10, 1, &h, func(int, bool) bool { return false })
+		if grew := h.Strata() > strata; grew == c.dark {
+			t.Errorf("%s: %d strata, and one more: %d", name, strata, h.Strata())
+		}
+		held(t, 11, 400, &h, func(int, bool) bool { return false })
+		if energy, _ := h.Effects(); !energy.IsKnown() || h.Strata() < strata+100 {
+			t.Errorf("%s: nothing is shown long after: %v, %d strata", name, energy, h.Strata())
+		}
+	}
+}
+
+// TestHoldingBearsMissingBlocks: what is missing whatever the lever does hides a hold-back
+// hardly ever, be it single blocks or hours.
+func TestHoldingBearsMissingBlocks(t *testing.T) {
+	const holdings, strata, most = 100, 300, 3
+	for name, stays := range map[string]float64{"single blocks": 0.1, "hours": 0.95} {
+		random, ever := rand.New(rand.NewPCG(11, 12)), 0
+		for seed := range int64(holdings) {
+			var h verify.Holding
+			begins, away := 0.1*(1-stays)/0.9, false
+			dark := held(t, seed, strata, &h, func(int, bool) bool {
+				away = random.Float64() < begins || away && random.Float64() < stays
+				return away
+			})
+			if dark > 0 {
+				ever++
+			}
+		}
+		t.Logf("%s: of %d hold-backs that miss a tenth of their blocks %d were dark once in %d strata", name, holdings, ever, strata)
+		if ever > most {
+			t.Errorf("%s: %d of %d hold-backs showed nothing once, want at most %d", name, ever, holdings, most)
+		}
 	}
 }
 

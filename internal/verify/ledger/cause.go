@@ -19,7 +19,10 @@ const (
 	ClockJumped Cause = "ClockJumped"
 	// NotWatched: no manager watched the whole block.
 	NotWatched Cause = "NotWatched"
-	// NotAsScheduled: what the agent tells of its switches is not what the schedule says.
+	// NotAsScheduled: what the agent tells of its switches is not what the schedule says. This
+	// and an agent's restart may be the lever's doing after all: trials and verify.Holding say
+	// nothing while blocks are missing more often with the lever on than chance has it, and
+	// nothing is booked by such a hold-back.
 	NotAsScheduled Cause = "NotAsScheduled"
 	// AgentRestarted: the agent's counts started over within the block.
 	AgentRestarted Cause = "AgentRestarted"
