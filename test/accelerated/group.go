@@ -40,6 +40,9 @@ type Group struct {
 	Standby sim.Compute
 	// Unmetered is true when its nodes have no energy counters.
 	Unmetered bool
+	// Flood of small packets comes to its first VM, which answers them, and nothing else
+	// does. 0: none.
+	Flood units.BitsPerSecond
 }
 
 // Labels of the group's VMs.
@@ -175,12 +178,16 @@ func (g *group) spread(now time.Time) error {
 		if g.serving[uid] {
 			traffic.FromVM, compute = asked/units.BitsPerSecond(len(g.serving)), sim.Compute{}
 		}
+		without := sim.Traffic{FromVM: asked / units.BitsPerSecond(len(g.at))}
+		if g.Flood > 0 && uid == g.nodes[0].pods[0].UID {
+			traffic, without = sim.Flood(g.Flood), sim.Flood(g.Flood)
+		}
 		err := n.host.SetTraffic(string(uid), traffic)
 		if err == nil {
 			err = n.host.SetCompute(string(uid), compute)
 		}
 		if err == nil {
-			err = n.twin.SetTraffic(string(uid), sim.Traffic{FromVM: asked / units.BitsPerSecond(len(g.at))})
+			err = n.twin.SetTraffic(string(uid), without)
 		}
 		if err != nil {
 			return fmt.Errorf("service %s: %w", g.Name, err)

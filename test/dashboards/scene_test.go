@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,12 +28,16 @@ const (
 	fleetNodes, fleetVMs = 2, 10
 	groupNodes, groupVMs = 2, 3
 	asked                = units.BitsPerSecond(1200e6)
+	// floodedVMs are on one node. The first is under a flood, and an alert names the second.
+	floodedVMs = 2
+	floodOf    = units.BitsPerSecond(10e6)
 	// longest is how much of the fleet's time may pass until all is there.
 	longest = 12 * time.Hour
 )
 
-// scene is a simulated fleet with two policies: one whose lever is adopted, with a
-// node that has no meter, and one with a group on trial.
+// scene is a simulated fleet with three policies: one whose lever is adopted, with a
+// node that has no meter, one with a group on trial, and one with a VM that is flooded and
+// another from which the manager withdraws a lever.
 type scene struct {
 	t       *testing.T
 	cluster *cluster.Cluster
@@ -44,6 +49,7 @@ type scene struct {
 func groups() []accelerated.Group {
 	return []accelerated.Group{
 		{Name: "web", Nodes: groupNodes, VMs: groupVMs, Total: asked}, {Name: "modelled", Nodes: 1, VMs: fleetVMs, Total: asked, Unmetered: true},
+		{Name: "flooded", Nodes: 1, VMs: floodedVMs, Total: asked / floodedVMs, Flood: floodOf},
 	}
 }
 
@@ -97,7 +103,7 @@ func objects() []client.Object {
 		Currency: "EUR", PricePerKWh: ptr.To(resource.MustParse("0.25")), GramsCO2PerKWh: ptr.To(resource.MustParse("350")),
 	}
 	out := []client.Object{fleet, policyOf("web", v1alpha1.EnergySourceRAPL, v1alpha1.LeverTrafficShare, v1alpha1.LeverBuffering)}
-	for _, name := range []string{"fleet", "web", "modelled"} {
+	for _, name := range []string{"fleet", "web", "modelled", "flooded"} {
 		profile := &v1alpha1.VMNetworkProfile{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 			Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, TrafficClass: v1alpha1.TrafficThroughput},
@@ -120,6 +126,22 @@ func policyOf(part string, source v1alpha1.EnergySourceType, levers ...v1alpha1.
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{accelerated.LabelPart: part}},
 			Energy:       v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{Type: source}}},
 		},
+	}
+}
+
+// guard creates the policy of the flooded node, with an alert that the server has.
+func (s *scene) guard(ctx context.Context) {
+	s.t.Helper()
+	policy := policyOf("flooded", v1alpha1.EnergySourceRAPL, v1alpha1.LeverBuffering)
+	policy.Spec.Energy.Sources = append(policy.Spec.Energy.Sources, v1alpha1.EnergySource{
+		Type: v1alpha1.EnergySourcePrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: s.prometheus},
+	})
+	// It holds from some time after the lever came to the VM, for nothing speaks against one that
+	// does nothing, until the test ends.
+	const query = `count_over_time(joulevirt_vm_buffering_under_flood{namespace="` + namespace + `", name="flooded-00001"}[1h]) > 3`
+	policy.Spec.Guardrails.Alerts = []v1alpha1.Alert{{Name: "Slow", Query: query}}
+	if err := s.cluster.Client().Create(ctx, policy); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
@@ -161,6 +183,27 @@ func (s *scene) missing(ctx context.Context) string {
 		return "measured saving"
 	case len(policies["web"].Status.Trials) == 0:
 		return "group on trial"
+	}
+	return s.unharmed(ctx)
+}
+
+// unharmed says what is not there of a VM that was hurt and one under flood. Empty: all is.
+func (s *scene) unharmed(ctx context.Context) string {
+	s.t.Helper()
+	var plans v1alpha1.NodePlanList
+	if err := s.cluster.Client().List(ctx, &plans); err != nil {
+		s.t.Fatal(err)
+	}
+	hurt := func(w v1alpha1.WithdrawnLever) bool { return w.Count > 0 }
+	if !slices.ContainsFunc(plans.Items, func(p v1alpha1.NodePlan) bool { return slices.ContainsFunc(p.Spec.Withdrawn, hurt) }) {
+		return "lever that the manager withdrew"
+	}
+	profile := &v1alpha1.VMNetworkProfile{}
+	if err := s.cluster.Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: "flooded"}, profile); err != nil {
+		s.t.Fatal(err)
+	}
+	if len(profile.Status.FloodedVMs) == 0 {
+		return "VM under flood"
 	}
 	return ""
 }
