@@ -50,6 +50,10 @@ type globalGuardOptions struct {
 	// answers of alerts say something else. They may block until the context ends.
 	replan  func(ctx context.Context, node string)
 	changed func(context.Context)
+	// member tells of the VM of a launcher pod as one of a group, and regroup is told of a
+	// group, as replan is of a node.
+	member  func(podUID string) groupMember
+	regroup func(ctx context.Context, group string)
 }
 
 // addGlobalGuard adds what withdraws levers that hurt.
@@ -59,6 +63,9 @@ func addGlobalGuard(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		asker:    energy.Asker{Secrets: liveSecrets{mgr.GetAPIReader()}, NewSource: o.Energy.newSource},
 		interval: o.Pull.Interval, clock: o.Clock, log: mgr.GetLogger().WithName("guards"),
 		replan: parts.news.plan, changed: parts.news.policyWords,
+		// The groups are added later.
+		member:  func(podUID string) groupMember { return parts.sights.member(podUID) },
+		regroup: func(ctx context.Context, group string) { parts.sights.replan(ctx, group) },
 	})
 	if err := mgr.Add(parts.guard); err != nil {
 		return fmt.Errorf("add the guard of service levels, guests and alerts: %w", err)
@@ -92,13 +99,22 @@ func (g *globalGuard) Hear(ctx context.Context, rates *model.NodeRates) {
 	indexed := &indexedPlan{NodePlan: plan}
 	news := g.store.Hear(rates, guards.Circumstances{Nested: nested, VM: func(podUID string) (guards.VM, bool) {
 		pod, governed := facts.pods[podUID]
+		of := g.member(podUID)
 		return guards.VM{
 			MaxSteal: pod.maxSteal, MaxDrops: pod.wishes.MaxDrops, KeepThroughput: pod.wishes.KeepThroughput,
-			Acts: inForce(indexed, types.UID(podUID)),
+			Acts: inForce(indexed, types.UID(podUID)), Group: of.group, Share: of.share,
 		}, governed && pod.node == rates.Node
 	}})
 	if news {
 		g.replan(ctx, rates.Node)
+	}
+	g.regroups(ctx)
+}
+
+// regroups has groups planned anew of which something else is withdrawn.
+func (g *globalGuard) regroups(ctx context.Context) {
+	for _, group := range g.store.Regroup() {
+		g.regroup(ctx, group)
 	}
 }
 
@@ -170,6 +186,7 @@ func (g *globalGuard) guests(ctx context.Context, facts *disturbanceFacts) error
 			g.replan(ctx, node)
 		}
 	}
+	g.regroups(ctx)
 	return nil
 }
 

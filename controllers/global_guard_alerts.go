@@ -74,6 +74,7 @@ func (g *globalGuard) alerts(ctx context.Context) error {
 	for _, node := range g.store.Alerts(wanted) {
 		g.replan(ctx, node)
 	}
+	g.regroups(ctx)
 	return nil
 }
 
@@ -127,6 +128,7 @@ func (g *globalGuard) ask(ctx context.Context, settings []energy.Setting, alert 
 	for _, node := range g.store.Answered(guards.Alert{Name: alert.Name, Levers: alertLevers(alert)}, named, nodes) {
 		g.replan(ctx, node)
 	}
+	g.regroups(ctx)
 	return answer
 }
 
@@ -152,7 +154,7 @@ func (g *globalGuard) named(ctx context.Context, labels map[string]string) []gua
 
 func alertLevers(alert v1alpha1.Alert) []model.Lever {
 	if len(alert.Levers) == 0 {
-		return model.NodeLevers()
+		return append(model.NodeLevers(), model.LeverTrafficShare)
 	}
 	var out []model.Lever
 	for _, lever := range alert.Levers {

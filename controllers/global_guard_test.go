@@ -130,6 +130,7 @@ func TestAlertsOfPolicies(t *testing.T) {
 		reader: s.client, store: guards.NewStore(clk, time.Minute), seen: func() *disturbanceFacts { return nil },
 		asker: energy.Asker{NewSource: func(energy.Server, energy.Credentials) (energy.Source, error) { return source, nil }},
 		clock: clk, log: logr.Discard(), replan: func(context.Context, string) {}, changed: func(context.Context) {},
+		member: func(string) groupMember { return groupMember{} }, regroup: func(context.Context, string) {},
 	})
 	condition := func() metav1.Condition { return alertsAnswered(policy, g.answer) }
 	if is := condition(); is.Status != metav1.ConditionUnknown {

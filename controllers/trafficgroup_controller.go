@@ -60,8 +60,12 @@ type TrafficGroupReconciler struct {
 	Options  TrafficOptions
 	// Proofs may be nil: groups then act as their policies have it.
 	Proofs GroupProofs
+	// Guards say what is withdrawn. They may be nil: nothing is.
+	Guards GroupGuards
 	// Pull is the time between two questions to an agent.
 	Pull time.Duration
+	// Metrics count what is withdrawn.
+	Metrics *Metrics
 
 	sights   *trafficSights
 	memories groupMemories
@@ -124,6 +128,9 @@ func (r *TrafficGroupReconciler) again(round *groupRound, memory *groupMemory) t
 	}
 	now := r.Clock.Now()
 	soon := max(memory.plannedAt.Add(r.Options.Replan).Sub(now), r.Options.Replan/2)
+	if w := round.withdrawal(); w != nil && w.Until.After(now) {
+		soon = min(soon, w.Until.Sub(now))
+	}
 	if s := round.plan.Schedule; s != nil && s.IsValid() {
 		// By when the plan was made: a block may have begun since.
 		if next, ends := s.Next(round.at); ends {
@@ -203,6 +210,9 @@ func (r *TrafficGroupReconciler) tell(ctx context.Context, round *groupRound, me
 		return err
 	}
 	memory.written, memory.toldAt = status, now
+	if r.tellWithdrawn(round, was, now) {
+		return nil
+	}
 	if was == nil || was.State != status.State || was.Reason != status.Reason || was.Revision != status.Revision {
 		r.Recorder.Eventf(profile, nil, corev1.EventTypeNormal, status.Reason, "Steer", "%s %s: %s %s: %s",
 			profile.Spec.Group.Kind, profile.Spec.Group.Name, status.State, status.Revision, cut(status.Message, maxEventMessage))

@@ -43,7 +43,7 @@ func (r *TrafficGroupReconciler) note(round *groupRound, memory *groupMemory) {
 	if r.Proofs == nil {
 		return
 	}
-	sight := blocks.GroupSight{Done: memory.done}
+	sight := blocks.GroupSight{Done: memory.done, Withdrawn: round.withdrawn}
 	if stands := round.stands; stands != nil && stands.Use {
 		sight.Schedule = stands.Schedule
 	}

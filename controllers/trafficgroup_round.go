@@ -86,6 +86,8 @@ type groupRound struct {
 	at time.Time
 	// stands is how the lever stands by trials. Nil: they do not say.
 	stands *model.Proof
+	// withdrawn is what the lever was taken from the group for, or what is remembered of it.
+	withdrawn []model.Withdrawal
 	// state is what is in force: empty when it could not be read.
 	state routing.State
 	plan  planner.GroupPlan
@@ -152,6 +154,8 @@ func (r *TrafficGroupReconciler) plan(round *groupRound, memory *groupMemory) er
 	group.Total = memory.demand.Total
 	group.Due = r.due(seen, &group, memory)
 	r.stand(&group, seen.Routing.Profile)
+	round.withdrawn = r.withdrawn(round, memory)
+	group.Withdrawn = round.withdrawal()
 	round.at, round.stands = now, group.Proof
 	var err error
 	if round.plan, err = planner.PlanGroup(group, now); err != nil {
@@ -286,12 +290,11 @@ func recovered(seen *observe.Group, state *routing.State) *planner.GroupPlan {
 	if status.RecommendedAt != nil {
 		plan.Mode, plan.RecommendedAt = model.ModeRecommend, status.RecommendedAt.Time
 	}
-	var certain bool
-	plan.Goals, certain = planner.RecoverGoals(perMille, seen.Plan.Granularity, status.Revision)
+	certain := seen.Plan.Recover(plan, perMille)
 	switch {
-	case plan.Approved && !certain:
+	case plan.Approved && !certain && plan.Mode == model.ModeEnforce:
 		plan.Goals = planner.GoalsInForce(state.Shares, seen.Plan.Granularity)
-	case !certain:
+	case !certain: // an approval must not come to stand for members that nobody read of
 		return nil
 	}
 	if plan.Approved {

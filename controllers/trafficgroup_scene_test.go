@@ -76,6 +76,12 @@ func (s *scene) learn(profile *v1alpha1.VMNetworkProfile, vmis []*virtv1.Virtual
 // traffic lets the agents of the VMs' nodes tell a rate of each.
 func (s *scene) traffic(rate units.BitsPerSecond, vmis ...*virtv1.VirtualMachineInstance) {
 	s.Helper()
+	s.waits(rate, 0, nil, vmis...)
+}
+
+// waits is traffic of which some VMs, by name, wait for so much of a CPU.
+func (s *scene) waits(rate units.BitsPerSecond, waits units.Cores, who []string, vmis ...*virtv1.VirtualMachineInstance) {
+	s.Helper()
 	all := units.NewCPUSet(0, 1, 2, 3, 4, 5, 6, 7)
 	for _, node := range s.nodes {
 		var r model.NodeRates
@@ -93,7 +99,11 @@ func (s *scene) traffic(rate units.BitsPerSecond, vmis ...*virtv1.VirtualMachine
 				Vhost: model.ThreadRates{RunCores: 0.1, SwitchesPerSecond: 1000},
 			}
 			for i := range 2 {
-				vm.VCPUs = append(vm.VCPUs, model.VCPURates{Index: i, CPUs: all, ThreadRates: model.ThreadRates{RunCores: 0.1, SwitchesPerSecond: 1000}})
+				vcpu := model.VCPURates{Index: i, CPUs: all, ThreadRates: model.ThreadRates{RunCores: 0.1, SwitchesPerSecond: 1000}}
+				if slices.Contains(who, vmi.Name) {
+					vcpu.WaitCores = waits
+				}
+				vm.VCPUs = append(vm.VCPUs, vcpu)
 			}
 			r.VMs = append(r.VMs, vm)
 		}

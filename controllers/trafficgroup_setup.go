@@ -32,7 +32,7 @@ func addTraffic(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		},
 		Writers:  newWriters(mgr, o.Clock),
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Traffic, sights: parts.sights,
-		Proofs: parts.memory, Pull: o.Pull.Interval,
+		Proofs: parts.memory, Guards: parts.guard.store, Pull: o.Pull.Interval, Metrics: parts.metrics,
 	}
 	if err := groups.setup(mgr, o.Clock); err != nil {
 		return fmt.Errorf("add the controller of groups: %w", err)

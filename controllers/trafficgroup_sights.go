@@ -29,6 +29,8 @@ type trafficSights struct {
 
 	mu sync.Mutex
 	of map[types.NamespacedName]*groupSight
+	// members of all groups by their launcher pods.
+	members map[string]groupMember
 }
 
 // groupSight is one look at one group. It is immutable.
@@ -45,13 +47,15 @@ type groupSight struct {
 	saving map[string]power.Estimate
 	// lingering is a percentage. Nil: not known.
 	lingering *int32
+	// members by their launcher pods.
+	members map[string]groupMember
 	// unit is the group as trials see it, policy the one in whose proofs it is. Empty: none.
 	unit   proof.Unit
 	policy string
 }
 
 func newTrafficSights(changed, figures func(context.Context)) *trafficSights {
-	return &trafficSights{changed: changed, figures: figures, again: make(chan event.GenericEvent), of: map[types.NamespacedName]*groupSight{}}
+	return &trafficSights{changed: changed, figures: figures, again: make(chan event.GenericEvent), of: map[types.NamespacedName]*groupSight{}, members: map[string]groupMember{}}
 }
 
 // sight returns what others are shown of the round.
@@ -59,7 +63,7 @@ func (r *groupRound) sight() *groupSight {
 	s := &groupSight{
 		profile: r.seen.Routing.Profile, state: r.verdict(), vms: map[string]string{},
 		counts: map[string]int{"all": len(r.seen.Plan.Members)}, spread: apiSpread(r.plan.Now),
-		total: r.saving, saving: r.byNode, lingering: r.lingering(),
+		total: r.saving, saving: r.byNode, lingering: r.lingering(), members: r.members(),
 	}
 	for i := range r.seen.Plan.Members {
 		m := &r.seen.Plan.Members[i]
@@ -81,6 +85,8 @@ func (t *trafficSights) put(ctx context.Context, sight *groupSight) {
 	t.mu.Lock()
 	was := t.of[sight.profile]
 	t.of[sight.profile] = sight
+	t.leave(was)
+	maps.Copy(t.members, sight.members)
 	t.mu.Unlock()
 	switch {
 	case was == nil || was.state.State != sight.state.State || was.state.Reason != sight.state.Reason || !maps.Equal(was.vms, sight.vms):
@@ -92,12 +98,32 @@ func (t *trafficSights) put(ctx context.Context, sight *groupSight) {
 
 func (t *trafficSights) forget(ctx context.Context, profile types.NamespacedName) {
 	t.mu.Lock()
-	_, known := t.of[profile]
+	was, known := t.of[profile]
 	delete(t.of, profile)
+	t.leave(was)
 	t.mu.Unlock()
 	if known {
 		t.changed(ctx)
 	}
+}
+
+// leave drops the members of a look that is over.
+func (t *trafficSights) leave(was *groupSight) {
+	if was == nil {
+		return
+	}
+	for pod := range was.members {
+		if t.members[pod].group == was.profile.String() {
+			delete(t.members, pod)
+		}
+	}
+}
+
+// member returns the VM of a launcher pod as one of a group. The zero value: it is of none.
+func (t *trafficSights) member(podUID string) groupMember {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.members[podUID]
 }
 
 // all returns the sights by profile.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -52,6 +53,7 @@ func (r *groupRound) status(was *v1alpha1.TrafficStatus, now time.Time) *v1alpha
 	if !r.plan.RecommendedAt.IsZero() {
 		status.RecommendedAt = &metav1.Time{Time: r.plan.RecommendedAt.Truncate(time.Second)}
 	}
+	status.Withdrawn = observe.GroupWithdrawnStatus(r.withdrawn)
 	if r.saving != nil {
 		status.Saving = savingOf(*r.saving, normal95)
 	}
@@ -85,6 +87,8 @@ func (r *groupRound) verdict() leverState {
 	case plan.Action == planner.GroupRelease && plan.Reason != model.ReasonNoMembers:
 		return leverState{v1alpha1.LeverBlocked, reason, message}
 	case plan.Action == planner.GroupLeave:
+		return leverState{v1alpha1.LeverBlocked, reason, message}
+	case plan.Withheld && plan.Reason == model.ReasonGuardWithdrawn:
 		return leverState{v1alpha1.LeverBlocked, reason, message}
 	case plan.Withheld && plan.Reason == model.ReasonRejectedByTrial:
 		return leverState{v1alpha1.LeverIdle, reason, message}

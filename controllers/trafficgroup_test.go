@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -69,6 +70,50 @@ func TestGroupIsSteered(t *testing.T) {
 			t.Errorf("pod %s still names the profile", pod.Name)
 		}
 	}
+}
+
+// TestGroupIsWithdrawn: members that get more than an even share and wait beyond their service
+// level end the lever for the group, also under the next manager; one that gets less does not.
+func TestGroupIsWithdrawn(t *testing.T) {
+	s := newScene(t, "withdrawn", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", nil)
+	s.learn(profile, vmis)
+	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
+	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	s.serves("web", 2)
+	talkers := s.serving("web")
+
+	s.waits(usual, 0.5, talkers, vmis...)
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonGuardWithdrawn)
+	s.serves("web", 6)
+	w := profile.Status.Traffic.Withdrawn
+	if w == nil || w.Lever != v1alpha1.LeverTrafficShare || w.Sign != "Steal" || w.Count != 1 || w.PodUID == "" || !strings.Contains(w.Message, "Steal of 50 % of a CPU") {
+		t.Fatalf("withdrawn %+v", w)
+	}
+	s.eventually("an Event tells of it", func(ctx context.Context) error {
+		var events eventsv1.EventList
+		if err := suite.client.List(ctx, &events, client.InNamespace(s.name)); err != nil {
+			return err
+		}
+		told := func(e eventsv1.Event) bool {
+			return e.Reason == v1alpha1.ReasonGuardWithdrawn && e.Type == corev1.EventTypeWarning && e.Regarding.Name == profile.Name && strings.Contains(e.Note, w.Message)
+		}
+		if !slices.ContainsFunc(events.Items, told) {
+			return fmt.Errorf("there are %d Events, and none does", len(events.Items))
+		}
+		return nil
+	})
+	s.traffic(usual, vmis...)
+	restartManager(t)
+	before := profile.DeepCopy()
+	profile.Spec.Group.MinActive = 2
+	s.must(suite.client.Patch(t.Context(), profile, client.MergeFrom(before)))
+	s.groupStatus(profile, "a new manager has looked at it", func(t *v1alpha1.TrafficStatus) bool { return t.ObservedGeneration == profile.Generation })
+	if got := profile.Status.Traffic; got.Reason != v1alpha1.ReasonGuardWithdrawn || got.Withdrawn == nil || !got.Withdrawn.Time.Equal(&w.Time) {
+		t.Errorf("under the next manager: %+v", got)
+	}
+	s.serves("web", 6)
 }
 
 // told checks what the statuses of profile and policy say of the lever.

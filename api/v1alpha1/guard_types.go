@@ -6,7 +6,6 @@ import (
 )
 
 // Alert is a sign of harm that a Prometheus server knows.
-// +kubebuilder:validation:XValidation:rule="!has(self.levers) || !('TrafficShare' in self.levers)",message="levers must be of Affinity, Slice, Buffering and Shaping: a group's shares are not withdrawn by alerts"
 type Alert struct {
 	// name of the alert, by which events and messages tell of it.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?$`
@@ -17,16 +16,18 @@ type Alert struct {
 	// query is a PromQL expression, asked each 30 s of the server in energy.sources. While it
 	// yields a series with labels namespace and name of a VirtualMachineInstance, or with
 	// label node, and for 5 minutes after, the levers do nothing for that VM, or on that
-	// node. The value does not matter. An example is
+	// node. TrafficShare does nothing for the group of the VM then, if that VM gets more
+	// than an even share, or for the groups of such VMs of the node. The value does not
+	// matter. An example is
 	// ALERTS{alertname="CheckoutSlow",alertstate="firing"}.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +required
 	Query string `json:"query"`
 
-	// levers that are withdrawn. Absent: Affinity, Slice, Buffering and Shaping.
+	// levers that are withdrawn. Absent: all.
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:MaxItems=5
 	// +optional
 	Levers []Lever `json:"levers,omitempty"`
 }
@@ -35,10 +36,11 @@ type Alert struct {
 // +kubebuilder:validation:Enum=Steal;Drops;Throughput;Readiness;Alert
 type GuardSign string
 
-// WithdrawnLever is a lever that was taken from a VM, or from all VMs of a node, because it
-// hurt.
+// WithdrawnLever is a lever that was taken from a VM, from all VMs of a node or from a group,
+// because it hurt.
 type WithdrawnLever struct {
-	// podUID of the virt-launcher pod. Absent: all VMs of the node.
+	// podUID of the virt-launcher pod. Absent: all VMs of the node. Of a group it is the VM
+	// that was hurt.
 	// +optional
 	PodUID types.UID `json:"podUID,omitempty"`
 	// lever that was withdrawn.
@@ -74,7 +76,8 @@ const (
 	// comes.
 	ConditionAlertsAnswered = "AlertsAnswered"
 
-	// ReasonGuardWithdrawn: the manager withdrew the lever because it hurt the VM.
+	// ReasonGuardWithdrawn: the manager withdrew the lever because it hurt the VM, or one of
+	// the group.
 	ReasonGuardWithdrawn = "GuardWithdrawn"
 	// ReasonAllAnswered: the server answered all alerts.
 	ReasonAllAnswered = "AllAnswered"

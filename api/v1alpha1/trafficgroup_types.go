@@ -236,6 +236,12 @@ type TrafficStatus struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	Shares []MemberShare `json:"shares,omitempty"`
+	// withdrawn is what the manager's guard took the lever from the group for, because it hurt
+	// a VM that got more than an even share. It stays for a while after it ended, as what
+	// hurts again is withdrawn for longer. podUID names the VM. Absent: nothing, or it is
+	// forgotten.
+	// +optional
+	Withdrawn *WithdrawnLever `json:"withdrawn,omitempty"`
 	// conditions: Steered, WeightsContested.
 	// +listType=map
 	// +listMapKey=type

@@ -23,6 +23,7 @@ func events() []event {
 		{"VirtualMachineInstance", "`FloodEnded`", "Normal", "Detect", "The flood is over."},
 		{"VMNetworkProfile", "`CoRunner`, `Self`", "Warning", "Detect", "A VM of the profile is kept from its network work, by others or by its own computing. At most three a minute and profile."},
 		{"VMNetworkProfile", "as in `status.traffic.reason`", "Normal", "Steer", "The shares of the profile's group are others, or have another reason."},
+		{"VMNetworkProfile", "`GuardWithdrawn`", "Warning, or Normal where nothing speaks against the lever yet", "Withdraw", "The manager withdrew lever TrafficShare from the profile's group: the shares become even."},
 		{"EnergyPolicy", "`Paused`", "Normal", "Pause", "A pause began: everything is undone."},
 		{"EnergyPolicy", "`Resumed`", "Normal", "Resume", "A pause ended."},
 		{"EnergyPolicy", "`TrialStarted`, `TrialEnded`, `LeverAdopted`, `LeverRejected`, `TrialUndecided`, `LeverRetried`, `EvidenceDropped`", "Normal; `LeverRejected`: Warning", "Prove", "What became of a trial, or of its verdict."},

@@ -91,7 +91,7 @@ func managerWork() []Metric {
 	return []Metric{
 		{
 			Name: "joulevirt_global_guard_breaches_total", Type: Counter, Labels: []string{"sign", "lever"}, Unit: "withdrawals", Series: 25, Per: PerManager,
-			Help: "Levers that the manager withdrew from a VM, or from a node's VMs, because they hurt, by sign: Steal, Drops, Throughput, Readiness, Alert.",
+			Help: "Levers that the manager withdrew from a VM, from a node's VMs or from a group, because they hurt, by sign: Steal, Drops, Throughput, Readiness, Alert.",
 			More: "See [design/guard.md](design/guard.md).",
 		},
 		{

@@ -27,10 +27,11 @@ const (
 	GuardAlert GuardSign = "Alert"
 )
 
-// Withdrawal is a lever that the manager took from a VM, or from all VMs of a node. It is
+// Withdrawal is a lever that the manager took from a VM, from all VMs of a node or, lever
+// TrafficShare, from a group. It is
 // remembered for some time after it ended, for what hurts again is withdrawn for longer.
 type Withdrawal struct {
-	// PodUID of the VM. Empty: all VMs of the node.
+	// PodUID of the VM. Empty: all VMs of the node. Of a group it is the VM that was hurt.
 	PodUID string
 	Lever  Lever
 	Sign   GuardSign
@@ -61,7 +62,10 @@ func (w *Withdrawal) Lasts(now time.Time) bool { return w.Until.IsZero() || now.
 // Words say until when the lever is withdrawn, and why: the same as long as it is.
 func (w *Withdrawal) Words() string {
 	from := "the VM"
-	if w.PodUID == "" {
+	switch {
+	case w.Lever == LeverTrafficShare:
+		from = "the group"
+	case w.PodUID == "":
 		from = "all VMs of the node"
 	}
 	until := "for as long as the alert is there"

@@ -24,5 +24,22 @@ func (o *Observer) withdrawn(node *model.Node, plan *v1alpha1.NodePlan) []model.
 	})
 }
 
+// GroupWithdrawn reads what the status of a profile says of lever TrafficShare, if it hurt.
+func GroupWithdrawn(status *v1alpha1.TrafficStatus) []model.Withdrawal {
+	if status == nil || status.Withdrawn == nil {
+		return nil
+	}
+	return withdrawals([]v1alpha1.WithdrawnLever{*status.Withdrawn})
+}
+
+// GroupWithdrawnStatus is what the status of a profile is to say of what was withdrawn of its
+// group. Nil: nothing was.
+func GroupWithdrawnStatus(all []model.Withdrawal) *v1alpha1.WithdrawnLever {
+	if len(all) == 0 {
+		return nil
+	}
+	return &withdrawnLevers(all[:1])[0]
+}
+
 // Withdrawn reads the levers that a plan says hurt.
 func Withdrawn(plan *v1alpha1.NodePlan) []model.Withdrawal { return withdrawals(plan.Spec.Withdrawn) }

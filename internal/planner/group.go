@@ -44,6 +44,9 @@ type GroupNode struct {
 // GroupMember is one VM of a group.
 type GroupMember struct {
 	traffic.Member
+	// UID of the VirtualMachineInstance: it stays when the VM migrates, and not when the VM
+	// is made anew.
+	UID string
 	// Node is the number of the member's node in the group's nodes.
 	Node int
 	// Ready is true when the VM may serve.
@@ -52,8 +55,15 @@ type GroupMember struct {
 	OptOut model.OptOut
 }
 
+// GroupID tells a group from all others, and from one that had its name before.
+type GroupID struct {
+	// Namespace and Profile are of the VMNetworkProfile, and UID is its.
+	Namespace, Profile, UID string
+}
+
 // Group is what the plan of one group depends on.
 type Group struct {
+	ID    GroupID
 	Nodes []GroupNode
 	// Members in the order of their names.
 	Members      []GroupMember
@@ -71,6 +81,8 @@ type Group struct {
 	// it. ProofsAwaited, see model.Node.
 	Proof         *model.Proof
 	ProofsAwaited bool
+	// Withdrawn is what the manager's guard took the lever for. Nil: nothing, or it is over.
+	Withdrawn *model.Withdrawal
 	// Last is the plan before. Nil: there is none.
 	Last *GroupPlan
 	// Due is true when the shares are to be planned anew. Until then those of Last
@@ -106,14 +118,17 @@ type GroupPlan struct {
 	// Off is true while the schedule has the lever off: all ready members get the same
 	// instead of Shares.
 	Off bool
-	// Withheld is true when it is for what trials showed, or for a lack of trials, that
-	// the group is balanced.
+	// Withheld is true when it is for what trials showed, for a lack of trials, or for what
+	// the manager's guard saw, that the group is balanced.
 	Withheld bool
 	// Goals are what is planned or recommended. Whole 0: nothing is.
 	Goals Parts
 	// Reasons of the members' shares.
 	Reasons map[string]model.Reason
-	// Revision is a hash of the goals. Empty: there are none.
+	// UIDs are those of the members that the goals name, by name, when the goals were found.
+	UIDs map[string]string
+	// Revision is a hash of the goals and of whom they are for, and in mode Recommend of
+	// RecommendedAt too. Empty: there are no goals.
 	Revision string
 	// RecommendedAt is when goals of mode Recommend were found.
 	RecommendedAt time.Time

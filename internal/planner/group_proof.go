@@ -56,17 +56,25 @@ func (g *groupState) resume() {
 	}
 }
 
-// prove has a plan follow what is known of the lever by trials.
+// prove has a plan follow what is known of the lever by trials, and by the manager's guard. A
+// lever that the guard took away goes on with its schedule: what blocks are judged by is how
+// they were drawn.
 func (g *groupState) prove(plan *GroupPlan, held bool) {
-	scheduled := plan.Action == GroupSteer || plan.Action == GroupBalance && plan.Mode == model.ModeEnforce && !held
+	goesOn := g.Withdrawn != nil && g.last.Schedule != nil
+	scheduled := plan.Action == GroupSteer || plan.Action == GroupBalance && plan.Mode == model.ModeEnforce && (!held || goesOn)
 	if g.block.schedule != nil && scheduled {
 		plan.Schedule, plan.Washing = g.block.schedule, g.block.Washing
+	}
+	if g.Withdrawn != nil && plan.Schedule != nil {
+		plan.Off = g.block.isOff()
 	}
 	if plan.Action != GroupSteer {
 		g.tellRejected(plan)
 		return
 	}
 	switch {
+	case g.Withdrawn != nil:
+		g.withhold(plan, model.ReasonGuardWithdrawn, g.Withdrawn.Words())
 	case g.ProofsAwaited && !g.last.steering():
 		g.withhold(plan, model.ReasonAwaitingProof, "it is not known yet what experiments showed of the lever: nothing new is done until then")
 	case g.Proof != nil && !g.ProofsAwaited && !g.Proof.Use:

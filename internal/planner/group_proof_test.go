@@ -77,6 +77,17 @@ func TestGroupStands(t *testing.T) {
 			g.Last = ptrTo(planGroup(t, *g, noon()))
 			g.ProofsAwaited, g.Proof = false, stands(model.StanceAdopted, true, nil)
 		}, true, model.ReasonSkewed, true},
+		"withdrawn":         {func(g *Group) { g.Withdrawn = hurt() }, false, model.ReasonGuardWithdrawn, false},
+		"withdrawn, over":   {func(g *Group) { g.Withdrawn = hurt(); g.Withdrawn.Until = noon() }, true, model.ReasonSkewed, true},
+		"withdrawn, alert":  {func(g *Group) { g.Withdrawn = hurt(); g.Withdrawn.Until = time.Time{} }, false, model.ReasonGuardWithdrawn, false},
+		"withdrawn, frozen": {func(g *Group) { steered(t, g); g.Withdrawn = hurt() }, false, model.ReasonGuardWithdrawn, false},
+		"frozen":            {func(g *Group) { steered(t, g) }, true, model.ReasonInFreeze, true},
+		"withdrawn, approved": {func(g *Group) {
+			approved(g)
+			g.Withdrawn = hurt()
+		}, false, model.ReasonGuardWithdrawn, true},
+		"withdrawn, on":  {func(g *Group) { g.Proof, g.Withdrawn = stands(model.StanceOnTrial, true, groupSchedule()), hurt() }, false, model.ReasonGuardWithdrawn, false},
+		"withdrawn, off": {func(g *Group) { g.Proof, g.Withdrawn = stands(model.StanceOnTrial, true, off), hurt() }, false, model.ReasonGuardWithdrawn, false},
 		"forbidden": {func(g *Group) {
 			g.Proof = stands(model.StanceOnTrial, true, groupSchedule())
 			g.Nodes[0].Policy = trafficPolicy(model.ModeObserve)
@@ -93,6 +104,54 @@ func TestGroupStands(t *testing.T) {
 			if plan.Possible == nil {
 				t.Errorf("%s, granularity %d: what could be saved is not told", name, granularity)
 			}
+		}
+	}
+}
+
+// hurt is what the manager's guard takes the lever for at noon.
+func hurt() *model.Withdrawal {
+	return &model.Withdrawal{
+		PodUID: "a", Lever: model.LeverTrafficShare, Sign: model.GuardSteal, Time: noon(), Until: noon().Add(5 * time.Minute), Count: 1, Message: "VM a waits",
+	}
+}
+
+// steered has the group's shares in force, and a freeze since.
+func steered(t *testing.T, g *Group) {
+	plan := planGroup(t, *g, noon())
+	for range 8 {
+		*g = follow(*g, plan)
+		plan = planGroup(t, *g, noon())
+	}
+	*g = follow(*g, plan)
+	forNodes(g, func(n *GroupNode) { n.Hold = model.Hold{Reason: model.ReasonInFreeze, Message: "a freeze"} })
+}
+
+// TestWithdrawnGroupKeepsItsSchedule: blocks go on as they were drawn, though all get the same,
+// also while nothing new may be done; then the lever comes back as it was.
+func TestWithdrawnGroupKeepsItsSchedule(t *testing.T) {
+	for _, frozen := range []bool{false, true} {
+		group := groupOf(traffic.Weighted, 5)
+		group.Proof = stands(model.StanceOnTrial, true, groupSchedule())
+		group = follow(group, planGroup(t, group, noon()))
+		before := sharesGiven(group, *group.Last)
+		if frozen {
+			forNodes(&group, func(n *GroupNode) { n.Hold = model.Hold{Reason: model.ReasonInFreeze} })
+		}
+		group.Withdrawn = hurt()
+		group.Withdrawn.Until = noon().Add(100 * time.Minute)
+		for minute := range 100 {
+			now := noon().Add(time.Duration(minute) * time.Minute)
+			plan := planGroup(t, group, now)
+			done := plan.Done(nil, true, now)
+			if moment := groupSchedule().At(now); plan.Action == GroupSteer || done == nil || done.On != moment.On || done.Block != moment.Block {
+				t.Fatalf("frozen %t, minute %d: %+v, done %+v", frozen, minute, plan, done)
+			}
+			group = follow(group, plan)
+		}
+		forNodes(&group, func(n *GroupNode) { n.Hold = model.Hold{} })
+		plan := planGroup(t, group, noon().Add(101*time.Minute))
+		if diff := cmp.Diff(before, sharesGiven(group, plan)); diff != "" {
+			t.Errorf("frozen %t, shares (-before +after):\n%s", frozen, diff)
 		}
 	}
 }

@@ -36,16 +36,13 @@ func alertRows() []row {
 		accepts: []string{query(strings.Repeat("u", 4096))}, refuses: []string{query(strings.Repeat("u", 4097))},
 	}, {
 		field: field + "[].levers", rule: "maxItems",
-		accepts: []string{levers("Affinity, Slice, Buffering, Shaping")}, refuses: []string{levers("Affinity, Slice, Buffering, Shaping, TrafficShare")},
+		accepts: []string{levers("Affinity, Slice, Buffering, Shaping, TrafficShare")}, refuses: []string{levers("Affinity, Slice, Buffering, Shaping, TrafficShare, Affinity")},
 	}, {
 		field: field + "[].levers", rule: "unique",
 		accepts: []string{levers("Affinity, Slice")}, refuses: []string{levers("Affinity, Affinity")},
 	}, {
 		field: field + "[].levers[]", rule: "enum",
-		accepts: []string{levers("Shaping")}, refuses: []string{levers("Sleep")},
-	}, {
-		field: field + "[]", rule: "levers must be of Affinity, Slice, Buffering and Shaping: a group's shares are not withdrawn by alerts",
-		accepts: []string{levers("Buffering")}, refuses: []string{levers("TrafficShare")},
+		accepts: []string{levers("TrafficShare")}, refuses: []string{levers("Sleep")},
 	}}
 }
 

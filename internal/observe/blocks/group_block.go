@@ -90,6 +90,7 @@ func (b *groupBlock) sum(name string) Block {
 		if sum.Excluded == "" {
 			sum.Excluded = part.Excluded
 		}
+		sum.Guarded = sum.Guarded || part.Guarded
 		if i == 0 || part.Source == "" {
 			sum.Source, sum.Scope = part.Source, part.Scope
 		}

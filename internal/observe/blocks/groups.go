@@ -19,6 +19,8 @@ type GroupSight struct {
 	Done *model.Switch
 	// Nodes that run members now.
 	Nodes []string
+	// Withdrawn is what the manager's guard took the lever from the group for.
+	Withdrawn []model.Withdrawal
 }
 
 // Groups measures the blocks of schedules that switch whole groups of VMs: what each brought
@@ -200,7 +202,10 @@ func (is *group) nodes() map[string]bool {
 
 // of returns a node's sight with the group's schedule, as if the node's agent switched it.
 func (is *group) of(node string, sight Sight) Sight {
-	sight.Schedules = nil
+	sight.Schedules, sight.Withdrawn = nil, slices.Clone(is.Withdrawn)
+	for i := range sight.Withdrawn {
+		sight.Withdrawn[i].PodUID = "" // whichever VM was hurt, all lose the lever
+	}
 	if _, its := is.since[node]; its && is.Schedule != nil {
 		sight.Schedules = []model.Schedule{*is.Schedule}
 	}

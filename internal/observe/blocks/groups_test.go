@@ -182,6 +182,39 @@ func TestGroupsExclude(t *testing.T) {
 	}
 }
 
+// TestGroupsAreGuarded: a block in which the manager's guard took the lever from the group counts
+// against it, and stays in the analysis as it was drawn.
+func TestGroupsAreGuarded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lever model.Lever
+		count int
+		want  bool
+	}{
+		"withdrawn":                  {model.LeverTrafficShare, 1, true},
+		"withdrawn to see without":   {model.LeverTrafficShare, 0, false},
+		"a lever of one of its VMs":  {model.LeverAffinity, 1, false},
+		"withdrawn, the second time": {model.LeverTrafficShare, 2, true},
+	} {
+		g := newGroupWorld()
+		on := 2
+		for !g.sight.Schedule.On[on] {
+			on++
+		}
+		withdrawn := model.Withdrawal{PodUID: "a", Lever: tc.lever, Count: tc.count, Time: at(float64(600 + on*300 + 120))}
+		g.run(func(second int, s *GroupSight) {
+			if !at(float64(second)).Before(withdrawn.Time) {
+				s.Withdrawn = []model.Withdrawal{withdrawn}
+			}
+		}, nil)
+		g.check(t, nil)
+		for i, b := range g.told {
+			if want := tc.want && i == on; b.Guarded != want {
+				t.Errorf("%s: block %d is guarded: %t, want %t", name, i, b.Guarded, want)
+			}
+		}
+	}
+}
+
 // TestGroupsEnd: a schedule that goes takes its open block along, and then nothing is kept.
 func TestGroupsEnd(t *testing.T) {
 	for _, forget := range []bool{false, true} {

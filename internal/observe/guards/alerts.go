@@ -45,6 +45,9 @@ func (s *Store) Answered(alert Alert, named []Named, governed []string) []string
 			continue
 		}
 		for _, lever := range alert.Levers {
+			if !lever.ActsOnNodes() {
+				continue
+			}
 			if s.node(n.Node).alerted(key{n.PodUID, lever}, alert.Name, s.acts(n, lever), now) {
 				changed[n.Node] = true
 			}
@@ -57,18 +60,21 @@ func (s *Store) Answered(alert Alert, named []Named, governed []string) []string
 			}
 		}
 	}
+	if !slices.Contains(alert.Levers, model.LeverTrafficShare) {
+		there = nil // what an earlier spec withdrew ends
+	}
+	s.answeredShares(alert.Name, there, governed, now)
 	return slices.Sorted(maps.Keys(changed))
 }
 
 // acts tells whether a lever acts on what is named, as far as is known.
 func (s *Store) acts(n Named, name model.Lever) bool {
 	acts := false
-	on := func(f *follow) bool { l := f.levers[name]; return l != nil && l.on }
 	if n.PodUID != "" {
 		f, known := s.vms.Of(n.PodUID)
-		return known && on(&f)
+		return known && f.acts(name)
 	}
-	s.vms.Each(n.Node, func(f *follow) { acts = acts || on(f) })
+	s.vms.Each(n.Node, func(f *follow) { acts = acts || f.acts(name) })
 	return acts
 }
 
@@ -133,6 +139,11 @@ func (s *Store) Unanswered(alert string, governed []string) {
 			}
 		}
 	}
+	s.eachGroupOf(governed, func(_ string, e *entry) {
+		if _, lasts := e.alerts[alert]; lasts {
+			e.alerts[alert] = time.Time{}
+		}
+	})
 }
 
 // Alerts ends what lasts for alerts that a node's policy has no more. alerts are those of the
@@ -151,5 +162,6 @@ func (s *Store) Alerts(alerts map[string][]string) []string {
 			}
 		}
 	}
+	s.alertsOfGroups(alerts, now)
 	return slices.Sorted(maps.Keys(changed))
 }

@@ -9,17 +9,36 @@ import (
 )
 
 const (
-	// settle is how long after a lever changed pulls count neither way.
+	// settle is how long after a lever changed pulls count neither way, and drain the same
+	// after a group's shares became even: connections stay where they are for a while. Most
+	// of them, for the shortest withdrawal has to show how the VM is without.
 	settle = 20 * time.Second
+	drain  = 2 * time.Minute
 	// gap without a pull after which those before say nothing of the window.
 	gap = 5 * time.Minute
 )
 
 // follow is what is known of one VM.
 type follow struct {
-	heard  time.Time
-	levers map[model.Lever]*lever
-	guest  guest
+	heard time.Time
+	// node and podUID of the VM, and its name as the group it is of tells it.
+	node, podUID, name string
+	levers             map[model.Lever]*lever
+	guest              guest
+	// group of the VM, and how its share compared when that was known last. Empty: none.
+	group string
+	share Share
+	// alerts that name the VM: true when the lever acted on its group when they came.
+	alerts map[string]bool
+}
+
+// watched are the levers that a VM is looked at for.
+func watched() []model.Lever { return append(model.NodeLevers(), model.LeverTrafficShare) }
+
+// acts tells whether a lever acts on the VM, as far as is known.
+func (f *follow) acts(name model.Lever) bool {
+	l := f.levers[name]
+	return l != nil && l.on
 }
 
 // lever is what is known of one lever and a VM.
@@ -47,40 +66,57 @@ type without struct {
 	nearly bool
 }
 
+// pulled is what a pull tells of a VM.
+type pulled struct {
+	now     time.Time
+	figures interference.Figures
+	vm      *VM
+	nested  bool
+	// readable is false when the figures say nothing of levers, missed true when those
+	// before say nothing of now.
+	readable, missed bool
+}
+
 // hear takes in a pull, and returns the levers that it shows to hurt, and how the VM is without
 // those that are off.
 func (f *follow) hear(now time.Time, rates *model.NodeRates, of *model.VMRates, vm *VM, nested bool) ([]finding, []without) {
 	if f.levers == nil {
 		f.levers = map[model.Lever]*lever{}
 	}
-	sample := interference.Sample{Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: of, Nested: nested, MaxSteal: float64(vm.MaxSteal)}
-	figures, readable := interference.Read(sample)
-	// What a flood does is no lever's doing.
-	readable = readable && (of.Buffering == nil || of.Buffering.Flood == nil)
-	// A guest that is not ready, as while it boots, breaks levels for reasons of its own.
-	missed := now.Sub(f.heard) > gap || f.guest.failing
-	readable = readable && !f.guest.failing
+	f.node, f.podUID, f.name = rates.Node, of.PodUID, of.Name
+	p := f.pulled(now, rates, of, vm, nested)
 	var found []finding
 	var offs []without
 	for _, name := range model.NodeLevers() {
-		l := f.levers[name]
 		on := isOn(name, rates, of, vm)
+		l := f.levers[name]
 		if l == nil {
 			l = &lever{on: on, histories: map[model.GuardSign]*history{}}
 			f.levers[name] = l
 		}
 		l.turn(on, f.heard, now)
-		if missed {
-			l.afresh()
-		}
-		if !readable || now.Sub(l.since) < settle || !slices.Contains(causes(), name) {
+		if !slices.Contains(causes(), name) {
 			continue
 		}
-		blamed, off := l.judge(name, now, figures, vm, nested)
+		blamed, off := l.judge(name, &p, settle)
 		found, offs = append(found, blamed...), append(offs, off...)
 	}
+	blamed, off := f.hearShare(&p)
 	f.heard = now
-	return found, offs
+	return append(found, blamed...), append(offs, off...)
+}
+
+// pulled reads a pull.
+func (f *follow) pulled(now time.Time, rates *model.NodeRates, of *model.VMRates, vm *VM, nested bool) pulled {
+	sample := interference.Sample{Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: of, Nested: nested, MaxSteal: float64(vm.MaxSteal)}
+	figures, readable := interference.Read(sample)
+	return pulled{
+		now: now, figures: figures, vm: vm, nested: nested,
+		// What a flood does is no lever's doing. A guest that is not ready, as while it boots,
+		// breaks levels for reasons of its own.
+		readable: readable && (of.Buffering == nil || of.Buffering.Flood == nil) && !f.guest.failing,
+		missed:   now.Sub(f.heard) > gap || f.guest.failing,
+	}
 }
 
 // turn notes whether the lever is on.
@@ -98,10 +134,16 @@ func (l *lever) afresh() {
 	}
 }
 
-// judge takes in a pull of a lever that is settled.
-func (l *lever) judge(name model.Lever, now time.Time, f interference.Figures, vm *VM, nested bool) (found []finding, offs []without) {
+// judge takes in a pull, once the lever was as it is for so long.
+func (l *lever) judge(name model.Lever, p *pulled, settled time.Duration) (found []finding, offs []without) {
+	if p.missed {
+		l.afresh()
+	}
+	if !p.readable || p.now.Sub(l.since) < settled {
+		return nil, nil
+	}
 	for _, level := range levels() {
-		r, ok := read(level, f, vm, nested, l.base)
+		r, ok := read(level, p.figures, p.vm, p.nested, l.base)
 		if !ok {
 			continue
 		}
@@ -111,16 +153,16 @@ func (l *lever) judge(name model.Lever, now time.Time, f interference.Figures, v
 			l.histories[level] = h
 		}
 		if !l.on {
-			h.without(now, r.nearly)
+			h.without(p.now, r.nearly)
 			offs = append(offs, without{name, level, r.nearly})
 			continue
 		}
-		if is := h.with(now, r.broken); is != fine {
+		if is := h.with(p.now, r.broken); is != fine {
 			found = append(found, finding{name, level, is, r.evidence(level, name, h, is)})
 		}
 	}
 	if !l.on {
-		l.base.learn(f.Bits)
+		l.base.learn(p.figures.Bits)
 	}
 	return found, offs
 }

@@ -54,7 +54,7 @@ func (f *follow) see(now time.Time, said *Guest) []finding {
 		return nil
 	}
 	failed := failure{at: said.Since}
-	for _, name := range model.NodeLevers() {
+	for _, name := range watched() {
 		l := f.levers[name]
 		if l != nil && l.on && !l.since.IsZero() && !said.Since.Before(l.before.Truncate(time.Second)) && said.Since.Sub(l.since) <= follows {
 			failed.after = append(failed.after, name)

@@ -18,10 +18,19 @@ const (
 	lingers = 10 * time.Minute
 )
 
-// key names a lever of a VM, or of all VMs of the node when podUID is empty.
+// key names a lever of a VM, or of all VMs of the node, or of the group, when podUID is
+// empty.
 type key struct {
 	podUID string
 	lever  model.Lever
+}
+
+// keyOf a withdrawal: shares are those of all members, whichever of them was hurt.
+func keyOf(w *model.Withdrawal) key {
+	if w.Lever == model.LeverTrafficShare {
+		return key{"", w.Lever}
+	}
+	return key{w.PodUID, w.Lever}
 }
 
 // entry is a withdrawal that is remembered.
@@ -38,7 +47,7 @@ func (e *entry) remembered(now time.Time) bool {
 	return e.Lasts(now) || model.Remembered(e.Count, now.Sub(e.Until)) > 0
 }
 
-// node is what is remembered of a node.
+// node is what is remembered of a node, or of a group.
 type node map[key]*entry
 
 // withdraw a lever, and tell whether that is new.
@@ -157,7 +166,7 @@ func (n node) commonest(lever model.Lever, now time.Time) model.GuardSign {
 
 // adopt takes over what a plan remembers and the node does not, as after a change of leader.
 func (n node) adopt(w *model.Withdrawal, now time.Time) {
-	k := key{w.PodUID, w.Lever}
+	k := keyOf(w)
 	if known := n[k]; known != nil && !known.Time.Before(w.Time) {
 		return
 	}

@@ -20,6 +20,10 @@ type VM struct {
 	KeepThroughput float64
 	// Acts are the levers that act on the VM by the plan that the node's agent applied.
 	Acts []model.Lever
+	// Group of the VM, as "namespace/name" of its profile, and how its share of the group's
+	// traffic compares. Empty: it is of none.
+	Group string
+	Share Share
 }
 
 // Circumstances of a node's VMs that its rates do not tell.
@@ -40,15 +44,22 @@ type Store struct {
 	mu    sync.Mutex
 	vms   *heard.VMs[follow]
 	nodes map[string]node
+	// groups remember what was withdrawn of groups, each lever TrafficShare alone.
+	groups map[string]node
+	// regroup are the groups of which something else is withdrawn than was told.
+	regroup map[string]bool
 }
 
 // NewStore returns an empty store. A VM that is not heard of for staleAfter is forgotten.
 func NewStore(clk clock.PassiveClock, staleAfter time.Duration) *Store {
-	return &Store{clock: clk, vms: heard.New[follow](clk, staleAfter), nodes: map[string]node{}}
+	return &Store{
+		clock: clk, vms: heard.New[follow](clk, staleAfter),
+		nodes: map[string]node{}, groups: map[string]node{}, regroup: map[string]bool{},
+	}
 }
 
 // Hear takes in a new round of a node: each once, in their order. It tells whether a lever
-// was withdrawn, so that the node is to be planned anew at once.
+// was withdrawn, so that the node is to be planned anew at once. Regroup tells of groups.
 func (s *Store) Hear(rates *model.NodeRates, of Circumstances) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +76,7 @@ func (s *Store) Hear(rates *model.NodeRates, of Circumstances) bool {
 		s.vms.Hear(rates.Node, vmRates.PodUID, func(now time.Time, f *follow) {
 			found, offs := f.hear(now, rates, vmRates, &vm, of.Nested)
 			news = n.without(vmRates.PodUID, offs, now) || news
-			news = n.take(vmRates.PodUID, found, now) || news
+			news = n.take(vmRates.PodUID, s.takeShares(f, found, offs, now), now) || news
 			for name, l := range f.levers {
 				if l.on && !n.holds(key{vmRates.PodUID, name}, now) {
 					acts[name]++
@@ -95,7 +106,8 @@ func (n node) take(podUID string, found []finding, now time.Time) bool {
 	return news
 }
 
-// Guest takes in whether a VM's guest is ready. It tells whether a lever was withdrawn.
+// Guest takes in whether a VM's guest is ready. It tells whether a lever was withdrawn from
+// the VM. Regroup tells of groups.
 func (s *Store) Guest(said Guest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +116,7 @@ func (s *Store) Guest(said Guest) bool {
 		return false // nothing is known of its levers
 	}
 	s.vms.Hear(said.Node, said.PodUID, func(now time.Time, f *follow) {
-		news = s.node(said.Node).take(said.PodUID, f.see(now, &said), now)
+		news = s.node(said.Node).take(said.PodUID, s.takeShares(f, f.see(now, &said), nil, now), now)
 	})
 	return news
 }
@@ -137,9 +149,11 @@ func (s *Store) Sweep() {
 	defer s.mu.Unlock()
 	s.vms.Sweep()
 	now := s.clock.Now()
-	for name, n := range s.nodes {
-		if n.sweep(now); len(n) == 0 {
-			delete(s.nodes, name)
+	for _, all := range []map[string]node{s.nodes, s.groups} {
+		for name, n := range all {
+			if n.sweep(now); len(n) == 0 {
+				delete(all, name)
+			}
 		}
 	}
 }
