@@ -140,12 +140,12 @@ func (h *Holding) watch(counts, on bool, part float32) {
 	}
 }
 
-// isLopsided tells whether so few off blocks are missing, of all that are, that it is too
+// IsLopsided tells whether so few off blocks are missing, of all that are, that it is too
 // unlikely that blocks are missing whatever the lever does. An off block is missing with the
 // probability that is the missing share of its stratum, in which blocks may be missing in a
 // row. Of a number of strata with such probabilities fewer off blocks are missing by chance at
 // most as often as if all had their mean (Hoeffding 1956), for less than one below that.
-func (h *Holding) isLopsided() bool {
+func (h *Holding) IsLopsided() bool {
 	watched, likely, missing := float64(h.watched), float64(h.likelyMissing), math.Ceil(float64(h.offMissing))
 	if missing > likely-1 {
 		return false
@@ -183,7 +183,7 @@ func (h *Holding) change(r rates, rate float64) {
 
 // Close ends the cell that is open: what comes next is of another schedule.
 func (h *Holding) Close() {
-	if h.offs == 1 && h.ons > 0 && !h.isLopsided() {
+	if h.offs == 1 && h.ons > 0 && !h.IsLopsided() {
 		ons := float64(h.ons)
 		p, w := float64(h.onPower)/ons-float64(h.offPower), float64(h.onWork)/ons-float64(h.offWork)
 		precision := 2 / (1 + 1/ons)
@@ -208,7 +208,7 @@ func (h *Holding) Close() {
 // Effects on the joules for the same work and on the work. They change when Strata does, and
 // are not known while on blocks are missing more often than by chance.
 func (h *Holding) Effects() (energy, work Effect) {
-	if h.isLopsided() {
+	if h.IsLopsided() {
 		return Effect{}, Effect{}
 	}
 	slope := Effect{Log: float64(h.slope), StdErr: float64(h.slopeErr), Freedom: float64(h.slopeFreedom)}

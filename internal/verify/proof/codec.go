@@ -17,10 +17,15 @@ import (
 
 // magic begins what is stored, with the version of its form. Schedules are not stored but
 // drawn again: a version that draws otherwise has another.
-const magic = "joulevirt-proofs-3\n"
+const magic = "joulevirt-proofs-4\n"
 
-// second is the form before classes told of clocks: those that it has are not known.
-const second = "joulevirt-proofs-2\n"
+// Forms that are read too, as long as the last: the third is of before holdings counted blocks
+// that are missing, which have none then, and the second of before classes told of clocks, which
+// are not known then.
+const (
+	third  = "joulevirt-proofs-3\n"
+	second = "joulevirt-proofs-2\n"
+)
 
 // Save returns the proofs as bytes to be stored, the same for the same content.
 func (p *Proofs) Save() []byte { return p.save(magic) }
@@ -35,7 +40,7 @@ func (p *Proofs) save(form string) []byte {
 
 // Load returns proofs from what was stored. The error says what is wrong with it.
 func Load(stored []byte) (*Proofs, error) {
-	if len(stored) < len(magic)+4 || string(stored[:len(magic)]) != magic && string(stored[:len(second)]) != second {
+	if len(stored) < len(magic)+4 || !slices.Contains([]string{magic, third, second}, string(stored[:len(magic)])) {
 		return nil, errors.New("stored proofs: are none, or of another version: run that version, or remove them to begin anew")
 	}
 	body, sum := stored[:len(stored)-4], stored[len(stored)-4:]

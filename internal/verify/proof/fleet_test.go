@@ -43,6 +43,8 @@ type fleet struct {
 	jump time.Duration
 	// guarded tells whether guards end the lever in on blocks. Nil: in none.
 	guarded func(unit string, lever model.Lever) bool
+	// excluded tells why a block does not count. Nil: all do.
+	excluded func(unit string, on bool) ledger.Cause
 	// restart the manager after each step.
 	restart bool
 	trace   []string
@@ -182,6 +184,9 @@ func (f *fleet) deliver(now time.Time) {
 			for r.next < len(r.outcomes) && !r.end(r.next).After(now) {
 				o := r.outcomes[r.next]
 				o.Guarded = o.On && f.guarded != nil && f.guarded(u.Name, lever)
+				if f.excluded != nil {
+					o.Excluded = string(f.excluded(u.Name, o.On))
+				}
 				f.proofs.Take(proof.Closed{
 					Lever: lever, Seed: r.schedule.Seed, Start: r.schedule.Start,
 					From: r.end(r.next - 1), To: r.end(r.next), Outcome: o,

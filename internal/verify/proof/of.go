@@ -85,6 +85,9 @@ func (p *Proofs) proofOf(name string, u *unit, lever model.Lever) model.Proof {
 		proof.Message = "no meter tells what it saves here"
 	case f.decision == verify.Adopted && l.entry == entered:
 		proof.Stance, proof.Use, proof.Schedule = model.StanceAdopted, true, l.hold.scheduleOf(name, lever)
+		if l.held.IsLopsided() {
+			proof.Message += lopsided
+		}
 	case f.decision == verify.Undecided:
 		proof.Stance, proof.Until = model.StanceUndecided, f.until
 	case f.decision == verify.Adopted && l.entry == untried:
@@ -96,6 +99,10 @@ func (p *Proofs) proofOf(name string, u *unit, lever model.Lever) model.Proof {
 	return proof
 }
 
+// lopsided says why a hold-back shows nothing.
+const lopsided = "; blocks with it on are missing more often since than those with it off, so that it may be the lever that ends them: " +
+	"nothing is booked of it here until that is over, look at what the agent logs"
+
 // approvedProof is how a lever stands that a person decided for.
 func (p *Proofs) approvedProof(proof *model.Proof, name string, l *lot) {
 	proof.Stance, proof.Use, proof.Schedule = model.StanceUnproven, true, l.hold.scheduleOf(name, proof.Lever)
@@ -103,6 +110,9 @@ func (p *Proofs) approvedProof(proof *model.Proof, name string, l *lot) {
 	if _, high := p.own(name, proof.Lever).Interval(plain); high < 0 {
 		proof.Stance = model.StanceAdopted
 		proof.Message = "what was held back shows that it saves"
+	}
+	if l.held.IsLopsided() {
+		proof.Message += lopsided
 	}
 }
 

@@ -46,6 +46,19 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// TestLoadReadsTheThirdForm, which differs by what it has not.
+func TestLoadReadsTheThirdForm(t *testing.T) {
+	f := oneLever(t, 1, 8, -0.1)
+	f.run(12 * time.Hour)
+	loaded, err := proof.Load(f.proofs.SaveThird())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(loaded.Save(), f.proofs.Save()) {
+		t.Error("what was read is not what was stored")
+	}
+}
+
 // TestLoadReadsTheFormBefore: what was stored before classes told of clocks is read, with
 // clocks that are not known. A unit whose clocks are told of from then on is of another class,
 // and its levers are tried anew.

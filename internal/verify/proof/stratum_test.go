@@ -3,6 +3,7 @@ package proof_test
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,5 +77,35 @@ func TestEachStratumIsBookedByItself(t *testing.T) {
 		if whole := chance * joules; stratum != missing && math.Abs(math.Sqrt(squares)-whole) > 1e-3*whole {
 			t.Errorf("stratum %d errs by %v J, want %v as one", stratum, math.Sqrt(squares), whole)
 		}
+	}
+}
+
+// TestMissingBlocksAreTold: where on blocks of a hold-back are missing, and off blocks are not,
+// nothing is booked by it any more and its proof says why, after a restart of the manager too.
+// On other units it goes on.
+func TestMissingBlocksAreTold(t *testing.T) {
+	const says = "it may be the lever that ends them"
+	f := oneLever(t, 1, 4, -0.1)
+	f.run(24 * time.Hour)
+	if p := f.of("a-0", model.LeverAffinity); p.Stance != model.StanceAdopted || strings.Contains(p.Message, says) {
+		t.Fatalf("before: %+v", p)
+	}
+	blocks := 0
+	f.excluded = func(unit string, on bool) ledger.Cause {
+		if blocks++; unit == "a-0" && on && blocks%3 == 0 {
+			return ledger.AgentRestarted
+		}
+		return ""
+	}
+	f.run(5 * 24 * time.Hour)
+	f.reload()
+	for _, u := range f.units {
+		p := f.of(u.Name, model.LeverAffinity)
+		if told := strings.Contains(p.Message, says); p.Stance != model.StanceAdopted || told != (u.Name == "a-0") {
+			t.Errorf("%s: %+v", u.Name, p)
+		}
+	}
+	if f.booked[ledger.NoEvidence] == 0 || f.booked[ledger.AgentRestarted] == 0 {
+		t.Errorf("booked %v", f.booked)
 	}
 }
