@@ -64,14 +64,23 @@ func (s *potentialStore) collect(out chan<- prometheus.Metric, desc boundedDesc,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for node, of := range s.nodes {
-		errors := units.Watts(math.Sqrt2 * math.Erfinv(confidence(node)))
-		for _, p := range of.levers {
-			if p.IsKnown() {
-				reach := errors * p.StdErr
-				desc.collect(out, ledger.Range{Value: float64(p.Watts), Low: float64(p.Watts - reach), High: float64(p.Watts + reach)}, node, string(p.Lever))
-			}
+		for lever, watts := range wattsWithin(of.levers, confidence(node)) {
+			desc.collect(out, watts, node, string(lever))
 		}
 	}
+}
+
+// wattsWithin are the figures that are known, with their intervals. confidence is from 0 to 1.
+func wattsWithin(levers []model.Potential, confidence float64) map[model.Lever]ledger.Range {
+	errors := units.Watts(math.Sqrt2 * math.Erfinv(confidence))
+	out := map[model.Lever]ledger.Range{}
+	for _, p := range levers {
+		if p.IsKnown() {
+			reach := errors * p.StdErr
+			out[p.Lever] = ledger.Range{Value: float64(p.Watts), Low: float64(p.Watts - reach), High: float64(p.Watts + reach)}
+		}
+	}
+	return out
 }
 
 // planned works out anew what levers would save on a node that is planned, when that is

@@ -179,7 +179,8 @@ func testViews(s *scene) {
 	s.as("viewer", "top", "nodes", "--prometheus=http://127.0.0.1:1").want(s.T, 0, node, "its figures are not shown")
 
 	s.as("viewer", "explain", "vm", "web-00000", "-n", shop).want(s.T, 0, "Slice", "ShortSlice", "Why, and what to do", "slice 1000us", "TrafficShare")
-	s.as("viewer", "explain", "node", node).want(s.T, 0, "AwaitingApproval", "kubectl joulevirt approve", "SchedSlice (too old)")
+	s.as("viewer", "explain", "node", node).want(s.T, 0, "AwaitingApproval", "kubectl joulevirt approve", "SchedSlice (too old)",
+		"Power now", "Saved on the node since the ledger was begun", "Buffering   Measured   0.0105   0.00821 to 0.0128", "what levers save now", "no Prometheus server is named")
 	s.as("viewer", "explain", "group", "web", "-n", shop).want(s.T, 0, "Service web", "web-00001", "20 %")
 	s.as("viewer", "explain", "vm", "gone", "-n", shop).want(s.T, exitFailed, `there is no VirtualMachineInstance "gone" in namespace shop`, "kubectl get vmi -A")
 	s.as("viewer", "explain", "node", "gone").want(s.T, exitFailed, `there is no node "gone"`)

@@ -47,7 +47,7 @@ type leverView struct {
 
 func (p *Page) node(ctx context.Context, query url.Values) (any, error) {
 	name := query.Get("name")
-	explanation, err := explain.ReadNode(ctx, p.objects, nil, name, p.Clock.Now())
+	explanation, err := explain.ReadNode(ctx, p.objects, p.meter, name, p.Clock.Now())
 	if err != nil {
 		return nil, err
 	}

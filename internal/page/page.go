@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 // Live tells what only a manager that leads hears of nodes.
@@ -22,6 +23,12 @@ type Live interface {
 	// EachPower calls with the power of each governed node that is known, and whether a meter
 	// measured it.
 	EachPower(call func(node string, power model.Power, metered bool))
+	// Potential tells what each lever would save on a node, in watts, by the models, Proven what
+	// levers in force save there now, measured, and Booked what was saved there since the
+	// policy's ledger was begun, in joules. confidence is that of the intervals, from 0 to 1.
+	Potential(node string, confidence float64) map[model.Lever]ledger.Range
+	Proven(policy, node string) map[model.Lever]ledger.Range
+	Booked(policy, node string, confidence float64) []ledger.UnitSaving
 }
 
 // Options of a page. All fields are required.

@@ -9,11 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/explain"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/figures"
+	"github.com/joulevirt/joulevirt/internal/cli/savings"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -22,6 +28,21 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 type heard struct{ powers map[string]model.PowerSource }
 
 func (heard) Heard(string) (*model.NodeRates, time.Time) { return nil, time.Time{} }
+
+func (heard) Potential(string, float64) map[model.Lever]ledger.Range {
+	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 5, Low: -1, High: 11}, model.LeverBuffering: {}}
+}
+
+func (heard) Proven(policy, node string) map[model.Lever]ledger.Range {
+	if policy != "p" || node != "a" {
+		return nil
+	}
+	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 4, Low: 3, High: 5}}
+}
+
+func (heard) Booked(_, node string, confidence float64) []ledger.UnitSaving {
+	return []ledger.UnitSaving{{Unit: node, Lever: model.LeverBuffering, Modelled: true, Saved: ledger.Range{Value: 3.6e6 * confidence}}}
+}
 
 func (h heard) EachPower(call func(string, model.Power, bool)) {
 	for node, source := range h.powers {
@@ -68,6 +89,36 @@ func TestPoints(t *testing.T) {
 		if u := points["unproven"]; tc.led && (u.measured != 300 || u.saved != 0 || u.low != 0 || u.high != 0) {
 			t.Errorf("%s: a policy with nothing proven has %+v, want what it draws without savings", name, u)
 		}
+	}
+}
+
+// TestMeter: a leader tells of the node's own energy, with the policy's confidence; one that
+// stands by says so.
+func TestMeter(t *testing.T) {
+	policy := &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	leads := true
+	p := &Page{Options: Options{
+		Live: heard{map[string]model.PowerSource{"a": model.SourcePrometheus, "b": model.SourceModel}}, Leads: func() bool { return leads },
+		Clock: clocktesting.NewFakeClock(noon),
+	}}
+	got, gaps := p.meter(t.Context(), policy, "a", types.NamespacedName{})
+	got.Now.Node.AgeSeconds = nil
+	want := explain.Energy{
+		Now: &figures.Detail{
+			Node:   figures.Node{Watts: ptr.To(100.0), Source: "Prometheus"},
+			Proven: []figures.LeverWatts{{Lever: v1alpha1.LeverAffinity, Watts: 4, LowWatts: ptr.To(3.0), HighWatts: ptr.To(5.0)}},
+			Potential: []figures.LeverWatts{
+				{Lever: v1alpha1.LeverAffinity, Watts: 5, LowWatts: ptr.To(-1.0), HighWatts: ptr.To(11.0)}, {Lever: v1alpha1.LeverBuffering, LowWatts: ptr.To(0.0), HighWatts: ptr.To(0.0)},
+			},
+		},
+		Booked: []savings.Unit{{Unit: "a", Lever: v1alpha1.LeverBuffering, Basis: v1alpha1.BasisModelled, KilowattHours: 0.95}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(gaps) > 0 {
+		t.Errorf("%v (-want +got):\n%s", gaps, diff)
+	}
+	leads = false
+	if got, _ := p.meter(t.Context(), policy, "a", types.NamespacedName{}); got.Now != nil || got.Unknown == "" {
+		t.Errorf("a manager that stands by tells %+v", got)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/page"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 // Stage serves the page from a cache of an API server, as the manager does.
@@ -212,5 +213,27 @@ func (l *live) EachPower(call func(node string, power model.Power, metered bool)
 			power.Source = model.SourceModel
 		}
 		call(fmt.Sprintf("worker-%02d", i), power, i <= 12)
+	}
+}
+
+// Potential is that Affinity would save something, and Buffering nothing now.
+func (l *live) Potential(string, float64) map[model.Lever]ledger.Range {
+	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 14.2, Low: 5.9, High: 22.5}, model.LeverBuffering: {}}
+}
+
+// Proven is that Affinity saves on each node with a meter.
+func (l *live) Proven(_, node string) map[model.Lever]ledger.Range {
+	if node > "worker-12" {
+		return nil
+	}
+	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 12.1, Low: 9.4, High: 14.8}}
+}
+
+// Booked is something measured, and something modelled from before the node had a meter.
+func (l *live) Booked(_, node string, _ float64) []ledger.UnitSaving {
+	const kWh = 3.6e6
+	return []ledger.UnitSaving{
+		{Unit: node, Lever: model.LeverAffinity, Saved: ledger.Range{Value: 9.3 * kWh, Low: 7.6 * kWh, High: 11 * kWh}},
+		{Unit: node, Lever: model.LeverBuffering, Modelled: true, Saved: ledger.Range{Value: 1.7 * kWh, Low: -.4 * kWh, High: 3.8 * kWh}},
 	}
 }

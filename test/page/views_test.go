@@ -82,7 +82,7 @@ func shown() []view {
 	return []view{
 		{"overview", "overview", []string{policyName, "Power with and without Joulevirt", "260 W", "180 to 335", "\u22122 to \u22121.8", "Nothing to do", "does not know the reason NeverHeardOf"}, 1},
 		{"nodes", "nodes", []string{"worker-14", "Modelled", "Affinity 9"}, 0},
-		{"node/" + nodeName, "node", []string{"Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
+		{"node/" + nodeName, "node", []string{"Draws now", "9.4 to 14.8 W", "9.3 kWh", "\u22120.4 to 3.8 kWh", "nothing at its present load", "In force now: Affinity on 9 VMs", "Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
 		{"groups", "groups", []string{"shop/checkout", "N_eff", "Equal shares"}, 2},
 		{"trials", "trials", []string{"only worker-09", "Energy saved for the same work"}, 1},
 		{"reach", "reach", []string{"190 VMs: NoGroup", "acts on 122 of 280"}, 1},

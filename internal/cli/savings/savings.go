@@ -128,15 +128,20 @@ func units(stored []byte, confidencePercent int32) ([]Unit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what is stored was not read: %w: use kubectl joulevirt of the manager's version", err)
 	}
+	return OfUnits(booked.Units(float64(cmp.Or(confidencePercent, defaultConfidencePercent)) / 100)), nil
+}
+
+// OfUnits tells what a ledger does in kilowatt hours.
+func OfUnits(saved []ledger.UnitSaving) []Unit {
 	var out []Unit
-	for _, of := range booked.Units(float64(cmp.Or(confidencePercent, defaultConfidencePercent)) / 100) {
+	for _, of := range saved {
 		kWh := of.Saved.KWh()
 		out = append(out, Unit{
 			Unit: of.Unit, Lever: v1alpha1.Lever(of.Lever), Basis: basisOf(of.Modelled),
 			KilowattHours: kWh.Value, LowKilowattHours: kWh.Low, HighKilowattHours: kWh.High,
 		})
 	}
-	return out, nil
+	return out
 }
 
 // OnNode reads what a ledger tells of one node. confidencePercent is that of the intervals, 0
