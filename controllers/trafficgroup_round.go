@@ -290,11 +290,12 @@ func recovered(seen *observe.Group, state *routing.State) *planner.GroupPlan {
 	if status.RecommendedAt != nil {
 		plan.Mode, plan.RecommendedAt = model.ModeRecommend, status.RecommendedAt.Time
 	}
-	certain := seen.Plan.Recover(plan, perMille)
+	var certain bool
+	plan.Goals, certain = planner.RecoverGoals(perMille, seen.Plan.Granularity, status.Revision)
 	switch {
-	case plan.Approved && !certain && plan.Mode == model.ModeEnforce:
+	case plan.Approved && !certain:
 		plan.Goals = planner.GoalsInForce(state.Shares, seen.Plan.Granularity)
-	case !certain: // an approval must not come to stand for members that nobody read of
+	case !certain:
 		return nil
 	}
 	if plan.Approved {
