@@ -227,6 +227,14 @@ func (p *Plan) VM(podUID string) (VMPlan, bool) {
 	return p.VMs[at], true
 }
 
+// RecommendationRevision returns a hash of what is recommended for the VMs, given in the order
+// of their PodUID, and of when it is, in whole seconds: the same, recommended again, has
+// another.
+func RecommendationRevision(vms []VMPlan, at time.Time) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s at %d\n", Revision(vms), at.Unix()))
+	return hex.EncodeToString(sum[:])[:revisionLength]
+}
+
 // Revision returns a hash of what is done for the VMs, given in the order of
 // their PodUID. Reasons, and VMs for which nothing is done, do not count: an
 // approval stands for what is done, however it is explained. What a lever does

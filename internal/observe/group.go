@@ -108,6 +108,7 @@ func (o *GroupObserver) Group(ctx context.Context, profile *v1alpha1.VMNetworkPr
 	}
 	group := profile.Spec.Group
 	seen.Plan = planner.Group{
+		ID:          planner.GroupID{Namespace: profile.Namespace, Profile: profile.Name, UID: string(profile.UID)},
 		Granularity: traffic.Weighted, MinActive: int(max(1, group.MinActive)), SpareLargest: group.Headroom != v1alpha1.HeadroomNone,
 	}
 	if cmp.Or(group.Kind, v1alpha1.GroupService) == v1alpha1.GroupService {

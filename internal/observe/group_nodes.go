@@ -59,7 +59,7 @@ func (o *GroupObserver) nodes(ctx context.Context, seen *Group, vms []memberVM) 
 			seen.Plan.Nodes, nodes, domains = append(seen.Plan.Nodes, plan), append(nodes, node), append(domains, domainOf(name, object))
 			seen.Sources = append(seen.Sources, node.source)
 		}
-		member := planner.GroupMember{Node: number, Ready: vms[i].ready, OptOut: OptOut(vms[i].vmi)}
+		member := planner.GroupMember{UID: string(vms[i].vmi.UID), Node: number, Ready: vms[i].ready, OptOut: OptOut(vms[i].vmi)}
 		member.Name, member.Domain = vms[i].vmi.Name, domains[number]
 		if bandwidth := seen.Profile.Spec.Bandwidth; bandwidth != nil && bandwidth.Floor != nil {
 			member.Floor = units.BitsPerSecond(bandwidth.Floor.AsApproximateFloat64())

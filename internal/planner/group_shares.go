@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 )
@@ -239,13 +240,21 @@ func (g *groupState) partsWithin(i, whole int) (least, most int) {
 	return least, most
 }
 
-// groupRevision returns a hash of goals.
-func groupRevision(goals Parts) string {
+// revision returns a hash of goals, of the group, and of the VMs that the goals name: other
+// groups have VMs of the same names, and so have VMs that were made anew. at is when the goals
+// were recommended, in whole seconds, so that an approval is of one recommendation. Zero: they
+// are not one.
+func (g *Group) revision(goals Parts, at time.Time) string {
 	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "group %q %q %q\n", g.ID.Namespace, g.ID.Profile, g.ID.UID)
+	if !at.IsZero() {
+		_, _ = fmt.Fprintf(sum, "at %d\n", at.Unix())
+	}
 	_, _ = fmt.Fprintf(sum, "of %d\n", goals.Whole)
+	uids := g.uids(goals)
 	for _, name := range slices.Sorted(maps.Keys(goals.Of)) {
 		if parts := goals.Of[name]; parts > 0 {
-			_, _ = fmt.Fprintf(sum, "%q %d\n", name, parts)
+			_, _ = fmt.Fprintf(sum, "%q %q %d\n", name, uids[name], parts)
 		}
 	}
 	_, _ = io.WriteString(sum, "end\n")
@@ -255,11 +264,31 @@ func groupRevision(goals Parts) string {
 // groupRevisionLength is that of plans of nodes: 64 bits.
 const groupRevisionLength = 16
 
-// RecoverGoals finds the goals that shares in whole per mille stand for: a status
-// holds these, and a revision tells whether they are they. It returns false when
-// they are not.
-func RecoverGoals(perMille map[string]int, granularity traffic.Granularity, revision string) (Parts, bool) {
-	if granularity == traffic.Equal {
+// uids are those of the members that goals name, by name.
+func (g *Group) uids(goals Parts) map[string]string {
+	uids := map[string]string{}
+	for i := range g.Members {
+		if m := &g.Members[i]; goals.Of[m.Name] > 0 {
+			uids[m.Name] = m.UID
+		}
+	}
+	return uids
+}
+
+// Recover gives a plan the goals that shares in whole per mille stand for: a status holds
+// these, and the plan's revision tells whether they are they. It returns false, and the plan
+// as it was, when they are not: of other members, or of members that were made anew.
+func (g *Group) Recover(plan *GroupPlan, perMille map[string]int) bool {
+	goals, certain := g.goals(perMille, plan.Revision, plan.RecommendedAt)
+	if certain {
+		plan.Goals, plan.UIDs = goals, g.uids(goals)
+	}
+	return certain
+}
+
+// goals are those of a revision, and whether they are certain.
+func (g *Group) goals(perMille map[string]int, revision string, at time.Time) (Parts, bool) {
+	if g.Granularity == traffic.Equal {
 		goals := Parts{Of: map[string]int{}}
 		for name, parts := range perMille {
 			if parts > 0 {
@@ -267,7 +296,7 @@ func RecoverGoals(perMille map[string]int, granularity traffic.Granularity, revi
 			}
 		}
 		goals.Whole = len(goals.Of)
-		return goals, groupRevision(goals) == revision
+		return goals, g.revision(goals, at) == revision
 	}
 	const mille = 1000
 	for _, whole := range []int{100, 200, 500, mille} {
@@ -277,7 +306,7 @@ func RecoverGoals(perMille map[string]int, granularity traffic.Granularity, revi
 				goals.Of[name] = parts * whole / mille
 			}
 		}
-		if groupRevision(goals) == revision {
+		if g.revision(goals, at) == revision {
 			return goals, true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -95,9 +96,10 @@ func TestGroupRounding(t *testing.T) {
 		if all != goals.Whole {
 			t.Fatalf("%d parts of %d", all, goals.Whole)
 		}
-		found, certain := RecoverGoals(perMille, traffic.Weighted, groupRevision(goals))
-		if goals.Whole <= 1000 && (!certain || !cmp.Equal(trim(found), trim(goals))) {
-			t.Fatalf("recovered %v of %v", found, goals)
+		found := GroupPlan{Revision: g.revision(goals, time.Time{})}
+		certain := g.Recover(&found, perMille)
+		if goals.Whole <= 1000 && (!certain || !cmp.Equal(trim(found.Goals), trim(goals))) {
+			t.Fatalf("recovered %v of %v", found.Goals, goals)
 		}
 	}
 }
@@ -112,18 +114,49 @@ func trim(p Parts) Parts {
 	return out
 }
 
-func TestRecoverGoals(t *testing.T) {
-	equal := Parts{Whole: 3, Of: map[string]int{"a": 1, "b": 1, "c": 1}}
-	found, certain := RecoverGoals(map[string]int{"a": 333, "b": 333, "c": 333, "d": 0}, traffic.Equal, groupRevision(equal))
-	if diff := cmp.Diff(equal, found); !certain || diff != "" {
-		t.Errorf("%t (-want +got):\n%s", certain, diff)
+// namedGroup is a group of three VMs, of which the goals of the tests give each the same.
+func namedGroup() (Group, Parts) {
+	g := Group{ID: GroupID{Namespace: "dev", Profile: "web", UID: "p-1"}, Granularity: traffic.Equal}
+	goals := Parts{Whole: 3, Of: map[string]int{}}
+	for _, name := range []string{"a", "b", "c"} {
+		member := GroupMember{UID: "uid-" + name}
+		member.Name = name
+		g.Members = append(g.Members, member)
+		goals.Of[name] = 1
 	}
-	if _, certain := RecoverGoals(map[string]int{"a": 500, "b": 500}, traffic.Equal, groupRevision(equal)); certain {
-		t.Error("other members are taken for the goals")
+	return g, goals
+}
+
+func TestRecover(t *testing.T) {
+	group, goals := namedGroup()
+	perMille := map[string]int{"a": 333, "b": 333, "c": 333, "d": 0}
+	for name, tc := range map[string]struct {
+		change   func(*Group, *GroupPlan)
+		perMille map[string]int
+		want     bool
+	}{
+		"as it was":            {func(*Group, *GroupPlan) {}, perMille, true},
+		"within the second":    {func(_ *Group, p *GroupPlan) { p.RecommendedAt = noon().Add(time.Millisecond) }, perMille, true},
+		"of another time":      {func(_ *Group, p *GroupPlan) { p.RecommendedAt = noon().Add(time.Second) }, perMille, false},
+		"other members":        {func(*Group, *GroupPlan) {}, map[string]int{"a": 500, "b": 500}, false},
+		"another namespace":    {func(g *Group, _ *GroupPlan) { g.ID.Namespace = "prod" }, perMille, false},
+		"another profile":      {func(g *Group, _ *GroupPlan) { g.ID.Profile = "api" }, perMille, false},
+		"profile made anew":    {func(g *Group, _ *GroupPlan) { g.ID.UID = "p-2" }, perMille, false},
+		"a VM made anew":       {func(g *Group, _ *GroupPlan) { g.Members[1].UID = "uid-new" }, perMille, false},
+		"a VM went":            {func(g *Group, _ *GroupPlan) { g.Members = g.Members[1:] }, perMille, false},
+		"other parts":          {func(g *Group, _ *GroupPlan) { g.Granularity = traffic.Weighted }, perMille, false},
+		"another revision yet": {func(_ *Group, p *GroupPlan) { p.Revision = "else" }, perMille, false},
+	} {
+		g, plan := group, GroupPlan{Revision: group.revision(goals, noon()), RecommendedAt: noon()}
+		g.Members = append([]GroupMember(nil), group.Members...)
+		tc.change(&g, &plan)
+		if got := g.Recover(&plan, tc.perMille); got != tc.want || got != (plan.Goals.Whole > 0) || got && !cmp.Equal(plan.Goals, goals) {
+			t.Errorf("%s: recovered %t with goals %v, want %t", name, got, plan.Goals, tc.want)
+		}
 	}
-	if _, certain := RecoverGoals(map[string]int{"a": 500, "b": 500}, traffic.Weighted, "else"); certain {
-		t.Error("other parts are taken for the goals")
-	}
+}
+
+func TestGoalsInForce(t *testing.T) {
 	if diff := cmp.Diff(Parts{Whole: 100, Of: map[string]int{"a": 65, "b": 35}}, GoalsInForce(map[string]float64{"a": 0.65, "b": 0.35, "c": 0}, traffic.Weighted)); diff != "" {
 		t.Errorf("in force, weighted (-want +got):\n%s", diff)
 	}

@@ -309,6 +309,52 @@ func TestGroupRecommendation(t *testing.T) {
 	}
 }
 
+// recommendedGroup is a group with its recommendation of noon, which nobody approved.
+func recommendedGroup(t *testing.T, id GroupID) (Group, GroupPlan) {
+	t.Helper()
+	group := groupOf(traffic.Weighted, 6)
+	group.ID = id
+	forNodes(&group, func(n *GroupNode) { n.Policy.Mode = model.ModeRecommend })
+	forMembers(&group, func(m *GroupMember) { m.UID = id.Namespace + m.Name })
+	plan := planGroup(t, group, noon())
+	return follow(group, plan), plan
+}
+
+// An approval is of the recommendation that was read: of that group, those VMs, and that time.
+func TestGroupApprovalIsOfOneRecommendation(t *testing.T) {
+	dev, approved := recommendedGroup(t, GroupID{Namespace: "dev", Profile: "web", UID: "p-1"})
+	prod, other := recommendedGroup(t, GroupID{Namespace: "prod", Profile: "web", UID: "p-2"})
+	if approved.Revision == other.Revision {
+		t.Errorf("two groups with VMs of equal names have revision %s", other.Revision)
+	}
+	minute, expired := noon().Add(time.Minute), noon().Add(time.Hour)
+	anew := func(g *Group) { forMembers(g, func(m *GroupMember) { m.UID += "-anew" }) }
+	steers := func(g *Group) { last := *g.Last; last.Approved = true; g.Last = &last }
+	for name, tc := range map[string]struct {
+		group  Group
+		change func(*Group)
+		at     time.Time
+		want   GroupAction
+	}{
+		"as it was":                    {dev, func(*Group) {}, minute, GroupSteer},
+		"another group":                {prod, func(*Group) {}, minute, GroupBalance},
+		"one VM was made anew":         {dev, func(g *Group) { g.Members[0].UID = "anew" }, minute, GroupSteer},
+		"all VMs were made anew":       {dev, anew, minute, GroupBalance},
+		"they were, and it is steered": {dev, func(g *Group) { anew(g); steers(g) }, minute, GroupBalance},
+		"it had expired":               {dev, func(*Group) {}, expired, GroupBalance},
+		"it expires while it steers":   {dev, steers, expired, GroupSteer},
+	} {
+		group := tc.group
+		group.Members = append([]GroupMember(nil), tc.group.Members...)
+		group.Nodes = append([]GroupNode(nil), tc.group.Nodes...)
+		forNodes(&group, func(n *GroupNode) { n.Policy = trafficPolicy(model.ModeRecommend, approved.Revision) })
+		tc.change(&group)
+		if plan := planGroup(t, group, tc.at); plan.Action != tc.want || (plan.Revision == approved.Revision) != (tc.want == GroupSteer) {
+			t.Errorf("%s: action %d with revision %s after %s, want action %d", name, plan.Action, plan.Revision, approved.Revision, tc.want)
+		}
+	}
+}
+
 func TestGroupRefusesNonsense(t *testing.T) {
 	group := groupOf(traffic.Weighted, 3)
 	group.Members[1].Rate = units.BitsPerSecond(math.NaN())

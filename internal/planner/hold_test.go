@@ -26,8 +26,10 @@ func TestTimesOfNoChanges(t *testing.T) {
 	inForce := Plan(newNode("a", "b"), now())
 	none := Plan(with(newNode("a", "b"), nil, hot), now())
 	approved := newNode("a", "b")
-	approved.Policy.Mode, approved.Policy.Approvals = model.ModeRecommend, []string{inForce.Revision}
+	approved.Policy.Mode = model.ModeRecommend
 	recommended := Plan(approved, now())
+	approved.Policy.Approvals = []string{recommended.Revision}
+	recommended = Plan(with(approved, &recommended, nil), now())
 	recommend := func(n *model.Node) { n.Policy = approved.Policy }
 	for name, tc := range map[string]struct {
 		current *model.Plan

@@ -316,20 +316,14 @@ func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
 		plan.Apply = !needsMeter(node) || current == nil || current.Apply
 		return
 	}
+	if plan.HasActions() {
+		recommend(plan, &node, held, now)
+	}
 	if current != nil && current.Policy == plan.Policy {
 		plan.ReplacedRevision = cmp.Or(replaced(plan, current), current.ReplacedRevision)
 	}
 	if !plan.HasActions() {
 		return
-	}
-	plan.RecommendedAt = now
-	if current != nil && !current.RecommendedAt.IsZero() && current.Policy == plan.Policy {
-		inherits := subset(plan.VMs, current)
-		expired := !now.Before(current.RecommendedAt.Add(node.Policy.RecommendationValidity))
-		if inherits && (held || !expired) {
-			plan.Revision, plan.RecommendedAt = current.Revision, current.RecommendedAt
-			plan.ReplacedRevision = current.ReplacedRevision
-		}
 	}
 	plan.Apply = slices.Contains(node.Policy.Approvals, plan.Revision)
 	if reason, message := changesWait(&node); plan.Apply && !held && reason != "" {
@@ -342,6 +336,26 @@ func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
 	if !plan.Apply && !held {
 		plan.Reason = model.ReasonAwaitingApproval
 		plan.Message = fmt.Sprintf("a recommendation: to apply it, add %s to spec.approvals of EnergyPolicy %s", plan.Revision, plan.Policy)
+	}
+}
+
+// recommend gives a plan the revision that an approval has to name: that of the recommendation
+// before, as long as that stands, and else one of its own, by its time. So an approval that
+// comes late is of nothing, though the same be recommended again. What was approved and is in
+// force goes on beyond its validity, for another, as long as the same would be recommended.
+func recommend(plan *model.Plan, node *model.Node, held bool, now time.Time) {
+	plan.Revision, plan.RecommendedAt = model.RecommendationRevision(plan.VMs, now), now
+	current := node.Current
+	if current == nil || current.RecommendedAt.IsZero() || current.Policy != plan.Policy {
+		return
+	}
+	expired := !now.Before(current.RecommendedAt.Add(node.Policy.RecommendationValidity))
+	inForce := current.Apply && slices.Contains(node.Policy.Approvals, current.Revision)
+	switch {
+	case (held || !expired) && subset(plan.VMs, current):
+		plan.Revision, plan.RecommendedAt = current.Revision, current.RecommendedAt
+	case inForce && model.Revision(plan.VMs) == model.Revision(current.VMs):
+		plan.Revision = current.Revision
 	}
 }
 

@@ -283,7 +283,13 @@ func TestRecommendationStands(t *testing.T) {
 			n.VMs, n.Rates = more.VMs, more.Rates
 			approve(n)
 		}, 2 * time.Hour, "AwaitingApproval apply=false a:Pinned/2 b:Pinned/2 c:Pinned/2", false},
-		"the validity ended and nothing changed": {approve, 2 * time.Hour, "Planned apply=true a:Pinned/2 b:Pinned/2", true},
+		"approved when the validity had ended": {approve, 2 * time.Hour, "AwaitingApproval apply=false a:Pinned/2 b:Pinned/2", false},
+		"approved when it just ended":          {approve, time.Hour, "AwaitingApproval apply=false a:Pinned/2 b:Pinned/2", false},
+		"approved when it is about to end":     {approve, time.Hour - time.Second, "Planned apply=true a:Pinned/2 b:Pinned/2", true},
+		"in force, the validity ended and nothing changed": {func(n *model.Node) { approve(n); n.Current = applied(first) }, 2 * time.Hour,
+			"Planned apply=true a:Pinned/2 b:Pinned/2", true},
+		"in force, the approval went and the validity ended": {func(n *model.Node) { n.Current = applied(first) }, 2 * time.Hour,
+			"AwaitingApproval apply=false a:Pinned/2 b:Pinned/2", false},
 	} {
 		got := Plan(with(clone(node), &first, tc.change), now().Add(tc.after))
 		if outcome(got) != tc.want {
@@ -293,6 +299,12 @@ func TestRecommendationStands(t *testing.T) {
 			t.Errorf("%s: revision %s after %s", name, got.Revision, first.Revision)
 		}
 	}
+}
+
+// applied is a plan that the agent is to act on.
+func applied(plan model.Plan) *model.Plan {
+	plan.Apply = true
+	return &plan
 }
 
 // clone copies what the tests change.

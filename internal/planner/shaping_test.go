@@ -200,7 +200,8 @@ func TestShapingIsRecommended(t *testing.T) {
 			"Planned apply=true a:LeverNotAllowed b:LeverNotAllowed", true},
 		"the validity ended, a ceiling came": {func(n *model.Node) { approve(n); n.VMs[0].Ceiling = 1e9 }, 2 * time.Hour,
 			"AwaitingApproval apply=false a:TakesTurns<1000M@0s+4s b:TakesTurns@4s+4s", false},
-		"the validity ended, nothing changed": {approve, 2 * time.Hour, "Planned apply=true a:TakesTurns@0s+4s b:TakesTurns@4s+4s", true},
+		"approved when the validity had ended": {approve, 2 * time.Hour, "AwaitingApproval apply=false a:TakesTurns@0s+4s b:TakesTurns@4s+4s", false},
+		"the validity ended, nothing changed":  {func(n *model.Node) { approve(n); n.Current = applied(first) }, 2 * time.Hour, "Planned apply=true a:TakesTurns@0s+4s b:TakesTurns@4s+4s", true},
 	} {
 		got := Plan(with(clone(node), &first, tc.change), now().Add(tc.after))
 		if shapes(got) != tc.want {

@@ -146,14 +146,10 @@ func byRevision(f *facts.Facts, standing []recommendation, revision string) (rec
 			return found, fmt.Errorf("revision %s of %s expired at %s, and another takes its place now: look at it by kubectl get nodeplans, and approve that",
 				revision, one.of, one.ends.UTC().Format(time.RFC3339))
 		}
-		found.revision, found.of = revision, one.of
-		found.policies = append(found.policies, one.policies...)
-	}
-	if found.revision != "" {
-		if len(found.policies) == 0 {
-			return found, fmt.Errorf("revision %s of %s: none of the policies of its nodes is in mode Recommend; there is nothing to approve", revision, found.of)
+		if len(one.policies) == 0 {
+			return found, fmt.Errorf("revision %s of %s: none of the policies of its nodes is in mode Recommend; there is nothing to approve", revision, one.of)
 		}
-		return found, nil
+		return one, nil
 	}
 	for i := range f.Plans {
 		plan := &f.Plans[i]
