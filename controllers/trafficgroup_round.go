@@ -290,12 +290,11 @@ func recovered(seen *observe.Group, state *routing.State) *planner.GroupPlan {
 	if status.RecommendedAt != nil {
 		plan.Mode, plan.RecommendedAt = model.ModeRecommend, status.RecommendedAt.Time
 	}
-	var certain bool
-	plan.Goals, certain = planner.RecoverGoals(perMille, seen.Plan.Granularity, status.Revision)
+	certain := seen.Plan.Recover(plan, perMille)
 	switch {
-	case plan.Approved && !certain:
+	case plan.Approved && !certain && plan.Mode == model.ModeEnforce:
 		plan.Goals = planner.GoalsInForce(state.Shares, seen.Plan.Granularity)
-	case !certain:
+	case !certain: // an approval must not come to stand for members that nobody read of
 		return nil
 	}
 	if plan.Approved {

@@ -44,6 +44,9 @@ type GroupNode struct {
 // GroupMember is one VM of a group.
 type GroupMember struct {
 	traffic.Member
+	// UID of the VirtualMachineInstance: it stays when the VM migrates, and not when the VM
+	// is made anew.
+	UID string
 	// Node is the number of the member's node in the group's nodes.
 	Node int
 	// Ready is true when the VM may serve.
@@ -52,8 +55,15 @@ type GroupMember struct {
 	OptOut model.OptOut
 }
 
+// GroupID tells a group from all others, and from one that had its name before.
+type GroupID struct {
+	// Namespace and Profile are of the VMNetworkProfile, and UID is its.
+	Namespace, Profile, UID string
+}
+
 // Group is what the plan of one group depends on.
 type Group struct {
+	ID    GroupID
 	Nodes []GroupNode
 	// Members in the order of their names.
 	Members      []GroupMember
@@ -115,7 +125,10 @@ type GroupPlan struct {
 	Goals Parts
 	// Reasons of the members' shares.
 	Reasons map[string]model.Reason
-	// Revision is a hash of the goals. Empty: there are none.
+	// UIDs are those of the members that the goals name, by name, when the goals were found.
+	UIDs map[string]string
+	// Revision is a hash of the goals and of whom they are for, and in mode Recommend of
+	// RecommendedAt too. Empty: there are no goals.
 	Revision string
 	// RecommendedAt is when goals of mode Recommend were found.
 	RecommendedAt time.Time

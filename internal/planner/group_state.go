@@ -112,7 +112,7 @@ func (g *groupState) allocate(plan *GroupPlan) error {
 	}
 	plan.Goals = g.round(found.Shares)
 	g.next = onTheWay(found.Shares)
-	plan.Revision = groupRevision(plan.Goals)
+	plan.Revision, plan.UIDs = g.revision(plan.Goals, time.Time{}), g.uids(plan.Goals)
 	g.tell(plan, plan.Goals)
 	return nil
 }
@@ -139,14 +139,14 @@ func impossible(reason model.Reason) bool { return reason == model.ReasonFloorsE
 
 // repeat takes over what the plan before wants, without acting on it.
 func (g *groupState) repeat(plan *GroupPlan) {
-	plan.Goals, plan.Revision, plan.RecommendedAt = g.last.Goals, g.last.Revision, g.last.RecommendedAt
+	plan.Goals, plan.UIDs, plan.Revision, plan.RecommendedAt = g.last.Goals, g.last.UIDs, g.last.Revision, g.last.RecommendedAt
 	plan.Approved, plan.Shares = g.last.Approved, g.last.Shares
 }
 
 // hold goes on with the goals of the plan before: on the way to them when it may
 // advance, and else no further than it is.
 func (g *groupState) hold(plan *GroupPlan, advance bool) {
-	plan.Goals, plan.Revision, plan.RecommendedAt = g.last.Goals, g.last.Revision, g.last.RecommendedAt
+	plan.Goals, plan.UIDs, plan.Revision, plan.RecommendedAt = g.last.Goals, g.last.UIDs, g.last.Revision, g.last.RecommendedAt
 	plan.Reason, plan.Message = g.last.Reason, g.last.Message
 	plan.Action = GroupBalance
 	if plan.Goals.Whole == 0 {
@@ -170,15 +170,25 @@ func (g *groupState) authorise(plan *GroupPlan, now time.Time) {
 		g.steer(plan, true)
 		return
 	}
-	if plan.Revision != g.last.Revision || g.last.RecommendedAt.IsZero() || g.expired(now) {
-		plan.RecommendedAt = now
+	if g.goesOn(plan, now) {
+		plan.Revision, plan.RecommendedAt = g.last.Revision, g.last.RecommendedAt
 	} else {
-		plan.RecommendedAt = g.last.RecommendedAt
+		plan.Revision, plan.RecommendedAt = g.revision(plan.Goals, now), now
 	}
 	if g.approved(plan.Revision) {
 		g.steer(plan, true)
 	}
 	g.waitForApproval(plan)
+}
+
+// goesOn tells whether goals are those of the recommendation before, and it is valid or in
+// force. What expired without an approval is recommended anew, so that none comes late.
+func (g *groupState) goesOn(plan *GroupPlan, now time.Time) bool {
+	last := g.last
+	if last.RecommendedAt.IsZero() || plan.Revision != last.Revision && g.revision(plan.Goals, last.RecommendedAt) != last.Revision {
+		return false
+	}
+	return !g.expired(now) || last.steering() && g.approved(last.Revision)
 }
 
 // waitForApproval says what has to be approved, or that it was.
@@ -214,12 +224,12 @@ func (g *groupState) steer(plan *GroupPlan, advance bool) {
 }
 
 // recommendationStands tells whether goals that were recommended are still valid
-// and at least one of the members that they name exists.
+// and at least one of the members that they name exists, and was not made anew.
 func (g *groupState) recommendationStands(now time.Time) bool {
 	if groupMode(g.Nodes) != model.ModeRecommend || g.last.Goals.Whole == 0 || g.last.RecommendedAt.IsZero() || g.expired(now) {
 		return false
 	}
-	return slices.ContainsFunc(g.Members, func(m GroupMember) bool { return g.last.Goals.Of[m.Name] > 0 })
+	return slices.ContainsFunc(g.Members, func(m GroupMember) bool { return g.last.Goals.Of[m.Name] > 0 && g.last.UIDs[m.Name] == m.UID })
 }
 
 // expired is by the shortest validity of the policies.
