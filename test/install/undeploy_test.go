@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,8 +50,8 @@ func TestUndeploy(t *testing.T) {
 	w.check(gatewaycrds.Install(t.Context(), w.Cluster, gatewaycrds.Standard))
 	w.seedVMs()
 	const member = "jv-bare-web-0-12345678"
-	w.routeTo(member)
-	before := w.everything()
+	w.routeTo("web")
+	before, said := w.everything(), w.contents()
 	w.startKubelet()
 
 	w.check(w.makes("deploy"))
@@ -59,15 +60,16 @@ func TestUndeploy(t *testing.T) {
 	w.reported()
 	w.steer()
 	w.memberService(member)
+	w.routeTo(member)
 
 	if err := w.makes("undeploy"); err == nil || !strings.Contains(err.Error(), "the product stays") {
 		t.Fatalf("%v, want that it was held up by a route", err)
 	}
 	// There is no kubelet to ask for the pod's log.
-	said, err := os.ReadFile(filepath.Join(w.Dir(), "removal.log"))
+	logged, err := os.ReadFile(filepath.Join(w.Dir(), "removal.log"))
 	w.check(err)
-	if !strings.Contains(string(said), "HTTPRoute shop/bare has Services of VMNetworkProfile shop/routed") {
-		t.Errorf("the removal does not say which route holds it up: %s", said)
+	if !strings.Contains(string(logged), "HTTPRoute shop/bare has Services of VMNetworkProfile shop/routed") {
+		t.Errorf("the removal does not say which route holds it up: %s", logged)
 	}
 	w.check(w.Client().Get(t.Context(), client.ObjectKey{Name: "steer"}, &v1alpha1.EnergyPolicy{}))
 	w.check(w.Client().Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "routed"}, &v1alpha1.VMNetworkProfile{}))
@@ -76,6 +78,7 @@ func TestUndeploy(t *testing.T) {
 	w.check(w.makes("undeploy"))
 	w.eventually("nothing is left", func(context.Context) error { return w.nothingLeft(before) })
 	w.served()
+	w.sayAgain(said)
 
 	t.Run("again, when there is nothing", func(*testing.T) { w.check(w.makes("undeploy")) })
 }
@@ -91,6 +94,21 @@ func (w *world) nothingLeft(before []string, except ...string) error {
 		return fmt.Errorf("left: %v", left)
 	}
 	return nil
+}
+
+// sayAgain waits until the objects that are still there say what they said before. Those of the
+// product's namespace are gone with it.
+func (w *world) sayAgain(before map[string]map[string]any) {
+	w.Helper()
+	maps.DeleteFunc(before, func(id string, _ map[string]any) bool {
+		return strings.Contains(id, "/"+namespace+"/") || strings.HasSuffix(id, "/"+namespace)
+	})
+	w.eventually("all that is not the product's is as it was", func(context.Context) error {
+		if diff := cmp.Diff(before, w.contents()); diff != "" {
+			return fmt.Errorf("-before +now:\n%s", diff)
+		}
+		return nil
+	})
 }
 
 // makes runs make against the world's cluster. The error has what it said.

@@ -16,9 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -146,13 +148,22 @@ func (w *world) reported() {
 // everything lists the objects of all kinds but those that come and go by themselves.
 func (w *world) everything() []string {
 	w.Helper()
+	return slices.Sorted(maps.Keys(w.contents()))
+}
+
+// contents is what the objects of everything say, by their names: all but their statuses and
+// what the API server or time changes by itself.
+func (w *world) contents() map[string]map[string]any {
+	w.Helper()
 	clients, err := discovery.NewDiscoveryClientForConfig(w.RESTConfig())
 	w.check(err)
 	lists, err := clients.ServerPreferredResources()
 	w.check(err)
-	reader, err := metadata.NewForConfig(w.RESTConfig())
+	config := rest.CopyConfig(w.RESTConfig())
+	config.WarningHandler = rest.NoWarnings{} // old kinds are listed too
+	reader, err := dynamic.NewForConfig(config)
 	w.check(err)
-	all := map[string]bool{}
+	all := map[string]map[string]any{}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		w.check(err)
@@ -167,9 +178,25 @@ func (w *world) everything() []string {
 			w.check(err)
 			for i := range found.Items {
 				o := &found.Items[i]
-				all[strings.Join([]string{kind.Name, version.Group, o.Namespace, o.Name}, "/")] = true
+				all[strings.Join([]string{kind.Name, version.Group, o.GetNamespace(), o.GetName()}, "/")] = content(o)
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return all
+}
+
+// content drops from an object what changes by itself.
+func content(o *unstructured.Unstructured) map[string]any {
+	delete(o.Object, "status")
+	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
+		unstructured.RemoveNestedField(o.Object, "metadata", field)
+	}
+	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", corev1.EndpointsLastChangeTriggerTime)
+	if len(o.GetAnnotations()) == 0 {
+		o.SetAnnotations(nil) // an empty map is none
+	}
+	if o.GetKind() == "Lease" {
+		unstructured.RemoveNestedField(o.Object, "spec", "renewTime")
+	}
+	return o.Object
 }
