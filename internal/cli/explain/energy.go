@@ -3,6 +3,8 @@ package explain
 import (
 	"fmt"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/figures"
 	"github.com/joulevirt/joulevirt/internal/cli/savings"
@@ -46,6 +48,9 @@ func (e *Explanation) addEnergy(energy Energy, node string, report *v1alpha1.Nod
 		now = *energy.Now
 	}
 	e.NodeProven, e.NodePotential, e.NodeBooked = now.Proven, now.Potential, energy.Booked
+	if e.NodePotential == nil {
+		e.NodePotential = e.toldOf(node)
+	}
 	for _, share := range []struct {
 		watts         *float64
 		source, means string
@@ -62,6 +67,24 @@ func (e *Explanation) addEnergy(energy Energy, node string, report *v1alpha1.Nod
 		e.Drawn = append(e.Drawn, Drawn{Of: "node/" + node, Power: power, Means: means})
 	}
 	e.sayUnknown(energy, vm != "")
+}
+
+// toldOf is what the policy's status tells that levers could save on a node: it names the
+// nodes with the most. Nil: not this one.
+func (e *Explanation) toldOf(node string) []figures.LeverWatts {
+	const milliwatts = 1000
+	var told []figures.LeverWatts
+	for i := range e.nodePotentials {
+		if of := &e.nodePotentials[i]; of.Name == node {
+			for _, s := range of.Levers {
+				told = append(told, figures.LeverWatts{
+					Lever: s.Lever, Watts: float64(s.Milliwatts) / milliwatts,
+					LowWatts: ptr.To(float64(s.LowMilliwatts) / milliwatts), HighWatts: ptr.To(float64(s.HighMilliwatts) / milliwatts),
+				})
+			}
+		}
+	}
+	return told
 }
 
 func powerOf(report *v1alpha1.NodeReport, fast figures.Node, e *Explanation) top.Power {
@@ -81,7 +104,7 @@ func (e *Explanation) sayUnknown(energy Energy, ofVM bool) {
 		if ofVM && energy.Now.VMWatts == nil && energy.Now.ExportedWatts == nil {
 			e.input("power of the VM", "not known: its agent tells with --per-vm-metrics, while the node's power is known")
 		}
-		if energy.Now.Potential == nil {
+		if e.NodePotential == nil {
 			e.input("what levers could save on the node", "not known: no VM of the node was seen for long enough, or none may be acted on")
 		}
 	}

@@ -36,6 +36,21 @@ func rowsBelow(e *Explanation, heading string) [][]string {
 	return nil
 }
 
+// TestPotentialWithoutPrometheus: the policy's status names the nodes with the most.
+func TestPotentialWithoutPrometheus(t *testing.T) {
+	in := vm()
+	in.Policy.Status.PotentialNodes = []v1alpha1.NodePotential{
+		{Name: "b", Levers: []v1alpha1.Saving{{Lever: v1alpha1.LeverAffinity, Modelled: true, Milliwatts: 90_000}}},
+		{Name: "a", Levers: []v1alpha1.Saving{{Lever: v1alpha1.LeverBuffering, Modelled: true, Milliwatts: 2500, LowMilliwatts: 500, HighMilliwatts: 4500}}},
+	}
+	for name, want := range map[string][][]string{"a": {{"Buffering", "2.5", "0.5 to 4.5", "it would save"}}, "c": nil} {
+		e := Node(NodeInput{Name: name, Plan: in.Plan, Policy: in.Policy, Energy: Energy{Unknown: "no server answers"}}, now())
+		if diff := cmp.Diff(want, rowsBelow(e, "What levers could save on the node")); diff != "" {
+			t.Errorf("node %s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // TestEnergy: each figure says what it is of, whether it was measured, and its interval where
 // it has one.
 func TestEnergy(t *testing.T) {

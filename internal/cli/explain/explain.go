@@ -52,6 +52,8 @@ type Explanation struct {
 	Gaps          []show.Gap            `json:"gaps,omitempty"`
 
 	now time.Time
+	// nodePotentials are what the policy's status tells of nodes.
+	nodePotentials []v1alpha1.NodePotential
 }
 
 // Input is something that a decision was made by.
@@ -132,7 +134,7 @@ func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy, kin ofKind) {
 			e.Standings = append(e.Standings, policy.Status.Trials[i])
 		}
 	}
-	e.Potential = policy.Status.Potential
+	e.Potential, e.nodePotentials = policy.Status.Potential, policy.Status.PotentialNodes
 }
 
 // addTrials tells which levers are switched on the node, and where in that it is.
