@@ -79,8 +79,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"Certificate that the agent shows, with --tls-key-file and --client-ca-file. Empty: one that the manager signs.")
 	flags.StringVar(&o.tlsFiles.key, "tls-key-file", "", "Key of --tls-cert-file.")
 	flags.StringVar(&o.tlsFiles.clientCA, "client-ca-file", "", "Authority of the clients that may ask.")
-	flags.DurationVar(&o.interval, "sample-interval", o.interval,
-		"Time between two rounds of samples that are published, from 100ms to 30s. While pins or held packets are guarded, looks are at most 1s apart.")
+	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples, from 100ms to 30s. Guards look once a round: above 1s they undo levers later than within 2 s.")
 	flags.DurationVar(&o.staleAfter, "stale-after", o.staleAfter,
 		"Age of the manager's Lease from which on everything is put back, up to 20 % more or less.")
 	flags.BoolVar(&o.perVMMetrics, "per-vm-metrics", o.perVMMetrics, "Have /metrics show each VM and each CPU.")

@@ -86,7 +86,7 @@ func values() []value {
 		value{path: "manager.vmPower", about: "Ask Prometheus servers for the power of VMs too, a series a VM.", schema: boolSchema(), standard: false,
 			places: []place{{deployment, container, "args", argument, "vm-power"}}})
 	all = append(all, programValues("agent", daemonSet, "DaemonSet of the agents")...)
-	all = append(all, value{path: "agent.sampleInterval", about: "Time between two rounds of samples that are published, from 100ms to 30s; guards of pins and held packets look each second at least. Empty: the agent's own, 1s.",
+	all = append(all, value{path: "agent.sampleInterval", about: "Time between two rounds of samples, from 100ms to 30s. Guards look once a round: above 1s they undo levers later than within 2 s. Empty: the agent's own, 1s.",
 		schema: patternSchema(duration + optional), standard: "", places: []place{{daemonSet, container, "args", argument, "sample-interval"}}},
 		value{path: "agent.staleAfter", about: "Age of the manager's Lease from which on agents put everything back. Empty: the agent's own, 15m.",
 			schema: patternSchema(duration + optional), standard: "", places: []place{{daemonSet, container, "args", argument, "stale-after"}}},

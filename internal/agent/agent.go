@@ -63,8 +63,7 @@ type Statuses interface {
 // Options are the agent's settings and what it works with.
 type Options struct {
 	Node string
-	// Interval between two rounds of samples. While a lever acts that the guard watches,
-	// rounds that are not published come between, at most mostLook apart.
+	// Interval between two rounds of samples.
 	Interval time.Duration
 	// StaleAfter is the age of the manager's Lease from which on everything is
 	// put back.
@@ -168,8 +167,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	beside.Go(func() { a.keeper.Run(ctx) })
 	ticker := a.opts.Clock.NewTicker(a.opts.Interval)
 	defer ticker.Stop()
-	looks := a.opts.Clock.NewTicker(min(a.opts.Interval, mostLook))
-	defer looks.Stop()
 	a.round(ctx, true)
 	for {
 		boundary, stop := a.boundary()
@@ -180,10 +177,6 @@ func (a *Agent) Run(ctx context.Context) error {
 			return a.end()
 		case <-ticker.C():
 			a.round(ctx, true)
-		case <-looks.C():
-			if a.opts.Interval > mostLook && a.guarded.watches() {
-				a.round(ctx, false)
-			}
 		case <-a.opts.Cluster.Changes():
 			// The plan is followed at once. The rates keep their interval.
 			a.round(ctx, false)

@@ -21,9 +21,6 @@ const (
 	// leastLook is the least time between two looks of the guard: what lasts for less is
 	// no symptom. Rounds are a second apart, but for chance.
 	leastLook = 900 * time.Millisecond
-	// mostLook is the most time between two looks while a lever acts that is watched: a
-	// symptom that takes two is undone within about two seconds then.
-	mostLook = time.Second
 	// mostTripsTold is how many trips the rates tell, the newest.
 	mostTripsTold = 256
 )
@@ -113,16 +110,6 @@ func (g *guarded) sight(previous, round *sample.Round, topology model.Topology) 
 		sight.VMs = append(sight.VMs, guard.VM{PodUID: unread.PodUID, Namespace: unread.Namespace, Name: unread.Name})
 	}
 	return sight
-}
-
-// watches tells whether a lever acts on any VM that the guard looks for symptoms of.
-func (g *guarded) watches() bool {
-	for _, stand := range g.stands {
-		if stand.on {
-			return true
-		}
-	}
-	return false
 }
 
 // setting of a lever since a time.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -110,65 +109,6 @@ func TestABadPinIsWidened(t *testing.T) {
 	trips := s.board.Latest().Rates.Trips
 	if len(trips) != 1 || trips[0].Count != 2 || trips[0].Until.Sub(trips[0].Time) != 10*time.Minute || s.mask() != "0-31" {
 		t.Errorf("after the cool-down: vCPU on %s, trips %+v", s.mask(), trips)
-	}
-}
-
-// offered passes on the status of each round.
-type offered chan v1alpha1.NodePlanStatus
-
-func (o offered) Offer(_ *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus) { o <- status }
-
-// While a lever acts rounds are a second apart, however seldom rates are published.
-func TestASeldomSampledNodeIsWatchedEachSecond(t *testing.T) {
-	s := guardedHost(t)
-	statuses := make(offered, 16) // the last one comes when nobody asks any more
-	s.agent.opts.Interval, s.agent.opts.Statuses = 30*time.Second, statuses
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.agent.Run(ctx) }()
-	next := func() v1alpha1.VMApplied {
-		t.Helper()
-		select {
-		case status := <-statuses:
-			return status.VMs[0]
-		case <-time.After(time.Minute):
-			t.Fatal("no round")
-			return v1alpha1.VMApplied{}
-		}
-	}
-	next()
-	s.hog(1)
-	var got v1alpha1.VMApplied
-	// Once it is undone nothing acts any more, and rounds are seldom again.
-	for took := 0; took < 2 && got.Reason != v1alpha1.ReasonGuardTripped; took++ {
-		s.host.Advance(time.Second)
-		s.clock.SetTime(s.host.Now())
-		got = next()
-	}
-	if got.Reason != v1alpha1.ReasonGuardTripped {
-		t.Errorf("two seconds after the pin became bad: %+v", got)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWhatIsWatched(t *testing.T) {
-	key := refusal{"pod", v1alpha1.LeverBuffering}
-	for name, test := range map[string]struct {
-		stands map[refusal]stand
-		want   bool
-	}{
-		"nothing":          {nil, false},
-		"a lever that is":  {map[refusal]stand{key: {on: true}}, true},
-		"one that was":     {map[refusal]stand{key: {}}, false},
-		"one of two is on": {map[refusal]stand{key: {}, {"other", v1alpha1.LeverAffinity}: {on: true}}, true},
-	} {
-		g := guarded{stands: test.stands}
-		if got := g.watches(); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
 	}
 }
 
