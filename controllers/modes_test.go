@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
 // change edits a policy.
@@ -212,14 +214,14 @@ func TestOptOutOfVMsAndNodes(t *testing.T) {
 }
 
 // What somebody else writes into a plan is put right, be it an action, a permission, or a
-// memory of changes.
+// memory of changes. It is recommended anew: nothing is believed of it, no approval either.
 func TestNodePlanEditedByHand(t *testing.T) {
 	s := newScene(t, "edited", 1)
 	vmis := s.vms("web", 1, s.nodes[0])
 	s.profile("web", "web")
 	s.agent(s.nodes[0], v1alpha1.PowerNone, vmis...)
 	s.policy("recommend", v1alpha1.ModeRecommend, nil)
-	want := s.plan(s.nodes[0], "a recommendation", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) && !p.Spec.Apply })
+	s.plan(s.nodes[0], "a recommendation", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) && !p.Spec.Apply })
 	for _, edit := range []string{
 		`[{"op": "replace", "path": "/spec/apply", "value": true}]`,
 		`[{"op": "replace", "path": "/spec/revision", "value": "mine"}]`,
@@ -231,7 +233,9 @@ func TestNodePlanEditedByHand(t *testing.T) {
 		s.must(suite.client.Patch(t.Context(), plan, client.RawPatch(types.JSONPatchType, []byte(edit))))
 		generation := plan.Generation
 		s.plan(s.nodes[0], "put right after "+edit, func(p *v1alpha1.NodePlan) bool {
-			return p.Generation > generation && p.Spec.Revision == want.Spec.Revision && !p.Spec.Apply && pinned(p, vmis...) && p.Spec.VMs[0].Slice == nil
+			is := observe.Plan(p)
+			return p.Generation > generation && is.Revision == model.RecommendationRevision(is.VMs, is.RecommendedAt) && !is.Apply &&
+				pinned(p, vmis...) && p.Spec.VMs[0].Slice == nil
 		})
 	}
 	s.event(s.nodes[0], v1alpha1.ReasonEdited)
