@@ -195,8 +195,14 @@ func content(o *unstructured.Unstructured) map[string]any {
 	if len(o.GetAnnotations()) == 0 {
 		o.SetAnnotations(nil) // an empty map is none
 	}
-	if o.GetKind() == "Lease" {
+	switch o.GetKind() {
+	case "Lease":
 		unstructured.RemoveNestedField(o.Object, "spec", "renewTime")
+	case "EndpointSlice": // the order of endpoints says nothing, and changes with each look
+		if endpoints, _, _ := unstructured.NestedSlice(o.Object, "endpoints"); len(endpoints) > 0 {
+			slices.SortFunc(endpoints, func(x, y any) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
+			o.Object["endpoints"] = endpoints
+		}
 	}
 	return o.Object
 }

@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/routing"
 )
 
 // A route that somebody made names the profile's Services: they stay with it when the profile
@@ -54,6 +55,16 @@ func TestARouteIsServedWithoutItsProfile(t *testing.T) {
 		s.must(s.writer.Release(t.Context(), s.group))
 		if left := s.services(); len(left) > 0 {
 			t.Errorf("Services %v are left", left)
+		}
+		route, err := s.route(t.Context())
+		s.must(err)
+		if mark := route.GetAnnotations()[v1alpha1.AnnotationProfile]; mark != "" || len(route.Spec.Rules) != 1 || route.Spec.Rules[0].BackendRefs[0].Name != "web" {
+			t.Errorf("the route is marked with %q, with rules %+v", mark, route.Spec.Rules)
+		}
+		for _, owner := range route.GetManagedFields() {
+			if owner.Manager == routing.FieldOwner {
+				t.Errorf("fields of the route are the product's still: %s", owner.FieldsV1)
+			}
 		}
 	})
 }

@@ -179,8 +179,15 @@ func TestRouteOfSomebodyElse(t *testing.T) {
 	}
 	s.unchangedRoute(before)
 	s.must(s.writer.Release(t.Context(), s.group))
+	before = s.versions() // without the mark
+	s.must(s.writer.Release(t.Context(), s.group))
 	if after, left := s.versions(), s.services(); after["route"] != before["route"] || len(left) > 0 {
 		t.Errorf("the route is %s and was %s; Services %v are left, which it does not name", after["route"], before["route"], left)
+	}
+	route, err := s.route(t.Context())
+	s.must(err)
+	if _, marked := route.Annotations[v1alpha1.AnnotationProfile]; marked || len(route.Spec.Rules) != 1 || route.Spec.Rules[0].BackendRefs[0].Name != "other" {
+		t.Errorf("the route has annotations %v and rules %+v", route.Annotations, route.Spec.Rules)
 	}
 
 	s.bareRoute() // and hands the rules over again

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -154,7 +155,7 @@ func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 	v, err := w.observe(ctx, &group)
 	switch {
 	case routing.IsRefusal(err, v1alpha1.ReasonForeignRules):
-		return errors.Join(pods.Release(ctx, w.cached, group.Profile, nil), w.removeUnnamed(ctx, &group))
+		return errors.Join(pods.Release(ctx, w.cached, group.Profile, nil), w.leave(ctx, &group))
 	case isRefusal(err), err == nil && (v.route == nil || !v.steered()):
 		return pods.Release(ctx, w.cached, group.Profile, nil)
 	case err != nil:
@@ -172,9 +173,9 @@ func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 	return err
 }
 
-// removeUnnamed removes the Services that a route which got rules of somebody else does not
-// name: they would stay for as long as the route.
-func (w *Writer) removeUnnamed(ctx context.Context, group *routing.Group) error {
+// leave takes the mark off a route which got rules of somebody else, and removes the Services
+// that these do not name: both would stay for as long as the route.
+func (w *Writer) leave(ctx context.Context, group *routing.Group) error {
 	kind, err := kindOf(w.cached.RESTMapper(), group)
 	if err != nil {
 		return err
@@ -182,6 +183,9 @@ func (w *Writer) removeUnnamed(ctx context.Context, group *routing.Group) error 
 	v := &view{group: group, kind: kind}
 	// Between the two looks the rules may have become ours.
 	if err := w.readRoute(ctx, v); !routing.IsRefusal(err, v1alpha1.ReasonForeignRules) {
+		return err
+	}
+	if err := w.unmarkRoute(ctx, v); err != nil {
 		return err
 	}
 	if err := w.readServices(ctx, v); err != nil {
@@ -194,6 +198,22 @@ func (w *Writer) removeUnnamed(ctx context.Context, group *routing.Group) error 
 		if err := w.removeService(ctx, service); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// unmarkRoute takes the profile's mark off a route: what the product applies no more goes where
+// nobody else has it.
+func (w *Writer) unmarkRoute(ctx context.Context, v *view) error {
+	if v.route.GetAnnotations()[v1alpha1.AnnotationProfile] != v.group.Profile.Name {
+		return nil
+	}
+	nothing := v.object(v.kind.GroupVersion().String(), v.kind.Kind, v.group.Target.Name)
+	nothing.SetOwnerReferences(nil)
+	nothing.SetUID(v.route.GetUID()) // or a route that is gone would be asked for anew
+	err := w.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(nothing), client.FieldOwner(routing.FieldOwner))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("take annotation %s off %s %s/%s: %w", v1alpha1.AnnotationProfile, v.kind.Kind, v.group.Profile.Namespace, v.group.Target.Name, err)
 	}
 	return nil
 }
