@@ -18,7 +18,7 @@ COPY hack/sbom hack/sbom
 ARG VERSION=unknown
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/joulevirt/joulevirt/internal/version.version=${VERSION}" -o /out/ ./cmd/manager ./cmd/agent
 # What is linked into each program, and embedded, goes with it as CycloneDX JSON.
-RUN go run -buildvcs=false ./hack/sbom /out/manager /sbom/manager/manager.cdx.json && \
+RUN go run -buildvcs=false ./hack/sbom --embeds=hack/sbom/vendored.json /out/manager /sbom/manager/manager.cdx.json && \
     go run -buildvcs=false ./hack/sbom /out/agent /sbom/agent/agent.cdx.json
 
 FROM ${MANAGER_BASE} AS manager

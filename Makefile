@@ -19,7 +19,9 @@ GOLANGCI_LINT_VERSION ?= v2.15.0
 GOTESTSUM_VERSION ?= v1.13.0
 CONTROLLER_GEN = $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)
 GOLANGCI_LINT = $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+CRD_REF_DOCS_VERSION ?= v0.3.0
 GOTESTSUM = $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
+CRD_REF_DOCS = $(TOOLS)/crd-ref-docs-$(CRD_REF_DOCS_VERSION)
 
 LDFLAGS = -s -w -X github.com/joulevirt/joulevirt/internal/version.version=$(VERSION)
 
@@ -43,19 +45,20 @@ generate: $(CONTROLLER_GEN) ## Write the DeepCopy methods of the API, and the eB
 	hack/generate-bpf.sh
 
 .PHONY: manifests
-manifests: $(CONTROLLER_GEN) ## Write the CRDs and the manager's ClusterRole from the markers.
+manifests: $(CONTROLLER_GEN) ## Write the CRDs and the manager's ClusterRole from the markers, and docs/metrics.md.
 	"$(CONTROLLER_GEN)" crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	"$(CONTROLLER_GEN)" rbac:roleName=joulevirt-manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
-	go run ./hack/dashboards
+	go test ./internal/metrics -run TestPageIsUpToDate -update
 
 .PHONY: chart
-chart: ## Write the Helm chart from the manifests, and the tables of docs/presets.
-	go run ./hack/chart
-	go run ./hack/presets
+chart: ## Copy the manifests into the Helm chart.
+	hack/chart.sh
 
+API_REFERENCE = --source-path api/v1alpha1 --config hack/api-reference/config.yaml --templates-dir hack/api-reference \
+	--renderer markdown --log-level ERROR
 .PHONY: reference
-reference: ## Write docs/reference, and the tables of reasons in the guides.
-	go run ./hack/reference
+reference: $(CRD_REF_DOCS) ## Write docs/reference: the API, and the commands of the CLI.
+	"$(CRD_REF_DOCS)" $(API_REFERENCE) --output-path docs/reference/api.md
 	go test ./cmd/kubectl-joulevirt -run TestReferenceIsCurrent -update
 
 .PHONY: fmt
@@ -71,8 +74,10 @@ lint: $(GOLANGCI_LINT) ## Run the linters, import directions included.
 	"$(GOLANGCI_LINT)" run
 
 .PHONY: generate-check
-generate-check: $(CONTROLLER_GEN) ## Fail when generated files are not up to date.
+generate-check: $(CONTROLLER_GEN) $(CRD_REF_DOCS) ## Fail when generated files are not up to date.
 	hack/generate-check.sh "$(CONTROLLER_GEN)"
+	@"$(CRD_REF_DOCS)" $(API_REFERENCE) --output-path /dev/stdout | diff -u docs/reference/api.md - || \
+	  { echo "docs/reference/api.md is not up to date: run make reference" >&2; exit 1; }
 
 .PHONY: setup
 setup: ## Install and build all that the tests need.
@@ -85,11 +90,19 @@ controlplane: ## Build the programs of the test cluster into the cache.
 .PHONY: test
 test: setup generate-check vet lint test-only ## Set up, check, and run all tests.
 
-# One run of the test runner: first the packages without a cluster, side by
-# side; then those with one, by pairs; then those with VMs under load, alone.
+.PHONY: test-unit
+test-unit: $(GOTESTSUM) ## Run the tests that need no root, cluster or VM: below two minutes with a warm cache.
+	ONLY="$(ONLY)" "$(GOTESTSUM)" --format pkgname-and-test-fails --format-hide-empty-pkg --raw-command -- hack/test.sh unit
+
+# One run of the test runner: first the packages without a cluster, in
+# parallel; then those with one, in pairs; then those with VMs under load, alone.
 .PHONY: test-only
 test-only: $(GOTESTSUM) ## Run all tests, or those below ONLY=./folder.
 	ONLY="$(ONLY)" "$(GOTESTSUM)" --format pkgname-and-test-fails --format-hide-empty-pkg --raw-command -- hack/test.sh
+
+.PHONY: size
+size: ## Print the size of the project: lines, words, API fields, reasons and metrics.
+	@hack/size.sh
 
 .PHONY: bench
 bench: ## Print the figures of docs/benchmarks.md, or those that start with ONLY=prefix.
@@ -133,7 +146,7 @@ $(KREW_ARCHIVES): $(KREW_DIR)/kubectl-joulevirt_%.tar.gz:
 
 .PHONY: sbom
 sbom: bin/manager bin/agent ## Write what is linked into manager and agent, as CycloneDX: dist/sbom/.
-	go run ./hack/sbom bin/manager dist/sbom/manager.cdx.json
+	go run ./hack/sbom --embeds=hack/sbom/vendored.json bin/manager dist/sbom/manager.cdx.json
 	go run ./hack/sbom bin/agent dist/sbom/agent.cdx.json
 
 .PHONY: docker-build
@@ -184,3 +197,6 @@ $(GOLANGCI_LINT):
 
 $(GOTESTSUM):
 	hack/tool.sh $@ gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+
+$(CRD_REF_DOCS):
+	hack/tool.sh $@ github.com/elastic/crd-ref-docs@$(CRD_REF_DOCS_VERSION)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,10 +76,10 @@ func (m *metrics) credentials(token string) map[string][]byte {
 func (m *metrics) source(secret client.Object) func(*v1alpha1.EnergyPolicySpec) {
 	return func(spec *v1alpha1.EnergyPolicySpec) {
 		spec.Energy.Sources = []v1alpha1.EnergySource{{
-			Type: v1alpha1.EnergySourcePrometheus, Freshness: &metav1.Duration{Duration: 2 * time.Second},
+			Type: v1alpha1.PowerPrometheus, Freshness: &metav1.Duration{Duration: 2 * time.Second},
 			Prometheus: &v1alpha1.PrometheusSource{
 				URL: m.URL, Series: v1alpha1.SeriesQuery, Query: ptr.To("watts"),
-				Secret: &v1alpha1.SecretReference{Namespace: secret.GetNamespace(), Name: secret.GetName()},
+				Secret: secret.GetName(),
 			},
 		}}
 	}
@@ -108,7 +107,7 @@ func (s *scene) status(p *v1alpha1.EnergyPolicy, what string, wanted func(*v1alp
 }
 
 // The power of nodes that have no counters comes from a Prometheus server. All
-// that can go wrong there is told, and takes the pins when the last good figure
+// that can go wrong there is reported, and takes the pins when the last good figure
 // is too old.
 func TestEnergyFromPrometheus(t *testing.T) {
 	s := newScene(t, "energy", 2)
@@ -142,7 +141,7 @@ func TestEnergyFromPrometheus(t *testing.T) {
 	meter(metav1.ConditionFalse, "NoSeries", "source Prometheus of node "+b)
 	s.status(policy, "one of two", func(status *v1alpha1.EnergyPolicyStatus) bool {
 		return status.Nodes.Metered == 1 && status.Watts != nil && *status.Watts == 120 && len(status.EnergySources) == 1 &&
-			status.EnergySources[0].Available && status.EnergySources[0].Nodes == 1 && status.EnergySources[0].Reason == "NoSeries"
+			status.EnergySources[0].Nodes == 1 && status.EnergySources[0].Reason == "NoSeries"
 	})
 	both := map[string]float64{a: 120, b: 200}
 	server.set("one", both)
@@ -158,7 +157,7 @@ func TestEnergyFromPrometheus(t *testing.T) {
 	isPinned("the token was rotated")
 
 	update(map[string][]byte{"token": nil, "password": []byte("two")})
-	meter(metav1.ConditionFalse, "CredentialsInvalid", "Secret joulevirt-system/"+s.name+" has none of the keys token, ca.crt")
+	meter(metav1.ConditionFalse, "CredentialsInvalid", "Secret "+s.name+" has none of the keys token, ca.crt")
 	update(server.credentials("two"))
 	meter(metav1.ConditionTrue, v1alpha1.ReasonMeterFound, "2 of 2")
 
@@ -166,23 +165,4 @@ func TestEnergyFromPrometheus(t *testing.T) {
 	meter(metav1.ConditionFalse, "Implausible", "source Prometheus of node "+a)
 	server.Close()
 	meter(metav1.ConditionFalse, "Unreachable", "source Prometheus of node "+a)
-}
-
-// A Secret of another namespace is read where its owner allows it.
-func TestEnergyCredentialsOfAnotherNamespace(t *testing.T) {
-	s := newScene(t, "foreign", 1)
-	server := newMetrics(t, "one")
-	server.set("one", map[string]float64{s.nodes[0]: 120})
-	policy := s.policy("metered", v1alpha1.ModeObserve, server.source(s.secret(s.name, server.credentials("one"))))
-	s.policyCondition(policy, v1alpha1.ConditionMeterAvailable, metav1.ConditionFalse, "CredentialsInvalid",
-		"kubectl create rolebinding joulevirt-energy-credentials -n "+s.name)
-	s.must(suite.client.Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "joulevirt-energy-credentials"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "joulevirt-energy-credentials-reader"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "joulevirt-system", Name: "joulevirt-manager"}},
-	}))
-	s.policyCondition(policy, v1alpha1.ConditionMeterAvailable, metav1.ConditionTrue, v1alpha1.ReasonMeterFound, "1 of 1")
-	if policy.Status.Nodes.Reporting != 0 {
-		t.Errorf("%+v: want a node without an agent", policy.Status.Nodes)
-	}
 }

@@ -1,6 +1,5 @@
-// Package controllers holds one reconciler per kind. Each reads, decides with a
-// pure function, and writes; what decides lives in files named NAME_status.go
-// and in package planner.
+// Package controllers sets up the manager's controllers, each of which has a folder of its own.
+// They read, decide with a pure function, and write.
 package controllers
 
 import (
@@ -10,9 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,16 +17,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers/collect"
+	"github.com/joulevirt/joulevirt/controllers/group"
+	"github.com/joulevirt/joulevirt/controllers/node"
+	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/controllers/policy"
+	"github.com/joulevirt/joulevirt/controllers/profile"
+	"github.com/joulevirt/joulevirt/controllers/trials"
+	"github.com/joulevirt/joulevirt/controllers/watch"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
-	"github.com/joulevirt/joulevirt/internal/observe/disturbance"
-	"github.com/joulevirt/joulevirt/internal/observe/flood"
+	"github.com/joulevirt/joulevirt/internal/observe/guards"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/observe/proofs"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
+	"github.com/joulevirt/joulevirt/internal/observe/vmstate"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
+	"github.com/joulevirt/joulevirt/internal/symptoms"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
 // Options of the controllers. All fields are required, but for those that may be nil.
@@ -37,9 +44,9 @@ type Options struct {
 	// Clients reach the nodes' agents.
 	Clients rates.Clients
 	Pull    PullOptions
-	Energy  EnergyOptions
-	Traffic TrafficOptions
-	Memory  MemoryOptions
+	Energy  node.EnergyOptions
+	Traffic group.Options
+	Memory  trials.MemoryOptions
 	// StatusDelay is how long statuses of profiles and policies wait for further
 	// changes before they are written.
 	StatusDelay time.Duration
@@ -47,15 +54,14 @@ type Options struct {
 	FiguresDelay time.Duration
 	Clock        clock.WithTicker
 	Registry     prometheus.Registerer
-	// CPUTime that the manager's process has used. Nil, which it may be: what the manager
-	// itself uses is not booked.
+	// CPUTime that the manager's process has used. Nil: joulevirt_own_watts leaves it out.
 	CPUTime func() time.Duration
-	// KnownReason tells whether a word is one that this version gives as a reason. Metrics have
-	// no label for others. Nil: all are known.
-	KnownReason func(word string) bool
 	// Live, when not nil, tells others what this manager hears of nodes.
 	Live *Live
 }
+
+// orphansInterval is how often pods are searched whose group is no more.
+const orphansInterval = 10 * time.Minute
 
 // DefaultStatusDelay is unnoticed by people, and makes one write of what follows
 // from one edit.
@@ -80,24 +86,8 @@ type PullOptions struct {
 func DefaultPullOptions() PullOptions {
 	return PullOptions{
 		Interval: 15 * time.Second, Timeout: 5 * time.Second, StaleAfter: time.Minute,
-		Settle: time.Minute, Review: DefaultReview, Concurrency: 32,
+		Settle: time.Minute, Review: node.DefaultReview, Concurrency: 32,
 	}
-}
-
-// EnergyOptions say how the nodes' power is asked for.
-type EnergyOptions struct {
-	// Interval between two questions to a Prometheus server, and between two looks
-	// at what is known of the nodes' power.
-	Interval time.Duration
-	// VMs asks for the power of VMs too, and shows it: a series a VM, there and
-	// here.
-	VMs bool
-}
-
-// DefaultEnergyOptions ask as often as exporters are scraped, and as agents are
-// asked for their rates.
-func DefaultEnergyOptions() EnergyOptions {
-	return EnergyOptions{Interval: 15 * time.Second}
 }
 
 // Required are the kinds that must be installed before Setup.
@@ -113,16 +103,19 @@ func Required() []Requirement {
 
 // Setup adds all controllers of the API's kinds to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+	if err := objects.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	metrics, err := NewMetrics(o.Registry)
+	metrics, err := collect.NewMetrics(o.Registry)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	parts := &reconcilerParts{
 		store:   rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle),
-		metrics: metrics, news: newNews(), potentials: newPotentialStore(), memory: proofs.NewStore(),
+		metrics: metrics, news: newNews(), potentials: node.NewPotentialStore(), memory: proofs.NewStore(),
+	}
+	parts.loop = func(name string, interval time.Duration, run func(context.Context) error) *watch.Loop {
+		return watch.NewLoop(watch.Loop{Name: name, Interval: interval, Run: run, Clock: o.Clock, Log: mgr.GetLogger()})
 	}
 	if err := addDisturbances(mgr, o, parts); err != nil {
 		return err
@@ -137,11 +130,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := addEnergy(mgr, o, parts); err != nil {
 		return err
 	}
-	reports := newReportCollector(mgr.GetClient(), parts.store, parts.watch.Seen)
+	reports := node.NewReportCollector(mgr.GetClient(), parts.store, parts.watch.Seen)
 	if err := o.Registry.Register(reports); err != nil {
 		return fmt.Errorf("register metrics of reports: %w", err)
 	}
-	statuses := newStatusCollector(mgr.GetClient(), parts.potentials, func() bool { return parts.watch.Seen() != nil }, reasonWords{known: o.KnownReason})
+	statuses := policy.NewStatusCollector(mgr.GetClient(), func() bool { return parts.watch.Seen() != nil })
 	if err := o.Registry.Register(statuses); err != nil {
 		return fmt.Errorf("register metrics of statuses: %w", err)
 	}
@@ -160,29 +153,33 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 // reconcilerParts is what the reconcilers share.
 type reconcilerParts struct {
 	store   *rates.Store
-	metrics *Metrics
+	metrics *collect.Metrics
 	news    news
 	puller  *rates.Puller
 	// disturbances are the verdicts on VMs, disturbed looks at them.
-	disturbances *disturbance.Store
-	disturbed    *disturbanceWatch
+	disturbances *vmstate.Disturbances
+	disturbed    *profile.DisturbanceWatch
 	// guard withdraws levers that hurt.
-	guard  *globalGuard
-	floods *flood.Store
+	guard  *node.GlobalGuard
+	floods *vmstate.Floods
 	tuning *tuning.Store
 	powers *observe.Powers
 	meter  *energy.Meter
-	watch  *powerWatch
+	watch  *node.PowerWatch
+	// powerLoop calls watch.
+	powerLoop *watch.Loop
+	// loop makes a loop of the leader.
+	loop   func(name string, interval time.Duration, run func(context.Context) error) *watch.Loop
 	models *learned.Models
-	sights *trafficSights
+	sights *group.Views
 	// memory of experiments and savings, and proved what feeds it.
 	memory     *proofs.Store
-	proved     *proofWatch
-	potentials *potentialStore
-	// decided is told of policies of which something was decided. Nil: nobody is.
+	proved     *trials.Watch
+	potentials *node.PotentialStore
+	// decided is called for policies of which something was decided. Nil: nobody is.
 	decided func(policy string)
 	// savings are what statuses tell of the memory.
-	savings *savingsSources
+	savings *policy.SavingsSources
 	// wakePolicy asks at once for what a policy names that is new.
 	wakePolicy func()
 }
@@ -203,22 +200,17 @@ func newNews() news {
 }
 
 func (n news) plan(ctx context.Context, node string) {
-	send(ctx, n.plans, &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	watch.Send(ctx, n.plans, &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}})
 }
 
 func (n news) profile(ctx context.Context, profile types.NamespacedName) {
-	send(ctx, n.profiles, &v1alpha1.VMNetworkProfile{ObjectMeta: metav1.ObjectMeta{Namespace: profile.Namespace, Name: profile.Name}})
+	watch.Send(ctx, n.profiles, &v1alpha1.VMNetworkProfile{ObjectMeta: metav1.ObjectMeta{Namespace: profile.Namespace, Name: profile.Name}})
 }
 
-func (n news) policyWords(ctx context.Context) { send(ctx, n.policies, &v1alpha1.EnergyPolicy{}) }
+func (n news) policyWords(ctx context.Context) { watch.Send(ctx, n.policies, &v1alpha1.EnergyPolicy{}) }
 
-func (n news) policyFigures(ctx context.Context) { send(ctx, n.figures, &v1alpha1.EnergyPolicy{}) }
-
-func send(ctx context.Context, to chan<- event.GenericEvent, about client.Object) {
-	select {
-	case to <- event.GenericEvent{Object: about}:
-	case <-ctx.Done():
-	}
+func (n news) policyFigures(ctx context.Context) {
+	watch.Send(ctx, n.figures, &v1alpha1.EnergyPolicy{})
 }
 
 // addEnergy adds what knows the nodes' power.
@@ -228,80 +220,75 @@ func addEnergy(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		return fmt.Errorf("read the priors of nodes' power: %w", err)
 	}
 	parts.meter = energy.NewMeter(energy.MeterOptions{
-		Targets: func(ctx context.Context) ([]energy.Target, error) { return energyTargets(ctx, mgr.GetClient()) },
-		Secrets: liveSecrets{mgr.GetAPIReader()}, NewSource: o.Energy.newSource,
-		Answered: func(_ context.Context, _ energy.Server, _ error, took time.Duration) {
-			parts.metrics.ObserveRead(took)
-			parts.watch.Wake()
+		Targets: func(ctx context.Context) ([]energy.Target, error) { return node.EnergyTargets(ctx, mgr.GetClient()) },
+		Secrets: node.LiveSecrets{Reader: mgr.GetAPIReader(), Namespace: o.Energy.Namespace}, NewSource: node.NewSource,
+		Answered: func(_ context.Context, _ energy.Server, _ error, _ time.Duration) {
+			parts.powerLoop.Wake()
 		},
 		Interval: o.Energy.Interval, Clock: o.Clock, Log: mgr.GetLogger().WithName("energy"),
 	})
 	parts.powers = &observe.Powers{
-		Rates: parts.store, Meters: parts.meter, Clock: o.Clock, Past: observe.NewMeterPast(), Doubts: parts.memory,
+		Rates: parts.store, Meters: parts.meter, Clock: o.Clock, Past: observe.NewMeterPast(),
 	}
 	parts.models = learned.New(priors)
 	parts.proved = newProofs(mgr, o, parts)
-	parts.watch = newPowerWatch(powerWatchOptions{
-		reader: mgr.GetClient(), powers: parts.powers, models: parts.models,
-		interval: o.Energy.Interval, clock: o.Clock, log: mgr.GetLogger().WithName("power"),
-		replan:  parts.news.plan,
-		changed: parts.news.policyWords, figures: parts.news.policyFigures,
-		heard: parts.proved.Look,
+	parts.watch = node.NewPowerWatch(node.PowerWatchOptions{
+		Reader: mgr.GetClient(), Powers: parts.powers, Models: parts.models,
+		Clock:   o.Clock,
+		Replan:  parts.news.plan,
+		Changed: parts.news.policyWords, Figures: parts.news.policyFigures,
+		Heard: parts.proved.Look,
 	})
-	if err := o.Registry.Register(newPowerCollector(parts.watch, parts.meter)); err != nil {
+	parts.powerLoop = parts.loop("observe the nodes' power", o.Energy.Interval, parts.watch.Look)
+	if err := o.Registry.Register(node.NewPowerCollector(parts.watch, parts.meter, o.CPUTime)); err != nil {
 		return fmt.Errorf("register metrics of power: %w", err)
-	}
-	if o.Energy.VMs {
-		if err := o.Registry.Register(newVMPowerCollector(mgr.GetClient(), parts.powers)); err != nil {
-			return fmt.Errorf("register metrics of VMs' power: %w", err)
-		}
 	}
 	if err := mgr.Add(parts.meter); err != nil {
 		return fmt.Errorf("add the meter of Prometheus servers: %w", err)
 	}
-	if err := mgr.Add(parts.watch); err != nil {
+	if err := mgr.Add(parts.powerLoop); err != nil {
 		return fmt.Errorf("add the watch of nodes' power: %w", err)
 	}
 	return nil
 }
 
 func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
-	plans := &NodePlanReconciler{
+	plans := &node.PlanReconciler{
 		Client: mgr.GetClient(), Observer: &observe.Observer{
 			Reader: mgr.GetClient(), Powers: parts.powers, Costs: parts.models, Disturbances: parts.disturbances, Tunings: parts.tuning,
 			Proofs:      parts.memory,
-			Withdrawals: parts.guard.store,
+			Withdrawals: parts.guard.Store,
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Metrics: parts.metrics,
-		Planned: parts.planned, Reviews: NewReviews(o.Pull.Review), potentials: parts.potentials,
+		Planned: parts.planned, Reviews: node.NewReviews(o.Pull.Review), Potentials: parts.potentials,
 	}
-	if err := plans.setup(mgr, parts.news.plans); err != nil {
+	if err := plans.Setup(mgr, parts.news.plans); err != nil {
 		return fmt.Errorf("add the controller of NodePlans: %w", err)
 	}
-	reports := &NodeReportReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: parts.puller.Wake}
-	if err := reports.setup(mgr); err != nil {
+	reports := &node.ReportReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: parts.puller.Wake}
+	if err := reports.Setup(mgr); err != nil {
 		return fmt.Errorf("add the controller of NodeReports: %w", err)
 	}
-	delay := statusDelay(o.StatusDelay)
-	profiles := &VMNetworkProfileReconciler{
+	delay := watch.StatusDelay(o.StatusDelay)
+	profiles := &profile.Reconciler{
 		Client: mgr.GetClient(), Clock: o.Clock, Disturbances: parts.disturbances, Floods: parts.floods,
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"),
 	}
-	if err := profiles.setup(mgr, delay, parts.news.profiles); err != nil {
+	if err := profiles.Setup(mgr, delay, parts.news.profiles); err != nil {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)
 	}
-	policies := &EnergyPolicyReconciler{
-		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.wakePolicy, sights: parts.sights,
-		Recorder: mgr.GetEventRecorder("joulevirt-manager"), savings: parts.savings, potentials: parts.potentials, alerts: parts.guard.answer,
+	policies := &policy.Reconciler{
+		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.wakePolicy, Sights: parts.sights,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Savings: parts.savings, Potentials: parts.potentials,
 	}
-	if err := policies.setup(mgr, delay, statusDelay(o.FiguresDelay), parts.news); err != nil {
+	if err := policies.Setup(mgr, delay, watch.StatusDelay(o.FiguresDelay), parts.news.policies, parts.news.figures); err != nil {
 		return fmt.Errorf("add the controller of EnergyPolicies: %w", err)
 	}
 	return nil
 }
 
 func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Puller {
-	guards := newGuardNews(mgr.GetClient(), mgr.GetEventRecorder("joulevirt-manager"))
+	guards := node.NewTripEvents(mgr.GetClient(), mgr.GetEventRecorder("joulevirt-manager"))
 	return rates.NewPuller(rates.Options{
 		Store: parts.store, Clients: o.Clients,
 		Targets: func(ctx context.Context) ([]rates.Target, error) { return targets(ctx, mgr.GetClient()) },
@@ -331,27 +318,114 @@ func targets(ctx context.Context, reader client.Reader) ([]rates.Target, error) 
 	return out, nil
 }
 
-func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	byNode := func(o client.Object) []string {
-		vmi, ok := o.(*virtv1.VirtualMachineInstance)
-		if !ok {
-			return nil
-		}
-		return observe.NodesOf(vmi)
-	}
-	if err := indexer.IndexField(ctx, &virtv1.VirtualMachineInstance{}, observe.VMIsByNode, byNode); err != nil {
-		return fmt.Errorf("index VMIs by node: %w", err)
+// addGlobalGuard adds what withdraws levers that hurt.
+func addGlobalGuard(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	parts.guard = node.NewGlobalGuard(node.GlobalGuardOptions{
+		Reader: mgr.GetClient(), Store: guards.NewStore(o.Clock, missedRounds*o.Pull.Interval), Seen: parts.disturbed.Seen,
+		Log:    mgr.GetLogger().WithName("guards"),
+		Replan: parts.news.plan,
+		// The groups are added later.
+		Member:  func(podUID string) (string, guards.Share) { return parts.sights.Member(podUID) },
+		Regroup: func(ctx context.Context, group string) { parts.sights.Replan(ctx, group) },
+	})
+	if err := mgr.Add(parts.loop("observe guests", o.Pull.Interval, parts.guard.Look)); err != nil {
+		return fmt.Errorf("add the guard of service levels and guests: %w", err)
 	}
 	return nil
 }
 
-// NewScheme returns a scheme with all kinds that the manager reads or writes.
-func NewScheme() (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, virtv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("register the manager's kinds: %w", err)
-		}
+// missedRounds is how many pulls in a row may miss a VM before it is forgotten.
+const missedRounds = 8
+
+// addDisturbances adds what tells the VMs that are kept from their network work, or
+// flooded, and keeps what was seen of their packets.
+func addDisturbances(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	parts.disturbances = vmstate.NewDisturbances(o.Clock, missedRounds*o.Pull.Interval, func() vmstate.Detector { return &symptoms.History{} })
+	parts.floods = vmstate.NewFloods(o.Clock, missedRounds*o.Pull.Interval, o.Pull.Settle)
+	parts.tuning = tuning.NewStore(o.Clock, missedRounds*o.Pull.Interval)
+	parts.disturbed = profile.NewDisturbanceWatch(profile.DisturbanceOptions{
+		Reader: mgr.GetClient(), Store: parts.disturbances, Floods: parts.floods, Tuning: parts.tuning,
+		Settle: o.Pull.Settle, Clock: o.Clock,
+		Changed: parts.news.profile, Replan: parts.news.plan,
+	})
+	if err := o.Registry.Register(profile.NewDisturbanceCollector(parts.disturbed.Seen)); err != nil {
+		return fmt.Errorf("register metrics of disturbances: %w", err)
 	}
-	return scheme, nil
+	if err := mgr.Add(parts.loop("observe disturbed VMs", o.Pull.Interval, parts.disturbed.Look)); err != nil {
+		return fmt.Errorf("add the watch of disturbances: %w", err)
+	}
+	return nil
+}
+
+// addMemory adds what keeps the policies' memory, and what shows it.
+func addMemory(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	keeper := trials.NewLedgerKeeper(trials.LedgerKeeperOptions{
+		MemoryOptions: o.Memory, Memory: parts.memory,
+		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: mgr.GetClient(),
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Log: mgr.GetLogger().WithName("ledger"),
+		Reported: parts.news.policyWords,
+	})
+	parts.decided = keeper.Changed
+	parts.wakePolicy = func() {
+		parts.meter.Wake()
+		keeper.Wake()
+	}
+	parts.savings = &policy.SavingsSources{Memory: parts.memory, Conditions: keeper.Conditions}
+	if err := o.Registry.Register(policy.NewSavingsCollector(mgr.GetClient(), parts.savings)); err != nil {
+		return fmt.Errorf("register metrics of savings: %w", err)
+	}
+	if err := mgr.Add(keeper); err != nil {
+		return fmt.Errorf("add the keeper of EnergyLedgers: %w", err)
+	}
+	return nil
+}
+
+// newProofs makes what has levers prove themselves.
+func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *trials.Watch {
+	return trials.NewWatch(trials.WatchOptions{
+		Reader: mgr.GetClient(), Store: parts.memory, Rates: parts.store, Past: parts.powers.Past, Models: parts.models, Potentials: parts.potentials,
+		Groups: func(ctx context.Context, policy string) ([]proof.Unit, bool) {
+			return parts.sights.Units(policy), parts.sights.Complete(ctx, mgr.GetClient())
+		},
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock,
+		Pull: o.Pull.Interval, Interval: o.Energy.Interval,
+		Replan:  parts.news.plan,
+		Regroup: func(ctx context.Context, group string) { parts.sights.Replan(ctx, group) },
+		Decided: func(policy string) {
+			if parts.decided != nil {
+				parts.decided(policy)
+			}
+		},
+	})
+}
+
+// planned tells all that want to know with what a node is planned.
+func (p *reconcilerParts) planned(node model.Node) {
+	p.watch.Planned(node)
+	p.proved.Planned(node)
+}
+
+// addTraffic adds what steers groups.
+func addTraffic(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	parts.sights = group.NewViews(parts.news.policyWords, parts.news.policyFigures)
+	if err := o.Registry.Register(group.NewCollector(parts.sights)); err != nil {
+		return fmt.Errorf("register metrics of groups: %w", err)
+	}
+	groups := &group.Reconciler{
+		Client: mgr.GetClient(),
+		Observer: &observe.GroupObserver{
+			Reader: mgr.GetClient(), Powers: parts.powers, Models: parts.models, Clock: o.Clock, Since: o.Clock.Now(),
+		},
+		Writers:  group.NewWriters(mgr),
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Traffic, Sights: parts.sights,
+		Proofs: parts.memory, Guards: parts.guard.Store, Pull: o.Pull.Interval, Metrics: parts.metrics,
+	}
+	if err := groups.Setup(mgr, o.Clock); err != nil {
+		return fmt.Errorf("add the controller of groups: %w", err)
+	}
+	orphans := group.Orphans{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	if err := mgr.Add(parts.loop("giving back pods of groups that are no more", orphansInterval, orphans.Release)); err != nil {
+		return fmt.Errorf("add the search for orphans of groups: %w", err)
+	}
+	return nil
 }

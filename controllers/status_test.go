@@ -8,16 +8,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
-
-func newVMI(key types.NamespacedName) *virtv1.VirtualMachineInstance {
-	return &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-}
 
 // condition waits for a condition of an object, and for words in its message.
 func (s *scene) condition(o client.Object, conditions func() []metav1.Condition, want metav1.Condition) {
@@ -67,8 +61,9 @@ func TestProfileStatus(t *testing.T) {
 	plan.Status = v1alpha1.NodePlanStatus{ObservedGeneration: plan.Generation, AppliedRevision: plan.Spec.Revision, VMsInForce: 2}
 	for _, vmi := range vmis {
 		plan.Status.VMs = append(plan.Status.VMs, v1alpha1.VMApplied{
-			PodUID: podOf(vmi), Name: vmi.Name, Namespace: vmi.Namespace,
-			Lever: v1alpha1.LeverAffinity, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied,
+			VMReference: v1alpha1.VMReference{PodUID: podOf(vmi), Name: vmi.Name, Namespace: vmi.Namespace},
+			LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonApplied},
+			State:       v1alpha1.LeverInForce,
 		})
 	}
 	s.must(suite.client.Status().Update(t.Context(), plan))
@@ -95,10 +90,10 @@ func TestProfilesOverlap(t *testing.T) {
 	second := s.profile("b", "web")
 	s.profileCondition(second, v1alpha1.ConditionOverlapping, metav1.ConditionTrue, v1alpha1.ReasonOlderProfileWins, "VMNetworkProfile a")
 	s.profileCondition(second, "Ready", metav1.ConditionFalse, v1alpha1.ReasonOlderProfileWins, "web-00000")
-	s.profileCondition(first, v1alpha1.ConditionOverlapping, metav1.ConditionFalse, v1alpha1.ReasonNoOverlap, "")
+	s.profileCondition(first, v1alpha1.ConditionOverlapping, metav1.ConditionFalse, v1alpha1.ReasonNotContested, "")
 	s.must(suite.client.Delete(t.Context(), first))
 	s.profileCondition(second, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverning, "1 of 1")
-	s.profileCondition(second, v1alpha1.ConditionOverlapping, metav1.ConditionFalse, v1alpha1.ReasonNoOverlap, "")
+	s.profileCondition(second, v1alpha1.ConditionOverlapping, metav1.ConditionFalse, v1alpha1.ReasonNotContested, "")
 }
 
 func TestPolicyStatus(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/cluster"
@@ -115,7 +115,7 @@ func startManager(ctx context.Context, log logr.Logger) (*fleet.Manager, error) 
 			return nil, err
 		}
 	}
-	scheme, err := controllers.NewScheme()
+	scheme, err := objects.NewScheme()
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.
 	object := &corev1.Node{}
 	s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: node}, object))
 	s.must(suite.agents.Report(s.Context(), suite.client, object, v1alpha1.Topology{
-		Packages: 1, NUMANodes: 1, PhysicalCores: 4, LogicalCPUs: 8, OnlineCPUs: "0-7",
+		PhysicalCores: 4, LogicalCPUs: 8,
 		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,4", "1,5", "2,6", "3,7"}}},
 	}, source))
 }
@@ -262,7 +262,7 @@ func (s *scene) plan(node, what string, wanted func(*v1alpha1.NodePlan) bool) *v
 	return plan
 }
 
-// pinned tells whether exactly these VMs have pins.
+// pinned reports whether exactly these VMs have pins.
 func pinned(plan *v1alpha1.NodePlan, vmis ...*virtv1.VirtualMachineInstance) bool {
 	want := map[types.UID]bool{}
 	for _, vmi := range vmis {

@@ -20,11 +20,12 @@ trap 'rm -rf "$tools"' EXIT
 # The generator is of the version of the library that the product is built with.
 go build -o "$tools/bpf2go" github.com/cilium/ebpf/cmd/bpf2go
 
-# generate PACKAGE STEM SOURCE
+# generate PACKAGE NAME STEM SOURCE [OPTION]...
 generate() {
-  "$tools/bpf2go" -cc "$clang" -strip "$strip" -go-package "$1" -output-stem jv -target bpfel,bpfeb -type sums \
+  "$tools/bpf2go" -cc "$clang" -strip "$strip" -go-package "$1" -output-stem "$3" -target bpfel,bpfeb "${@:5}" \
     -cflags "-O2 -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -idirafter /usr/include/$(uname -m)-linux-gnu" \
-    "$2" "$3"
+    "$2" "$4"
 }
-(cd "$root/internal/datapath/bpf" && generate bpf Jv buffer.c)
-(cd "$root/internal/datapath/datapathtest" && generate datapathtest Jv clocked.c)
+(cd "$root/internal/datapath/bpf" && generate bpf Jv jv buffer.c -type sums && generate bpf Shape shape shape.c)
+(cd "$root/internal/datapath/datapathtest" &&
+  generate datapathtest Jv jv clocked.c -type sums && generate datapathtest Shape shape clockedshape.c)

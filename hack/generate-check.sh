@@ -18,21 +18,16 @@ for folder in "${programs[@]}"; do
 done
 hack/generate-bpf.sh "$fresh"
 
-go run ./hack/dashboards -root "$fresh"
-
 stale=0
+go mod tidy -diff || stale=1
 diff -u api/v1alpha1/zz_generated.deepcopy.go "$fresh/object/zz_generated.deepcopy.go" || stale=1
 diff -ur config/crd/bases "$fresh/crd" || stale=1
 diff -u config/rbac/role.yaml "$fresh/rbac/role.yaml" || stale=1
-diff -u docs/metrics.md "$fresh/docs/metrics.md" || stale=1
-diff -ur --exclude=kustomization.yaml config/grafana "$fresh/config/grafana" || stale=1
-go run ./hack/chart --out="$fresh/chart"
-diff -ur charts/joulevirt "$fresh/chart" || stale=1
-go run ./hack/presets --out="$fresh/presets"
-diff -ur docs/presets "$fresh/presets" || stale=1
+hack/chart.sh "$fresh/chart"
+diff -ur charts/joulevirt/files "$fresh/chart/files" || stale=1
 for folder in "${programs[@]}"; do
   for file in "$fresh/$folder"/jv_bpf*; do
-    # cmp tells that objects differ, diff how Go does.
+    # cmp shows that objects differ, diff how Go does.
     cmp "$folder/${file##*/}" "$file" || { diff -u "$folder/${file##*/}" "$file" || true; stale=1; }
   done
   for file in "$folder"/jv_bpf*; do
@@ -40,7 +35,7 @@ for folder in "${programs[@]}"; do
   done
 done
 if ((stale)); then
-  echo "generated files are not up to date: run make generate manifests chart, and commit what changes" >&2
+  echo "generated files are not up to date: run go mod tidy and make generate manifests chart, and commit what changes" >&2
   exit 1
 fi
 echo "generated files are up to date"

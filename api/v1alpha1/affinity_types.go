@@ -22,8 +22,7 @@ type AffinityAction struct {
 	// +optional
 	VCPUs []VCPUPin `json:"vcpus,omitempty"`
 	// emulatorCPUs are the CPUs of QEMU's main thread, in the kernel's list
-	// form: all of a last-level cache within the container's cpuset, but for
-	// excludedCPUs of the plan. Empty: unrestricted.
+	// form. Empty: unrestricted.
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
 	// +kubebuilder:validation:MaxLength=32768
 	// +optional

@@ -55,9 +55,6 @@ type Budgets struct {
 // such as "Affinity,Buffering". "false" keeps none away, any other value all.
 const AnnotationOptOut = "joulevirt.io/opt-out"
 
-// AnnotationManagerVersion on the managers' Lease is the version of the one that leads.
-const AnnotationManagerVersion = "joulevirt.io/manager-version"
-
 // Conditions and reasons of when an EnergyPolicy's changes are made.
 const (
 	// ConditionPaused is True when spec.paused is.
@@ -66,13 +63,11 @@ const (
 	// something new be done now, and the policy is not paused.
 	ConditionChangesAllowed = "ChangesAllowed"
 	// ConditionApprovalsMatched is True when each of spec.approvals is the revision of a
-	// recommendation that stands. Told in mode Recommend.
+	// recommendation that stands. Reported in mode Recommend.
 	ConditionApprovalsMatched = "ApprovalsMatched"
 
 	// ReasonPaused: spec.paused of the policy is true.
 	ReasonPaused = "Paused"
-	// ReasonResumed: it is no longer.
-	ReasonResumed = "Resumed"
 	// ReasonNotPaused: it is not.
 	ReasonNotPaused = "NotPaused"
 	// ReasonOutsideChangeWindow: no window of budgets.windows is open.
@@ -97,8 +92,6 @@ const (
 
 	// ReasonAllMatched: each approval is of a recommendation that stands.
 	ReasonAllMatched = "AllMatched"
-	// ReasonApprovalExpired: approvals are of recommendations that were replaced.
-	ReasonApprovalExpired = "ApprovalExpired"
-	// ReasonApprovalUnmatched: approvals are of nothing that is known.
+	// ReasonApprovalUnmatched: approvals are of recommendations that were replaced, or of nothing that is known.
 	ReasonApprovalUnmatched = "ApprovalUnmatched"
 )

@@ -1,7 +1,5 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 // FloodDefence says whether packets may be held while a VM is flooded with small ones.
 // +kubebuilder:validation:Enum=Allow;Forbid
 type FloodDefence string
@@ -9,8 +7,8 @@ type FloodDefence string
 const (
 	// FloodDefenceAllow has packets held during a flood, whatever latencyBudget says.
 	FloodDefenceAllow FloodDefence = "Allow"
-	// FloodDefenceForbid has a flood change nothing. It is told of where latencyBudget lets
-	// packets be held, for only there they are looked at.
+	// FloodDefenceForbid has a flood change nothing. It is reported where latencyBudget lets
+	// packets be held, for only there packets are counted.
 	FloodDefenceForbid FloodDefence = "Forbid"
 )
 
@@ -86,7 +84,7 @@ type BufferingAction struct {
 	SmallPacketServices []ServicePort `json:"smallPacketServices,omitempty"`
 }
 
-// BufferingHalf tells of one direction of a VM's packets. An agent may know other words.
+// BufferingHalf is the state of one direction of a VM's packets. An agent may know other words.
 // +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
 // +kubebuilder:validation:MaxLength=64
 type BufferingHalf string
@@ -94,7 +92,7 @@ type BufferingHalf string
 const (
 	// BufferingHalfInForce: packets are held when they come fast.
 	BufferingHalfInForce BufferingHalf = "InForce"
-	// BufferingHalfNoGuestTools: the guest's tools are needed, and were not heard of.
+	// BufferingHalfNoGuestTools: the guest's tools are needed, and do not run.
 	BufferingHalfNoGuestTools BufferingHalf = "NoGuestTools"
 	// BufferingHalfGuestDeclines: the guest declared that it tolerates no delay.
 	BufferingHalfGuestDeclines BufferingHalf = "GuestDeclines"
@@ -109,19 +107,6 @@ type BufferingReadBack struct {
 	Receive BufferingHalf `json:"receive"`
 	// transmit is the half of packets from the VM, which the guest's tools hold.
 	Transmit BufferingHalf `json:"transmit"`
-}
-
-// FloodedVM is a VM that is flooded with small packets.
-type FloodedVM struct {
-	// name of the VirtualMachineInstance.
-	Name string `json:"name"`
-	// node that runs it.
-	Node string `json:"node"`
-	// since when.
-	Since metav1.Time `json:"since"`
-	// message names the evidence.
-	// +kubebuilder:validation:MaxLength=512
-	Message string `json:"message"`
 }
 
 // ConditionUnderFlood of a VMNetworkProfile is True when some of its VMs are flooded
@@ -154,6 +139,6 @@ const (
 	ReasonHurts = "Hurts"
 	// ReasonNoTap: the VM has no tap on the node, as with SR-IOV or passt.
 	ReasonNoTap = "NoTap"
-	// ReasonForeignQueue: a tap has somebody else's queueing discipline.
+	// ReasonForeignQueue: a device of the VM has somebody else's queueing discipline.
 	ReasonForeignQueue = "ForeignQueue"
 )

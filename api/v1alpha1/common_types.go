@@ -1,6 +1,10 @@
 package v1alpha1
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Lever is a means by which the product changes how a VM's network traffic
 // costs energy.
@@ -21,7 +25,15 @@ const (
 	LeverShaping Lever = "Shaping"
 )
 
-// LeverState tells whether a lever acts on a VM.
+// NodeLevers are the levers that plans of nodes hold and agents switch, sorted by name.
+func NodeLevers() []Lever {
+	return []Lever{LeverAffinity, LeverBuffering, LeverShaping, LeverSlice}
+}
+
+// ActsOnNodes reports whether the lever is one of NodeLevers.
+func (l Lever) ActsOnNodes() bool { return slices.Contains(NodeLevers(), l) }
+
+// LeverState reports whether a lever acts on a VM.
 // +kubebuilder:validation:Enum=InForce;Pending;Recommended;Idle;Blocked;Failed
 type LeverState string
 

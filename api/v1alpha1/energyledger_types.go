@@ -6,22 +6,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // It is read once, when a manager starts to lead. EnergyPolicy.status says the same for
 // people.
 type EnergyLedgerStatus struct {
-	// storedAt is when it was written.
-	// +optional
-	StoredAt metav1.Time `json:"storedAt,omitzero"`
-	// ledger holds the joules that were booked, in the program's own form.
+	// memory holds the joules that were booked, the trials under way and what was decided: a
+	// JSON document, compressed by gzip.
 	// +kubebuilder:validation:MaxLength=1048576
 	// +optional
-	Ledger []byte `json:"ledger,omitempty"`
-	// proofs hold the trials under way and what was decided, in the program's own form.
-	// +kubebuilder:validation:MaxLength=1048576
-	// +optional
-	Proofs []byte `json:"proofs,omitempty"`
-	// evidence is what was measured here, as a file that spec.verification.evidence of a
-	// policy, here or in another cluster, can start from.
-	// +kubebuilder:validation:MaxLength=262144
-	// +optional
-	Evidence string `json:"evidence,omitempty"`
+	Memory []byte `json:"memory,omitempty"`
 }
 
 // EnergyLedger is the manager's memory of one EnergyPolicy, whose name it has and with
@@ -29,7 +18,6 @@ type EnergyLedgerStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=eled,categories={joulevirt}
-// +kubebuilder:printcolumn:name="Stored",type=date,JSONPath=`.status.storedAt`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type EnergyLedger struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -1,9 +1,6 @@
 package v1alpha1
 
-import (
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // PolicyMode says how far the product may go.
 // +kubebuilder:validation:Enum=Observe;Recommend;Enforce
@@ -39,13 +36,6 @@ type Guardrails struct {
 	// +kubebuilder:default=SameNamespace
 	// +optional
 	SiblingSharing SiblingSharing `json:"siblingSharing,omitempty"`
-
-	// alerts withdraw levers from the VMs and nodes that they name.
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=8
-	// +optional
-	Alerts []Alert `json:"alerts,omitempty"`
 }
 
 // SiblingSharing says whose vCPUs may be bound to the siblings of one core.
@@ -70,24 +60,10 @@ type Verification struct {
 	// +optional
 	HoldBackPercent *int32 `json:"holdBackPercent,omitempty"`
 
-	// confidencePercent of the intervals that savings are stated with.
-	// +kubebuilder:validation:XValidation:rule="self >= 80 && self <= 99",message="confidencePercent must be from 80 to 99"
-	// +kubebuilder:default=95
-	// +optional
-	ConfidencePercent int32 `json:"confidencePercent,omitempty"`
-
 	// trials say whether levers have to prove themselves in mode Enforce.
 	// +kubebuilder:default=Required
 	// +optional
 	Trials TrialMode `json:"trials,omitempty"`
-
-	// evidence that other clusters exported, to start from: levers that it shows to save
-	// on a class of nodes act there without a trial, under hold-back.
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=16
-	// +optional
-	Evidence []EvidenceReference `json:"evidence,omitempty"`
 }
 
 // EnergyPolicySpec says what is allowed on which nodes.
@@ -150,7 +126,7 @@ type EnergyPolicySpec struct {
 	// +optional
 	Verification Verification `json:"verification,omitempty"`
 
-	// tariff turns saved energy into cost and CO2 equivalents. Absent: neither is told.
+	// tariff turns saved energy into cost and CO2 equivalents. Absent: neither is reported.
 	// +optional
 	Tariff *Tariff `json:"tariff,omitempty"`
 
@@ -193,10 +169,10 @@ type ReasonCount struct {
 	Count int32 `json:"count"`
 }
 
-// LeverCoverage tells how many VMs, and how much of their traffic, a lever
+// LeverCoverage reports how many VMs, and how much of their traffic, a lever
 // reaches.
 type LeverCoverage struct {
-	// lever that is told about.
+	// lever that is reported.
 	Lever Lever `json:"lever"`
 	// vms on the governed nodes.
 	VMs int32 `json:"vms"`
@@ -216,14 +192,9 @@ type LeverCoverage struct {
 // EnergySourceStatus is how one of the policy's energy sources does.
 type EnergySourceStatus struct {
 	// type of the source.
-	Type EnergySourceType `json:"type"`
-	// available is true when the source gives the power of at least one governed
-	// node. It is false too, without a reason, while no node needs the source
-	// because those before it give the power of all.
-	// +optional
-	Available bool `json:"available"`
-	// nodes whose power the source gives: those for which no source before it
-	// does.
+	Type PowerSource `json:"type"`
+	// nodes whose power the source gives: those for which no source before it does. It is 0, without a
+	// reason, while those before it give the power of all.
 	// +optional
 	Nodes int32 `json:"nodes"`
 	// reason is a CamelCase word that says why the source does not give the power
@@ -256,13 +227,13 @@ type EnergyPolicyStatus struct {
 	Watts *int64 `json:"watts,omitempty"`
 
 	// unmeteredNodes are the governed nodes whose power none of spec.energy.sources measures:
-	// the first 20 by name. nodes tells how many there are.
+	// the first 20 by name. nodes reports how many there are.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=20
 	// +optional
 	UnmeteredNodes []string `json:"unmeteredNodes,omitempty"`
 
-	// energySources tell how each of spec.energy.sources does, in their order.
+	// energySources report how each of spec.energy.sources does, in their order.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -271,7 +242,7 @@ type EnergyPolicyStatus struct {
 	// joulesPerGB is the energy of the governed, metered nodes per gigabyte (1e9
 	// bytes) of their VMs' traffic, now. Absent: not known, or no traffic.
 	// +optional
-	JoulesPerGB *resource.Quantity `json:"joulesPerGB,omitempty"`
+	JoulesPerGB Decimal `json:"joulesPerGB,omitempty"`
 
 	// potential savings by lever, modelled.
 	// +listType=atomic
@@ -302,27 +273,22 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Savings []Savings `json:"savings,omitempty"`
 
-	// tariff in use. Absent: spec.tariff is, or no figure of it is known.
-	// +optional
-	Tariff *TariffStatus `json:"tariff,omitempty"`
-
-	// trials tell how each lever stands on each class of nodes: those on trial first, then
+	// trials report how each lever stands on each class of nodes: those on trial first, then
 	// those that were decided last.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Trials []LeverTrial `json:"trials,omitempty"`
 
-	// coverage tells how many VMs each lever reaches, and why not the rest.
+	// coverage reports how many VMs each lever reaches, and why not the rest.
 	// +listType=map
 	// +listMapKey=lever
 	// +optional
 	Coverage []LeverCoverage `json:"coverage,omitempty"`
 
 	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable,
-	// SavingsProven, LedgerReadable and LedgerStored; ApprovalsMatched while there are
-	// approvals in mode Recommend, TariffKnown while there is a tariff, EvidenceImported
-	// while evidence is named, and AlertsAnswered while guardrails.alerts are.
+	// SavingsProven, LedgerReadable and LedgerStored, and ApprovalsMatched while there are
+	// approvals in mode Recommend.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -340,7 +306,7 @@ const (
 	ReasonNoNodesSelected = "NoNodesSelected"
 	// ReasonOtherPolicyWins: all selected nodes belong to other policies.
 	ReasonOtherPolicyWins = "OtherPolicyWins"
-	// ReasonNotContested: no other policy wins any selected node.
+	// ReasonNotContested: no other policy wins any selected node, and no older profile any of the VMs.
 	ReasonNotContested = "NotContested"
 )
 
@@ -353,7 +319,7 @@ const (
 // +kubebuilder:printcolumn:name="Levers",type=string,JSONPath=`.spec.levers`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes.governed`
 // +kubebuilder:printcolumn:name="Metered",type=integer,JSONPath=`.status.nodes.metered`
-// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.energySources[?(@.available==true)].type`
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.energySources[?(@.nodes>0)].type`
 // +kubebuilder:printcolumn:name="Watts",type=integer,JSONPath=`.status.watts`
 // +kubebuilder:printcolumn:name="J/GB",type=string,JSONPath=`.status.joulesPerGB`
 // +kubebuilder:printcolumn:name="Saved kWh",type=string,JSONPath=`.status.savings[?(@.period=="Total")].kilowattHours.value`
@@ -370,7 +336,7 @@ type EnergyPolicy struct {
 	// spec is the admin's.
 	// +required
 	Spec EnergyPolicySpec `json:"spec"`
-	// status is the manager's. Until it has looked at the object, observedGeneration is
+	// status is the manager's. Until it observed the object, observedGeneration is
 	// -1: kstatus takes what says nothing for current.
 	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional

@@ -2,46 +2,20 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EnergySourceType is where the power of a node is read.
-// +kubebuilder:validation:Enum=Prometheus;RAPL;Model
-type EnergySourceType string
-
-const (
-	// EnergySourcePrometheus asks a Prometheus server.
-	EnergySourcePrometheus EnergySourceType = "Prometheus"
-	// EnergySourceRAPL reads the node's own energy counters.
-	EnergySourceRAPL EnergySourceType = "RAPL"
-	// EnergySourceModel models the power from load. It proves no saving.
-	EnergySourceModel EnergySourceType = "Model"
-)
-
 // PrometheusSeries chooses what is asked of a Prometheus server.
-// +kubebuilder:validation:Enum=Auto;Kepler;KeplerLegacy;Platform;Query
+// +kubebuilder:validation:Enum=Auto;Kepler;Platform;Query
 type PrometheusSeries string
 
 const (
-	// SeriesAuto takes the first of Platform, Kepler and KeplerLegacy that knows
-	// a node.
+	// SeriesAuto takes the first of Platform and Kepler that knows a node.
 	SeriesAuto PrometheusSeries = "Auto"
 	// SeriesKepler is those of Kepler 0.10 and newer.
 	SeriesKepler PrometheusSeries = "Kepler"
-	// SeriesKeplerLegacy is those of Kepler 0.9 and older.
-	SeriesKeplerLegacy PrometheusSeries = "KeplerLegacy"
 	// SeriesPlatform is kepler_platform_watts.
 	SeriesPlatform PrometheusSeries = "Platform"
 	// SeriesQuery is the admin's own query.
 	SeriesQuery PrometheusSeries = "Query"
 )
-
-// SecretReference names a Secret and its namespace.
-type SecretReference struct {
-	// namespace of the Secret.
-	// +kubebuilder:validation:MinLength=1
-	Namespace string `json:"namespace"`
-	// name of the Secret.
-	// +kubebuilder:validation:MinLength=1
-	Name string `json:"name"`
-}
 
 // PrometheusSource says which server is asked for what.
 // +kubebuilder:validation:XValidation:rule="(self.series == 'Query') == has(self.query)",message="query goes with series Query: set both, or neither"
@@ -53,10 +27,9 @@ type PrometheusSource struct {
 	// +required
 	URL string `json:"url"`
 
-	// series chooses what is asked: Kepler is version 0.10 and newer,
-	// KeplerLegacy is 0.9 and older, Platform is kepler_platform_watts, Query is
-	// the admin's own query. Auto takes, for each node, the first of Platform,
-	// Kepler and KeplerLegacy that has series of it.
+	// series chooses what is asked: Kepler is version 0.10 and newer, Platform is
+	// kepler_platform_watts, Query is the admin's own query. Auto takes, for each
+	// node, the first of Platform and Kepler that has series of it.
 	// +kubebuilder:default=Auto
 	// +optional
 	Series PrometheusSeries `json:"series,omitempty"`
@@ -68,28 +41,22 @@ type PrometheusSource struct {
 	// +optional
 	Query *string `json:"query,omitempty"`
 
-	// secret holds any of the keys token, ca.crt, tls.crt and tls.key. It is read
-	// each time that the server is asked. A token is sent over https only. The
-	// manager may read Secrets of its own namespace only: for another one, bind
-	// its account to ClusterRole joulevirt-energy-credentials-reader there.
+	// secret is the name of a Secret in the manager's namespace with any of the keys token,
+	// ca.crt, tls.crt and tls.key. It is read each time that the server is asked. A token is
+	// sent over https only.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
-	Secret *SecretReference `json:"secret,omitempty"`
-
-	// timeout is how long the server may take to answer.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1s') && duration(self) <= duration('1m')",message="timeout must be a duration from 1s to 1m, such as 10s"
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:default="10s"
-	// +optional
-	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	Secret string `json:"secret,omitempty"`
 }
 
 // EnergySource is one place to read power from.
 // +kubebuilder:validation:XValidation:rule="(self.type == 'Prometheus') == has(self.prometheus)",message="prometheus goes with type Prometheus: set both, or neither"
 type EnergySource struct {
 	// type of the source.
+	// +kubebuilder:validation:Enum=Prometheus;RAPL;Model
 	// +required
-	Type EnergySourceType `json:"type"`
+	Type PowerSource `json:"type"`
 
 	// prometheus says which server is asked for what.
 	// +optional

@@ -2,16 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
-
-// SliceAction sets the scheduler slice of a VM's threads.
-type SliceAction struct {
-	// microseconds of the slice, from 100 to 100000.
-	// +kubebuilder:validation:Minimum=100
-	// +kubebuilder:validation:Maximum=100000
-	Microseconds int32 `json:"microseconds"`
-}
 
 // VMPlan is what is to be done for one VM.
 type VMPlan struct {
@@ -28,9 +19,11 @@ type VMPlan struct {
 	// affinity restricts the CPUs of the VM's threads. Absent: unrestricted.
 	// +optional
 	Affinity *AffinityAction `json:"affinity,omitempty"`
-	// slice sets the scheduler slice of the VM's threads. Absent: the kernel's.
+	// sliceMicroseconds is the scheduler slice of the VM's threads. Absent: the kernel's.
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
-	Slice *SliceAction `json:"slice,omitempty"`
+	SliceMicroseconds *int32 `json:"sliceMicroseconds,omitempty"`
 	// buffering holds packets of the VM's taps. Absent: never.
 	// +optional
 	Buffering *BufferingAction `json:"buffering,omitempty"`
@@ -38,16 +31,16 @@ type VMPlan struct {
 	// +optional
 	Shaping *ShapingAction `json:"shaping,omitempty"`
 
-	// reasons tell, per lever, why it acts or not.
+	// reasons say, per lever, why it acts or not.
 	// +listType=map
 	// +listMapKey=lever
 	// +optional
-	Reasons []PlanReason `json:"reasons,omitempty"`
+	Reasons []LeverReason `json:"reasons,omitempty"`
 }
 
-// PlanReason tells why a lever acts on a VM, or why not.
-type PlanReason struct {
-	// lever that is told about.
+// LeverReason says why a lever acts on a VM, or why not.
+type LeverReason struct {
+	// lever that the reason is about.
 	Lever Lever `json:"lever"`
 	// reason is a CamelCase word.
 	// +kubebuilder:validation:MaxLength=64
@@ -60,11 +53,12 @@ type PlanReason struct {
 
 // TrialSchedule switches a lever off and on, so that what it saves shows: a trial of
 // one that is not proven, or the hold-back of one that is. The agent follows it by its
-// own clock, without being told.
+// own clock.
 // +kubebuilder:validation:XValidation:rule="!has(self.offBlocks) || self.offBlocks.all(b, b >= 0 && b < self.blocks)",message="offBlocks must each be from 0 to below blocks"
 // +kubebuilder:validation:XValidation:rule="duration(self.washOut) < duration(self.blockLength)",message="washOut must be shorter than blockLength"
 type TrialSchedule struct {
-	// lever that is switched.
+	// lever that is switched: one that acts on nodes.
+	// +kubebuilder:validation:XValidation:rule="self != 'TrafficShare'",message="lever must be Affinity, Slice, Buffering or Shaping"
 	Lever Lever `json:"lever"`
 	// seed that the blocks were drawn with.
 	Seed int64 `json:"seed"`
@@ -75,7 +69,7 @@ type TrialSchedule struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	BlockLength metav1.Duration `json:"blockLength"`
-	// washOut at the start of each block is not judged.
+	// washOut at the start of each block is not measured.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$')",message="washOut must be a duration, such as 30s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -89,7 +83,7 @@ type TrialSchedule struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	OffBlocks []int32 `json:"offBlocks,omitempty"`
-	// otherwise tells whether the lever is on before the first block and after the
+	// otherwise reports whether the lever is on before the first block and after the
 	// last.
 	// +optional
 	Otherwise bool `json:"otherwise"`
@@ -124,11 +118,6 @@ type NodePlanSpec struct {
 	// recommendedAt is when a plan of mode Recommend was made.
 	// +optional
 	RecommendedAt *metav1.Time `json:"recommendedAt,omitempty"`
-	// replacedRevision is that of the recommendation before this one, which expired or
-	// does not fit any more: to approve it does nothing.
-	// +kubebuilder:validation:MaxLength=64
-	// +optional
-	ReplacedRevision string `json:"replacedRevision,omitempty"`
 	// reason is a CamelCase word for the plan as a whole.
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
@@ -138,15 +127,22 @@ type NodePlanSpec struct {
 	Message string `json:"message,omitempty"`
 	// excludedCPUs took no pins when the plan was made, nor did their siblings: those
 	// that the policy reserves and those that others have for themselves, in the kernel's
-	// list form. Absent: none, or no emulator thread is bound. The agent leaves an emulator
-	// thread unrestricted whose emulatorCPUs lack others of a last-level cache.
+	// list form. Absent: none, or no emulator thread is bound.
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*)?$`
 	// +kubebuilder:validation:MaxLength=32768
 	// +optional
 	ExcludedCPUs string `json:"excludedCPUs,omitempty"`
-	// pools are the cores that VMs of each pool are kept on. Absent: pools share them.
+	// networkCPUs are the cores of pool Network, in the kernel's list form: all siblings of
+	// one or more physical cores. Absent: the pools share cores.
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
+	// +kubebuilder:validation:MaxLength=32768
 	// +optional
-	Pools *PoolCores `json:"pools,omitempty"`
+	NetworkCPUs string `json:"networkCPUs,omitempty"`
+	// computeCPUs are those of pool Compute, none of them of networkCPUs.
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?)(,[0-9]+(-[0-9]+)?)*$`
+	// +kubebuilder:validation:MaxLength=32768
+	// +optional
+	ComputeCPUs string `json:"computeCPUs,omitempty"`
 	// vms of the node that a profile governs, those left alone too: each podUID
 	// once, or the agent refuses that VM's part of the plan.
 	// +listType=atomic
@@ -178,33 +174,12 @@ type NodePlanSpec struct {
 	Withdrawn []WithdrawnLever `json:"withdrawn,omitempty"`
 }
 
-// ThreadReadBack is the affinity that the kernel reported for a vCPU's thread.
-type ThreadReadBack struct {
-	// vcpu is the index of the vCPU in the VM.
-	VCPU int32 `json:"vcpu"`
-	// cpus that the thread may run on, as read back.
-	CPUs string `json:"cpus"`
-}
-
 // VMApplied is what was done for one VM.
 type VMApplied struct {
-	// podUID of the virt-launcher pod.
-	PodUID types.UID `json:"podUID"`
-	// name of the VirtualMachineInstance.
-	Name string `json:"name"`
-	// namespace of the VirtualMachineInstance.
-	Namespace string `json:"namespace"`
-	// lever that was applied.
-	Lever Lever `json:"lever"`
+	VMReference `json:",inline"`
+	LeverReason `json:",inline"`
 	// state of the lever.
 	State LeverState `json:"state"`
-	// reason is a CamelCase word.
-	// +kubebuilder:validation:MaxLength=64
-	Reason string `json:"reason"`
-	// message says the reason in words.
-	// +kubebuilder:validation:MaxLength=256
-	// +optional
-	Message string `json:"message,omitempty"`
 	// sliceMicroseconds of the VM's threads, as read back from the kernel.
 	// +optional
 	SliceMicroseconds *int32 `json:"sliceMicroseconds,omitempty"`
@@ -215,7 +190,7 @@ type VMApplied struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	// +optional
-	VCPUs []ThreadReadBack `json:"vcpus,omitempty"`
+	VCPUs []VCPUPin `json:"vcpus,omitempty"`
 }
 
 // NodePlanStatus is what the agent did.
@@ -229,7 +204,7 @@ type NodePlanStatus struct {
 	// vmsInForce is the number of VMs that some lever acts on.
 	// +optional
 	VMsInForce int32 `json:"vmsInForce"`
-	// vms tell what was done for each.
+	// vms report what was done for each.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	// +optional
@@ -268,7 +243,7 @@ const (
 	// ReasonAwaitingMeter: no meter of the node gives a fresh figure, and it is too
 	// early to say that there is none: nothing new is done.
 	ReasonAwaitingMeter = "AwaitingMeter"
-	// ReasonAwaitingTrial, told of policies too: the lever waits for its trial.
+	// ReasonAwaitingTrial, used for policies too: the lever waits for its trial.
 	// ReasonRejectedByTrial: its trial showed that it does not save there, or that it
 	// hurts.
 	ReasonRejectedByTrial = "RejectedByTrial"
@@ -321,10 +296,10 @@ const (
 	ReasonCeiling = "Ceiling"
 	// ReasonNothingToShape: the profile has no ceiling and is not Deferrable.
 	ReasonNothingToShape = "NothingToShape"
+	// ReasonShapingUnsupported: the node, or the VM's network device, cannot shape what the VM sends.
+	ReasonShapingUnsupported = "ShapingUnsupported"
 	// ReasonCeilingTooLow: connections would time out below 256 kbit/s.
 	ReasonCeilingTooLow = "CeilingTooLow"
-	// ReasonTrafficUnknown: it is not known yet what the VM sends on average.
-	ReasonTrafficUnknown = "TrafficUnknown"
 	// ReasonSendsLittle: holding what the VM sends would save nothing.
 	ReasonSendsLittle = "SendsLittle"
 	// ReasonNoOtherSender: no other VM of the node takes turns.
@@ -336,8 +311,6 @@ const (
 	ReasonNoPolicy = "NoPolicy"
 	// ReasonNoProfile: no VMNetworkProfile selects the VM.
 	ReasonNoProfile = "NoProfile"
-	// ReasonNotInThisVersion: the lever is part of the API and not built yet.
-	ReasonNotInThisVersion = "NotInThisVersion"
 	// ReasonAwaitingPlan: the node's plan does not name the VM yet.
 	ReasonAwaitingPlan = "AwaitingPlan"
 	// ReasonAwaitingAgent: the node's agent has not acted on the plan yet.
@@ -349,7 +322,8 @@ const (
 	ReasonApplyFailed = "ApplyFailed"
 	// ReasonAwaitingApproval: the plan is a recommendation.
 	ReasonAwaitingApproval = "AwaitingApproval"
-	// ReasonContested: something else changed it back twice: left alone.
+	// ReasonContested: something else changed it back twice within an hour: left alone. The shares
+	// of a group are left alone until the profile changes.
 	ReasonContested = "Contested"
 	// ReasonGuardTripped: the agent undid the lever because it hurt the VM.
 	ReasonGuardTripped = "GuardTripped"
@@ -369,8 +343,8 @@ const (
 // +kubebuilder:printcolumn:name="In-Force",type=integer,JSONPath=`.status.vmsInForce`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.conditions[?(@.type=="Applied")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
-// +kubebuilder:printcolumn:name="Network-CPUs",type=string,priority=1,JSONPath=`.spec.pools.networkCPUs`
-// +kubebuilder:printcolumn:name="Compute-CPUs",type=string,priority=1,JSONPath=`.spec.pools.computeCPUs`
+// +kubebuilder:printcolumn:name="Network-CPUs",type=string,priority=1,JSONPath=`.spec.networkCPUs`
+// +kubebuilder:printcolumn:name="Compute-CPUs",type=string,priority=1,JSONPath=`.spec.computeCPUs`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NodePlan struct {
 	metav1.TypeMeta   `json:",inline"`

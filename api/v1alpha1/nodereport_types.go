@@ -19,6 +19,9 @@ const (
 	PowerModel PowerSource = "Model"
 )
 
+// Measures is true for meters: only they prove a saving.
+func (s PowerSource) Measures() bool { return s == PowerPrometheus || s == PowerRAPL }
+
 // PowerScope is the part of a node that a figure of power covers. Figures of
 // different scopes are not comparable.
 // A word of a newer agent passes: or its whole report would be refused.
@@ -57,7 +60,7 @@ type CoreGroup struct {
 	Class CoreClass `json:"class,omitempty"`
 }
 
-// CoreClass tells what a core was built for.
+// CoreClass is what a core was built for.
 // A word of a newer agent passes: or its whole report would be refused.
 // +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
 // +kubebuilder:validation:MaxLength=64
@@ -69,17 +72,6 @@ const (
 	// CoreEfficiency is a core that was built to use little energy.
 	CoreEfficiency CoreClass = "Efficiency"
 )
-
-// IdleState is a state that an idle CPU may sleep in.
-type IdleState struct {
-	// name that the kernel has for the state, such as C6.
-	Name string `json:"name"`
-	// exitLatencyMicroseconds is how long a CPU needs to leave the state.
-	ExitLatencyMicroseconds int32 `json:"exitLatencyMicroseconds"`
-	// targetResidencyMicroseconds is how long a CPU must stay in the state for it to
-	// save energy.
-	TargetResidencyMicroseconds int32 `json:"targetResidencyMicroseconds"`
-}
 
 // Clocks are how fast the node's CPUs may run.
 type Clocks struct {
@@ -117,33 +109,12 @@ type NIC struct {
 	InterruptCPUs string `json:"interruptCPUs,omitempty"`
 }
 
-// Actor is a program or setting beside the agent that decides where threads or
-// interrupts run.
-type Actor struct {
-	// name of the actor, such as KubeletCPUManager.
-	Name string `json:"name"`
-	// cpus that it decides about, in the kernel's list form. Absent: not limited to
-	// some, or not known.
-	// +optional
-	CPUs string `json:"cpus,omitempty"`
-	// message says what was seen, and what the agent does about it.
-	// +kubebuilder:validation:MaxLength=256
-	// +optional
-	Message string `json:"message,omitempty"`
-}
-
 // Topology is the shape of a node's CPUs.
 type Topology struct {
-	// packages is the number of CPU packages.
-	Packages int32 `json:"packages"`
-	// numaNodes is the number of memory nodes.
-	NUMANodes int32 `json:"numaNodes"`
 	// physicalCores is the number of online physical cores.
 	PhysicalCores int32 `json:"physicalCores"`
 	// logicalCPUs is the number of online CPUs.
 	LogicalCPUs int32 `json:"logicalCPUs"`
-	// onlineCPUs are the online CPUs in the kernel's list form.
-	OnlineCPUs string `json:"onlineCPUs"`
 	// coreGroups hold every online physical core once.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
@@ -158,11 +129,10 @@ type Topology struct {
 	// reservedCPUs are kept for the system by the kubelet (reservedSystemCPUs).
 	// +optional
 	ReservedCPUs string `json:"reservedCPUs,omitempty"`
-	// idleStates of the first CPU, the shallowest first.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
+	// deepestIdleState is the name of the deepest state that the first CPU may sleep in, such
+	// as C6. Absent: not known.
 	// +optional
-	IdleStates []IdleState `json:"idleStates,omitempty"`
+	DeepestIdleState string `json:"deepestIdleState,omitempty"`
 	// clocks of the first CPU. Absent: not known.
 	// +optional
 	Clocks *Clocks `json:"clocks,omitempty"`
@@ -207,29 +177,10 @@ type Power struct {
 	// measuredAt is when the figure was true.
 	// +optional
 	MeasuredAt *metav1.Time `json:"measuredAt,omitempty"`
-	// message says why the source is what it is.
-	// +kubebuilder:validation:MaxLength=256
-	// +optional
-	Message string `json:"message,omitempty"`
-}
-
-// VMCounts counts the VMs found on a node.
-type VMCounts struct {
-	// running QEMU processes that belong to a VirtualMachineInstance.
-	Running int32 `json:"running"`
-	// pinned is the number of VMs whose threads the agent has bound to CPUs.
-	// +optional
-	Pinned int32 `json:"pinned"`
-	// dedicated is the number of VMs with dedicated CPUs, which are left alone.
-	// +optional
-	Dedicated int32 `json:"dedicated"`
-	// unknown is the number of QEMU processes that belong to no known VM.
-	// +optional
-	Unknown int32 `json:"unknown"`
 }
 
 // NodeReportStatus is what the agent of a node found. It is written on change
-// or every five minutes and is at most 8 KiB.
+// or every five minutes.
 type NodeReportStatus struct {
 	// agentVersion is the version of the agent that wrote this.
 	// +optional
@@ -252,20 +203,13 @@ type NodeReportStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Capabilities []Capability `json:"capabilities,omitempty"`
-	// actors are programs and settings beside the agent that decide where threads or
-	// interrupts run. They are respected.
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=16
-	// +optional
-	Actors []Actor `json:"actors,omitempty"`
 	// power that the node draws.
 	// +optional
 	Power Power `json:"power,omitzero"`
-	// vms counts the VMs found.
+	// vms is the number of running VMs found.
 	// +optional
-	VMs VMCounts `json:"vms,omitzero"`
-	// conditions: Ready, MeterAvailable, LibvirtReadable.
+	VMs int32 `json:"vms"`
+	// conditions: Ready, MeterAvailable.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -277,25 +221,13 @@ const (
 	// ConditionMeterAvailable is True when the node's power is measured; of an EnergyPolicy,
 	// that of all nodes that it governs.
 	ConditionMeterAvailable = "MeterAvailable"
-	// ConditionLibvirtReadable is True when the launchers' libvirt answered.
-	ConditionLibvirtReadable = "LibvirtReadable"
 
 	// ReasonSampling: the agent samples the node.
 	ReasonSampling = "Sampling"
 	// ReasonSamplingFailed: the last round of samples failed.
 	ReasonSamplingFailed = "SamplingFailed"
-	// ReasonTopologyTooLarge: the node's cores do not fit into a report: nothing is planned.
-	ReasonTopologyTooLarge = "TopologyTooLarge"
-	// ReasonLibvirtAnswering: every launcher's libvirt that was asked answers.
-	ReasonLibvirtAnswering = "Answering"
-	// ReasonLibvirtNotAnswering: some launchers' libvirt does not.
-	ReasonLibvirtNotAnswering = "NotAnswering"
-	// ReasonLibvirtNotAsked: no libvirt was asked yet.
-	ReasonLibvirtNotAsked = "NotAsked"
 	// ReasonMeterFound: the node has readable energy counters.
 	ReasonMeterFound = "MeterFound"
-	// ReasonMeterSuspect: the meter went to another level by itself, and is not believed.
-	ReasonMeterSuspect = "MeterSuspect"
 	// ReasonMeterLost: no meter knows the node's power any more, and one did within a day.
 	ReasonMeterLost = "MeterLost"
 	// ReasonNoMeter: the node has no readable energy counters.
@@ -307,8 +239,7 @@ const (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=nrep,categories={joulevirt}
-// +kubebuilder:printcolumn:name="VMs",type=integer,JSONPath=`.status.vms.running`
-// +kubebuilder:printcolumn:name="Pinned",type=integer,JSONPath=`.status.vms.pinned`
+// +kubebuilder:printcolumn:name="VMs",type=integer,JSONPath=`.status.vms`
 // +kubebuilder:printcolumn:name="Cores",type=integer,JSONPath=`.status.topology.physicalCores`
 // +kubebuilder:printcolumn:name="CPUs",type=integer,JSONPath=`.status.topology.logicalCPUs`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.power.source`

@@ -8,10 +8,6 @@ const (
 	ReasonTrialStarted = "TrialStarted"
 	// ReasonTrialEnded: a trial was ended for a cause that is not the lever's.
 	ReasonTrialEnded = "TrialEnded"
-	// ReasonLeverRejected: a lever does not save energy, or hurts, and does not act.
-	ReasonLeverRejected = "LeverRejected"
 	// ReasonLeverRetried: a verdict no longer stands, and the lever is tried anew.
 	ReasonLeverRetried = "LeverRetried"
-	// ReasonEvidenceDropped: evidence of another cluster contradicts what was measured here.
-	ReasonEvidenceDropped = "EvidenceDropped"
 )

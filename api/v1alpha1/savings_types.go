@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"strconv"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -32,27 +34,8 @@ const (
 	BasisModelled Basis = "Modelled"
 )
 
-// EvidenceReference names a ConfigMap in the manager's namespace with evidence that
-// another cluster exported.
-type EvidenceReference struct {
-	// name of the ConfigMap.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-	// key of the file in it.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:default="evidence.yaml"
-	// +optional
-	Key string `json:"key,omitempty"`
-}
-
-// Tariff says what a kilowatt-hour costs and emits. Each is a figure, or a query of the
-// policy's Prometheus server that gives one, asked each five minutes. What was saved in a
-// month is told by the tariff as it is now: of one that changes within the day let the
-// query give a mean, such as avg_over_time(price[30d]).
-// +kubebuilder:validation:XValidation:rule="!(has(self.pricePerKWh) && has(self.priceQuery))",message="set pricePerKWh or priceQuery, not both"
-// +kubebuilder:validation:XValidation:rule="!(has(self.gramsCO2PerKWh) && has(self.intensityQuery))",message="set gramsCO2PerKWh or intensityQuery, not both"
+// Tariff says what a kilowatt-hour costs and emits. Savings of all months are converted by
+// the tariff as it is now: for one that changes within the day, give its mean.
 type Tariff struct {
 	// currency of the price, as ISO 4217 has it, such as EUR.
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Z]{3}$')",message="currency must be three capital letters, such as EUR"
@@ -63,21 +46,10 @@ type Tariff struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0 && quantity(string(self)).compareTo(quantity('1M')) <= 0",message="pricePerKWh must be from 0 to 1M, such as 0.28"
 	// +optional
 	PricePerKWh *resource.Quantity `json:"pricePerKWh,omitempty"`
-	// priceQuery is a PromQL expression that yields one sample: the price per kWh now.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=4096
-	// +optional
-	PriceQuery *string `json:"priceQuery,omitempty"`
 	// gramsCO2PerKWh is the intensity of the electricity, in grams of CO2 equivalents.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0 && quantity(string(self)).compareTo(quantity('10k')) <= 0",message="gramsCO2PerKWh must be from 0 to 10k, such as 380"
 	// +optional
 	GramsCO2PerKWh *resource.Quantity `json:"gramsCO2PerKWh,omitempty"`
-	// intensityQuery is a PromQL expression that yields one sample: grams of CO2
-	// equivalents per kWh now.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=4096
-	// +optional
-	IntensityQuery *string `json:"intensityQuery,omitempty"`
 }
 
 // Decimal is a number with three significant digits, written out: 12.3, or -0.0451.
@@ -85,20 +57,16 @@ type Tariff struct {
 // +kubebuilder:validation:MaxLength=32
 type Decimal string
 
-// TariffStatus are the figures that cost and emissions are told by.
-type TariffStatus struct {
-	// currency of the price, as spec.tariff names it.
-	// +optional
-	Currency string `json:"currency,omitempty"`
-	// pricePerKWh in the currency. Absent: there is none, or it is not known.
-	// +optional
-	PricePerKWh Decimal `json:"pricePerKWh,omitempty"`
-	// gramsCO2PerKWh of CO2 equivalents. Absent: there is none, or it is not known.
-	// +optional
-	GramsCO2PerKWh Decimal `json:"gramsCO2PerKWh,omitempty"`
+// Float returns the number, or 0 for what is none.
+func (d Decimal) Float() float64 {
+	number, err := strconv.ParseFloat(string(d), 64)
+	if err != nil {
+		return 0
+	}
+	return number
 }
 
-// Estimate is a figure with the ends of its interval, of spec.verification's confidence.
+// Estimate is a figure with the ends of its interval of 95 % confidence.
 type Estimate struct {
 	// value that is most likely. Less than 0: energy was lost.
 	Value Decimal `json:"value"`
@@ -108,7 +76,7 @@ type Estimate struct {
 	High Decimal `json:"high"`
 }
 
-// Savings tell what a policy saved in a period.
+// Savings report what a policy saved in a period.
 type Savings struct {
 	// basis says what the joules were counted by.
 	Basis Basis `json:"basis"`
@@ -117,10 +85,7 @@ type Savings struct {
 	Period string `json:"period"`
 	// kilowattHours that all levers saved, less what the product itself drew.
 	KilowattHours Estimate `json:"kilowattHours"`
-	// ownKilowattHours that the product itself drew.
-	// +optional
-	OwnKilowattHours *Estimate `json:"ownKilowattHours,omitempty"`
-	// levers tell what each saved.
+	// levers report what each saved.
 	// +listType=map
 	// +listMapKey=lever
 	// +optional
@@ -141,17 +106,17 @@ type Savings struct {
 	KilogramsCO2 *Estimate `json:"kilogramsCO2,omitempty"`
 }
 
-// LeverSavings tell what one lever saved.
+// LeverSavings report what one lever saved.
 type LeverSavings struct {
-	// lever that is told about.
+	// lever that is reported.
 	Lever Lever `json:"lever"`
 	// kilowattHours that it saved.
 	KilowattHours Estimate `json:"kilowattHours"`
 }
 
-// LeverTrial tells how a lever stands on a class of nodes, or of groups.
+// LeverTrial reports how a lever stands on a class of nodes, or of groups.
 type LeverTrial struct {
-	// lever that is told about.
+	// lever that is reported.
 	Lever Lever `json:"lever"`
 	// class of hardware, kernel and workload.
 	// +kubebuilder:validation:MaxLength=256
@@ -189,17 +154,9 @@ const (
 	// ConditionLedgerStored is False while what the manager books and decides is not stored
 	// in the EnergyLedger, so that its successor would not know.
 	ConditionLedgerStored = "LedgerStored"
-	// ConditionTariffKnown is there while spec.tariff is. It is False while a figure of it
-	// is not known.
-	ConditionTariffKnown = "TariffKnown"
-	// ConditionEvidenceImported is there while spec.verification.evidence names any. It is
-	// False while not all of it counts.
-	ConditionEvidenceImported = "EvidenceImported"
 
 	// ReasonLeverAdopted: at least one lever acts that was measured to save.
 	ReasonLeverAdopted = "LeverAdopted"
-	// ReasonNothingToTry: no lever waits for a trial or was in one.
-	ReasonNothingToTry = "NothingToTry"
 	// ReasonAwaitingTrial: levers wait for their trials.
 	ReasonAwaitingTrial = "AwaitingTrial"
 	// ReasonOnTrial: levers are on trial.
@@ -208,50 +165,26 @@ const (
 	ReasonNoneAdopted = "NoneAdopted"
 	// ReasonNoneInForce: levers were measured to save, and none of them acts now.
 	ReasonNoneInForce = "NoneInForce"
-	// ReasonNotEnforcing: the policy's mode lets no lever act by itself.
-	ReasonNotEnforcing = "NotEnforcing"
 
 	// ReasonLedgerRead: the EnergyLedger was read, or there was none.
 	ReasonLedgerRead = "LedgerRead"
 	// ReasonAwaitingLedger: the EnergyLedger was not read yet.
 	ReasonAwaitingLedger = "AwaitingLedger"
-	// ReasonLedgerUnreadable: the EnergyLedger holds what this manager cannot read.
+	// ReasonLedgerUnreadable: the EnergyLedger holds what this manager cannot read, or is of another policy.
 	ReasonLedgerUnreadable = "LedgerUnreadable"
-	// ReasonLedgerOfAnother: the EnergyLedger of that name belongs to another policy.
-	ReasonLedgerOfAnother = "LedgerOfAnotherPolicy"
 	// ReasonLedgerStored: what is known is stored.
 	ReasonLedgerStored = "LedgerStored"
-	// ReasonLedgerTooLarge: it does not fit into an object.
-	ReasonLedgerTooLarge = "LedgerTooLarge"
-	// ReasonLedgerNotWritten: the API server does not take it, or holds one that is not to be
+	// ReasonLedgerNotWritten: it is too large, the API server refuses it, or holds one that is not to be
 	// written over.
 	ReasonLedgerNotWritten = "LedgerNotWritten"
-
-	// ReasonTariffKnown: all figures of the tariff are known.
-	ReasonTariffKnown = "TariffKnown"
-	// ReasonNoServer: the policy names no Prometheus server to ask.
-	ReasonNoServer = "NoServer"
-	// ReasonEvidenceImported: all evidence counts.
-	ReasonEvidenceImported = "EvidenceImported"
-	// ReasonEvidenceMissing: a ConfigMap, or its key, is not there.
-	ReasonEvidenceMissing = "EvidenceMissing"
-	// ReasonEvidenceInvalid: a file of evidence is refused.
-	ReasonEvidenceInvalid = "EvidenceInvalid"
 )
 
-// Saving is an estimate of saved power with its interval.
+// Saving is an estimate of saved power. Of status.proven it is measured, elsewhere predicted by a model.
 type Saving struct {
 	// lever that saves.
 	Lever Lever `json:"lever"`
-	// modelled is true when no meter judged the saving.
-	// +optional
-	Modelled bool `json:"modelled"`
-	// milliwatts saved.
-	Milliwatts int64 `json:"milliwatts"`
-	// lowMilliwatts is the lower end of the interval.
-	LowMilliwatts int64 `json:"lowMilliwatts"`
-	// highMilliwatts is the upper end of the interval.
-	HighMilliwatts int64 `json:"highMilliwatts"`
+	// watts saved.
+	Watts Estimate `json:"watts"`
 }
 
 // NodePotential is what levers could save on a node.

@@ -3,6 +3,7 @@ package v1alpha1
 // TurnAction lets a VM's deferrable traffic take turns with that of the node's
 // other VMs. Turns lie on a grid of CLOCK_MONOTONIC: the VM's turns start at
 // offset, offset + period, ... since the node's boot.
+// +kubebuilder:validation:XValidation:rule="self.offsetMilliseconds + self.lengthMilliseconds <= self.periodMilliseconds",message="offsetMilliseconds and lengthMilliseconds must lie within periodMilliseconds"
 type TurnAction struct {
 	// periodMilliseconds is the distance of two turns.
 	// +kubebuilder:validation:Minimum=100
@@ -19,6 +20,7 @@ type TurnAction struct {
 	// trickleBitsPerSecond passes between the turns, so that no connection times
 	// out. Small packets pass, unless larger ones of their own flow wait.
 	// +kubebuilder:validation:Minimum=256000
+	// +kubebuilder:validation:Maximum=1000000000000
 	TrickleBitsPerSecond int64 `json:"trickleBitsPerSecond"`
 }
 
@@ -26,6 +28,7 @@ type TurnAction struct {
 type ShapingAction struct {
 	// ceilingBitsPerSecond is the most that the VM sends. Absent: no bound.
 	// +kubebuilder:validation:Minimum=256000
+	// +kubebuilder:validation:Maximum=1000000000000
 	// +optional
 	CeilingBitsPerSecond *int64 `json:"ceilingBitsPerSecond,omitempty"`
 	// turn holds traffic between the VM's turns. Absent: never held.

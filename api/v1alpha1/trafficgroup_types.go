@@ -7,7 +7,7 @@ import (
 )
 
 // GroupTargetKind is what spreads traffic over a group of VMs.
-// +kubebuilder:validation:Enum=Service;HTTPRoute;GRPCRoute;TLSRoute;TCPRoute
+// +kubebuilder:validation:Enum=Service;HTTPRoute;GRPCRoute
 type GroupTargetKind string
 
 const (
@@ -17,15 +17,11 @@ const (
 	GroupHTTPRoute GroupTargetKind = "HTTPRoute"
 	// GroupGRPCRoute is a Gateway API GRPCRoute.
 	GroupGRPCRoute GroupTargetKind = "GRPCRoute"
-	// GroupTLSRoute is a Gateway API TLSRoute.
-	GroupTLSRoute GroupTargetKind = "TLSRoute"
-	// GroupTCPRoute is a Gateway API TCPRoute.
-	GroupTCPRoute GroupTargetKind = "TCPRoute"
 )
 
 // The label that a Service's selector includes and the template of the group's
 // VMs carries. The manager changes its value on launcher pods, and of them
-// nothing else but LabelFold and AnnotationProfile.
+// nothing else but AnnotationProfile.
 const (
 	// LabelServing is the label's name.
 	LabelServing = "joulevirt.io/serving"
@@ -33,11 +29,7 @@ const (
 	ServingActive = "active"
 	// ServingStandby is the value of a VM that gets no new connections.
 	ServingStandby = "standby"
-	// LabelFold names the Service that a launcher pod shares with others of its
-	// group, when a route has more VMs than it can have backends.
-	LabelFold = "joulevirt.io/fold"
-	// AnnotationProfile names the profile that put a launcher pod on standby, or
-	// into a fold.
+	// AnnotationProfile names the profile that put a launcher pod on standby.
 	AnnotationProfile = "joulevirt.io/profile"
 )
 
@@ -53,38 +45,15 @@ const (
 	HeadroomNone Headroom = "None"
 )
 
-// RouteParent is a Gateway, or one of its listeners, that a route attaches to.
-type RouteParent struct {
-	// name of the Gateway.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +required
-	Name string `json:"name"`
-	// namespace of the Gateway. Absent: the profile's.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	// +optional
-	Namespace *string `json:"namespace,omitempty"`
-	// sectionName is the listener. Absent: all that allow the route.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	// +optional
-	SectionName *string `json:"sectionName,omitempty"`
-	// port of the listeners. Absent: any.
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	// +optional
-	Port *int32 `json:"port,omitempty"`
-}
-
 // RouteTemplate is what a generated route says beside its backends.
 type RouteTemplate struct {
-	// parentRefs are the Gateways that the route attaches to.
+	// parentRefs are the Gateways that the route attaches to, as in a route's parentRefs.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:pruning:PreserveUnknownFields
 	// +required
-	ParentRefs []RouteParent `json:"parentRefs"`
+	ParentRefs []runtime.RawExtension `json:"parentRefs"`
 	// hostnames that the route serves. Absent: all of the Gateway's.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -112,13 +81,11 @@ type RouteTemplate struct {
 //
 // A Service keeps its selector, which must include the label
 // joulevirt.io/serving: active, and the VMs' template carries that label. A
-// route is generated from a template, or it is a route without rules of anybody
-// else, which hands its rules over.
-// +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind != 'Service'",message="route is only for kinds of routes: remove route or set kind to HTTPRoute, GRPCRoute, TLSRoute or TCPRoute"
+// route is generated from a template.
+// +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind != 'Service'",message="route is only for kinds of routes: remove route or set kind to HTTPRoute or GRPCRoute"
+// +kubebuilder:validation:XValidation:rule="self.kind == 'Service' || has(self.route)",message="route is required for kinds of routes: set route.parentRefs to the Gateways of the route"
 // +kubebuilder:validation:XValidation:rule="self.kind == 'Service' || has(self.port)",message="port is required with a route: set the port that the VMs serve on"
 // +kubebuilder:validation:XValidation:rule="!has(self.port) || self.kind != 'Service'",message="port is only for kinds of routes: the Service names its own ports"
-// +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind in ['HTTPRoute', 'GRPCRoute'] || (!has(self.route.matches) && !has(self.route.filters))",message="route.matches and route.filters are only for HTTPRoute and GRPCRoute: remove them"
-// +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind != 'TCPRoute' || !has(self.route.hostnames)",message="route.hostnames is not for TCPRoute: remove it"
 type TrafficGroup struct {
 	// kind of the object that spreads the traffic.
 	// +kubebuilder:default=Service
@@ -147,14 +114,12 @@ type TrafficGroup struct {
 	// +optional
 	Port *int32 `json:"port,omitempty"`
 
-	// route is the template of the route, which is then generated and kept with
-	// this name. Absent with a kind of route: the route exists and has no rules
-	// of its own.
+	// route is the template of the route, which is generated with this name. Only for routes.
 	// +optional
 	Route *RouteTemplate `json:"route,omitempty"`
 }
 
-// TrafficSpread tells how unevenly a group's traffic is spread.
+// TrafficSpread reports how unevenly a group's traffic is spread.
 type TrafficSpread struct {
 	// sigmaBitsPerSecond is the population standard deviation of the members'
 	// rates.
@@ -217,13 +182,13 @@ type TrafficStatus struct {
 	// recommendedAt is when shares of mode Recommend were planned.
 	// +optional
 	RecommendedAt *metav1.Time `json:"recommendedAt,omitempty"`
-	// now tells how the traffic is spread, by the newest rates.
+	// now reports how the traffic is spread, by the newest rates.
 	// +optional
 	Now *TrafficSpread `json:"now,omitempty"`
-	// planned tells how it would be spread.
+	// planned reports how it would be spread.
 	// +optional
 	Planned *TrafficSpread `json:"planned,omitempty"`
-	// saving against equal shares, foretold. Absent: not known.
+	// saving against equal shares, predicted. Absent: not known.
 	// +optional
 	Saving *Saving `json:"saving,omitempty"`
 	// lingeringBytesPercent is the share of the members' bytes that VMs carry
@@ -236,46 +201,31 @@ type TrafficStatus struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	Shares []MemberShare `json:"shares,omitempty"`
+	// goals are the planned shares by VM, in parts of their sum: with them another manager goes
+	// on. Absent for groups of more than 1024 VMs with a share.
+	// +kubebuilder:validation:MaxProperties=1024
+	// +optional
+	Goals map[string]int32 `json:"goals,omitempty"`
 	// withdrawn is what the manager's guard took the lever from the group for, because it hurt
 	// a VM that got more than an even share. It stays for a while after it ended, as what
 	// hurts again is withdrawn for longer. podUID names the VM. Absent: nothing, or it is
 	// forgotten.
 	// +optional
 	Withdrawn *WithdrawnLever `json:"withdrawn,omitempty"`
-	// conditions: Steered, WeightsContested.
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Conditions and reasons of a group's traffic. The reasons of its shares are
-// those of the planner.
+// Reasons of a group's traffic. Those of its shares are the planner's.
 const (
-	// ConditionSteered is True when the traffic follows the planned shares.
-	ConditionSteered = "Steered"
-	// ConditionWeightsContested is True when somebody else changed the shares back
-	// twice: they are left alone until the profile changes.
-	ConditionWeightsContested = "WeightsContested"
-
 	// ReasonGroupNotFound: the Service or route does not exist.
 	ReasonGroupNotFound = "GroupNotFound"
 	// ReasonGroupTaken: an older profile has the same Service or route as group.
 	ReasonGroupTaken = "GroupTaken"
-	// ReasonLabelNotSelected: the Service's selector lacks LabelServing.
-	ReasonLabelNotSelected = "LabelNotSelected"
-	// ReasonSelectorMismatch: the Service selects other pods than the members'.
+	// ReasonSelectorMismatch: the Service's selector lacks LabelServing, or selects other pods than
+	// the members'.
 	ReasonSelectorMismatch = "SelectorMismatch"
-	// ReasonSessionAffinity: the Service has sessionAffinity.
-	ReasonSessionAffinity = "SessionAffinity"
-	// ReasonServiceUnsupported: the Service is headless, an ExternalName, or
-	// publishes addresses that are not ready.
+	// ReasonServiceUnsupported: the Service is headless, an ExternalName, publishes addresses that
+	// are not ready, has sessionAffinity, or keeps traffic near its sender.
 	ReasonServiceUnsupported = "ServiceUnsupported"
-	// ReasonLocalTrafficPolicy: the Service keeps traffic near its sender, by a
-	// traffic policy Local or by trafficDistribution.
-	ReasonLocalTrafficPolicy = "LocalTrafficPolicy"
-	// ReasonForeignRules: the route has rules of somebody else.
-	ReasonForeignRules = "ForeignRules"
 	// ReasonForeignObject: an object with the name of one to generate exists and
 	// is somebody else's.
 	ReasonForeignObject = "ForeignObject"
@@ -283,14 +233,13 @@ const (
 	ReasonRouteNotAccepted = "RouteNotAccepted"
 	// ReasonRouteInvalid: the API server refuses the route.
 	ReasonRouteInvalid = "RouteInvalid"
+	// ReasonTooManyMembers: the group has more VMs than a route can have backends,
+	// which is 16.
+	ReasonTooManyMembers = "TooManyMembers"
 	// ReasonKindNotServed: the cluster does not have the route's kind.
 	ReasonKindNotServed = "KindNotServed"
 	// ReasonSteering: the shares are being changed.
 	ReasonSteering = "Steering"
-	// ReasonSteered: the shares are in force.
-	ReasonSteered = "Steered"
-	// ReasonUncontested: nobody else changes the shares.
-	ReasonUncontested = "Uncontested"
 	// ReasonMixedPolicies: members are on nodes of which one's policy does not
 	// allow the lever, or no policy governs it.
 	ReasonMixedPolicies = "MixedPolicies"
@@ -300,9 +249,39 @@ const (
 	ReasonNoMembers = "NoMembers"
 	// ReasonNoReadyMembers: no VM of the group is ready: traffic is left as it is.
 	ReasonNoReadyMembers = "NoReadyMembers"
+	// ReasonSkewed: traffic is concentrated where it costs least.
+	ReasonSkewed = "Skewed"
+	// ReasonBalanced: no other split saves enough.
+	ReasonBalanced = "Balanced"
+	// ReasonCurvesUnknown: it is not known yet what packets cost on the members.
+	ReasonCurvesUnknown = "CurvesUnknown"
+	// ReasonCurvesLinear: packets cost the same however they are split.
+	ReasonCurvesLinear = "CurvesLinear"
+	// ReasonFloorsExceedTotal: the members' floors add up to more than the traffic.
+	ReasonFloorsExceedTotal = "FloorsExceedTotal"
+	// ReasonTooFewMembers: the group has too few members to choose from.
+	ReasonTooFewMembers = "TooFewMembers"
+	// ReasonNoTraffic: the group has no traffic.
+	ReasonNoTraffic = "NoTraffic"
+
+	// ReasonAtLimit: the member carries as much as it can carry well.
+	ReasonAtLimit = "AtLimit"
+	// ReasonAtFloor: the member carries the least that it may carry.
+	ReasonAtFloor = "AtFloor"
+	// ReasonRemainder: the member carries what the others leave.
+	ReasonRemainder = "Remainder"
+	// ReasonKeptActive: the member carries a little, so that enough members and domains serve.
+	ReasonKeptActive = "KeptActive"
+	// ReasonActive: the member is one of those that share the traffic evenly.
+	ReasonActive = "Active"
+	// ReasonStandby: the member has no traffic.
+	ReasonStandby = "Standby"
+	// ReasonEqualShare: all members have the same share.
+	ReasonEqualShare = "EqualShare"
+
 	// ReasonMemberNotReady: the VM is not ready.
 	ReasonMemberNotReady = "MemberNotReady"
-	// ReasonLearning: it is not known yet how much traffic the VMs carry well.
+	// ReasonLearning: it is not known yet how much traffic the VMs carry well, or send on average.
 	ReasonLearning = "Learning"
 	// ReasonKept: the VM keeps its share.
 	ReasonKept = "Kept"

@@ -142,29 +142,24 @@ type LeverCount struct {
 	Count int32 `json:"count"`
 }
 
-// VMExample is one VM of the profile and what a lever does for it.
+// VMExample is one VM of the profile and what a lever does for it, with the reason of the node's plan.
 type VMExample struct {
 	// name of the VirtualMachineInstance.
 	Name string `json:"name"`
 	// node that runs it.
 	// +optional
-	Node string `json:"node,omitempty"`
-	// lever that is told about.
-	Lever Lever `json:"lever"`
+	Node        string `json:"node,omitempty"`
+	LeverReason `json:",inline"`
 	// state that the lever is in for the VM.
 	State LeverState `json:"state"`
-	// reason is a CamelCase word, the same as in the node's plan.
-	Reason string `json:"reason"`
-	// message says the reason in words.
-	// +optional
-	Message string `json:"message,omitempty"`
 }
 
-// Interference says what keeps a VM from its network work.
-// +kubebuilder:validation:Enum=Stable;CoRunner;Self
+// Interference is the verdict on what keeps a VM from its network work.
 type Interference string
 
 const (
+	// InterferenceUnknown: the VM was not observed for long enough.
+	InterferenceUnknown Interference = ""
 	// InterferenceStable: nothing does.
 	InterferenceStable Interference = "Stable"
 	// InterferenceCoRunner: other work on the same cores does.
@@ -173,37 +168,25 @@ const (
 	InterferenceSelf Interference = "Self"
 )
 
+// DisturbedByFlood is the reason of a DisturbedVM that is flooded with small packets. The others are
+// InterferenceCoRunner and InterferenceSelf.
+const DisturbedByFlood = "Flood"
+
 // DisturbedVM is a VM that is kept from its network work.
 type DisturbedVM struct {
 	// name of the VirtualMachineInstance.
 	Name string `json:"name"`
 	// node that runs it.
 	Node string `json:"node"`
-	// verdict says by what.
-	Verdict Interference `json:"verdict"`
+	// reason is CoRunner for other work on the same cores, Self for the VM's own computing, and
+	// Flood for a flood of small packets.
+	// +kubebuilder:validation:Enum=CoRunner;Self;Flood
+	Reason string `json:"reason"`
 	// since when.
 	Since metav1.Time `json:"since"`
 	// message names the evidence, and what would help.
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message"`
-}
-
-// InterferenceStatus counts the profile's VMs by what keeps them from their network
-// work.
-type InterferenceStatus struct {
-	// stable VMs are kept from it by nothing.
-	Stable int32 `json:"stable"`
-	// coRunner VMs are kept from it by other work on the same cores.
-	CoRunner int32 `json:"coRunner"`
-	// self VMs are kept from it by their own computing.
-	Self int32 `json:"self"`
-	// unknown VMs were not seen for long enough.
-	Unknown int32 `json:"unknown"`
-	// examples are some of the disturbed VMs, at most 20, the longest disturbed first.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=20
-	// +optional
-	Examples []DisturbedVM `json:"examples,omitempty"`
 }
 
 // VMNetworkProfileStatus is what became of the profile.
@@ -213,11 +196,7 @@ type VMNetworkProfileStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// matchedVMs is the number of running VMs that the selector picks.
-	// +optional
-	MatchedVMs int32 `json:"matchedVMs"`
-
-	// governedVMs is the number of matched VMs that no older profile has.
+	// governedVMs is the number of running VMs that the selector picks and no older profile has.
 	// +optional
 	GovernedVMs int32 `json:"governedVMs"`
 
@@ -237,19 +216,14 @@ type VMNetworkProfileStatus struct {
 	// +optional
 	Examples []VMExample `json:"examples,omitempty"`
 
-	// interference tells what keeps the profile's VMs from their network work. Absent:
-	// the rates of none are known.
-	// +optional
-	Interference *InterferenceStatus `json:"interference,omitempty"`
-
-	// floodedVMs are some of the VMs that are flooded with small packets, at most 20, the
-	// longest flooded first.
+	// disturbedVMs are some of the VMs that are kept from their network work: at most 20 by other
+	// work or their own, and at most 20 by floods, the longest disturbed first.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:MaxItems=40
 	// +optional
-	FloodedVMs []FloodedVM `json:"floodedVMs,omitempty"`
+	DisturbedVMs []DisturbedVM `json:"disturbedVMs,omitempty"`
 
-	// traffic tells what became of the group. Absent: the profile has none.
+	// traffic reports what became of the group. Absent: the profile has none.
 	// +optional
 	Traffic *TrafficStatus `json:"traffic,omitempty"`
 
@@ -274,8 +248,6 @@ const (
 	ReasonOwnComputing = "OwnComputing"
 	// ReasonAllStable: no VM that is known is kept from it.
 	ReasonAllStable = "AllStable"
-	// ReasonAwaitingRates: no VM was seen for long enough.
-	ReasonAwaitingRates = "AwaitingRates"
 
 	// ReasonGoverning: the profile has VMs.
 	ReasonGoverning = "Governing"
@@ -285,8 +257,6 @@ const (
 	ReasonInvalidSelector = "InvalidSelector"
 	// ReasonOlderProfileWins: all matched VMs belong to an older profile.
 	ReasonOlderProfileWins = "OlderProfileWins"
-	// ReasonNoOverlap: no other profile has any of the VMs.
-	ReasonNoOverlap = "NoOverlap"
 )
 
 // VMNetworkProfile describes the network needs of some VMs of its namespace.
@@ -310,7 +280,7 @@ type VMNetworkProfile struct {
 	// spec is the owner's.
 	// +required
 	Spec VMNetworkProfileSpec `json:"spec"`
-	// status is the manager's. Until it has looked at the object, observedGeneration is
+	// status is the manager's. Until it observed the object, observedGeneration is
 	// -1: kstatus takes what says nothing for current.
 	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional

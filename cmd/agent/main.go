@@ -44,8 +44,8 @@ func newRestoreCommand(o *nodeOptions) *cobra.Command {
 	stay := false
 	command := &cobra.Command{
 		Use:   "restore",
-		Short: "Put back all that an agent which is gone had changed",
-		Long: "Put back all that an agent which is gone had changed, from its journal. " +
+		Short: "Revert all that an agent which is gone had changed",
+		Long: "Revert all that an agent which is gone had changed, from its journal. " +
 			"No cluster is needed. Running it again does nothing.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

@@ -33,7 +33,6 @@ type options struct {
 	advertiseAddress string
 	metricsAddress   string
 	healthAddress    string
-	tlsFiles         tlsFiles
 	interval         time.Duration
 	staleAfter       time.Duration
 	perVMMetrics     bool
@@ -43,7 +42,7 @@ func defaultOptions() *options {
 	return &options{
 		node: nodeOptions{
 			roots: linux.Options{
-				ProcRoot: "/proc", SysRoot: "/sys", Buffering: datapath.Options{PinRoot: "/sys/fs/bpf/joulevirt"},
+				ProcRoot: "/proc", SysRoot: "/sys", Datapath: datapath.Options{PinRoot: "/sys/fs/bpf/joulevirt"},
 			},
 			stateDir: "/var/lib/joulevirt",
 		},
@@ -56,8 +55,8 @@ func (o *nodeOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.roots.ProcRoot, "proc-root", o.roots.ProcRoot, "Where the node's /proc is mounted.")
 	flags.StringVar(&o.roots.SysRoot, "sys-root", o.roots.SysRoot, "Where the node's /sys is mounted.")
 	flags.StringVar(&o.roots.CgroupRoot, "cgroup-root", "", "Where the node's cgroup file systems are mounted. Empty: fs/cgroup of --sys-root.")
-	flags.StringVar(&o.roots.Buffering.PinRoot, "bpf-root", o.roots.Buffering.PinRoot,
-		"Folder of a BPF file system where the programs that hold packets are kept beyond the agent's life. Empty: they end with it.")
+	flags.StringVar(&o.roots.Datapath.PinRoot, "bpf-root", o.roots.Datapath.PinRoot,
+		"Folder of a BPF file system where the programs that shape and hold packets are kept beyond the agent's life.")
 	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Folder of the node where the journal of changes is kept.")
 
 	// The controller runtime's zap options know the standard flag package only.
@@ -75,13 +74,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"Host, or host:port, where the manager reaches --rates-bind-address. Empty: the environment's POD_IP.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Address of /metrics for clients that the API server knows and lets read it, or 0 for none.")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of /healthz and /readyz. Empty: none.")
-	flags.StringVar(&o.tlsFiles.cert, "tls-cert-file", "",
-		"Certificate that the agent shows, with --tls-key-file and --client-ca-file. Empty: one that the manager signs.")
-	flags.StringVar(&o.tlsFiles.key, "tls-key-file", "", "Key of --tls-cert-file.")
-	flags.StringVar(&o.tlsFiles.clientCA, "client-ca-file", "", "Authority of the clients that may ask.")
-	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples, from 100ms to 30s. Guards look once a round: above 1s they undo levers later than within 2 s.")
+	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples, from 100ms to 30s. Guards act once a round: above 1s they undo levers later than within 2 s.")
 	flags.DurationVar(&o.staleAfter, "stale-after", o.staleAfter,
-		"Age of the manager's Lease from which on everything is put back, up to 20 % more or less.")
+		"Age of the manager's Lease from which on everything is reverted, up to 20 % more or less.")
 	flags.BoolVar(&o.perVMMetrics, "per-vm-metrics", o.perVMMetrics, "Have /metrics show each VM and each CPU.")
 }
 
@@ -99,7 +94,7 @@ func (o *options) complete(getenv func(string) string) {
 	}
 }
 
-// isHost tells whether an address has no port yet.
+// isHost reports whether an address has no port yet.
 func isHost(address string) bool {
 	if _, err := netip.ParseAddr(address); err == nil {
 		return true
@@ -123,5 +118,5 @@ func (o *options) validate() error {
 	if o.staleAfter <= 0 {
 		return fmt.Errorf("--stale-after must be above zero, not %v", o.staleAfter)
 	}
-	return o.tlsFiles.validate()
+	return nil
 }

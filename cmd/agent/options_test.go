@@ -12,13 +12,12 @@ func TestValidate(t *testing.T) {
 		// want is part of the error. Empty: none.
 		want string
 	}{
-		"good":                  {func(*options) {}, ""},
-		"no node":               {func(o *options) { o.nodeName = "" }, "--node-name"},
-		"no address":            {func(o *options) { o.advertiseAddress = "" }, "--advertise-address"},
-		"sampled too often":     {func(o *options) { o.interval = time.Millisecond }, "--sample-interval must be from 100ms to 30s"},
-		"sampled too seldom":    {func(o *options) { o.interval = time.Minute }, "--sample-interval must be from 100ms to 30s"},
-		"put back at once":      {func(o *options) { o.staleAfter = 0 }, "--stale-after"},
-		"half of the TLS files": {func(o *options) { o.tlsFiles.cert = "tls.crt" }, "--tls-"},
+		"good":               {func(*options) {}, ""},
+		"no node":            {func(o *options) { o.nodeName = "" }, "--node-name"},
+		"no address":         {func(o *options) { o.advertiseAddress = "" }, "--advertise-address"},
+		"sampled too often":  {func(o *options) { o.interval = time.Millisecond }, "--sample-interval must be from 100ms to 30s"},
+		"sampled too seldom": {func(o *options) { o.interval = time.Minute }, "--sample-interval must be from 100ms to 30s"},
+		"reverted at once":   {func(o *options) { o.staleAfter = 0 }, "--stale-after"},
 	} {
 		o := defaultOptions()
 		o.nodeName, o.advertiseAddress = "node1", "192.0.2.1:9443"

@@ -40,7 +40,7 @@ func TestRestoreAfterAReboot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = j.Save([]journal.Entry{{PodUID: pod.UID, Process: vm.ID(), Thread: vcpu, Ours: one, Since: vcpu.Start}})
+		err = j.SaveThreads([]journal.Entry{{PodUID: pod.UID, Process: vm.ID(), Thread: vcpu, Ours: one, Since: vcpu.Start}})
 		if err := errors.Join(err, j.Close()); err != nil {
 			t.Fatal(err)
 		}

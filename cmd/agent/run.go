@@ -14,14 +14,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 
 	"github.com/joulevirt/joulevirt/internal/agent"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
-	"github.com/joulevirt/joulevirt/internal/agent/libvirt"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/agent/watch"
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -35,7 +36,7 @@ import (
 // missedRounds without a sample make the agent unhealthy.
 const missedRounds = 30
 
-// lastWriteTimeout is what the end may take after the node was put back: far
+// lastWriteTimeout is what the end may take after the node was reverted: far
 // below the pod's grace period.
 const lastWriteTimeout = 5 * time.Second
 
@@ -74,12 +75,12 @@ func restore(o *nodeOptions, out io.Writer) error {
 		return err
 	}
 	defer n.close()
-	restored, err := agent.Restore(n.host, n.journal)
+	was, err := agent.Restore(n.host, n.journal)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%d threads were bound, %d had scheduler slices, %d uplinks were shaped and packets of %d taps were held; none is now\n",
-		restored.Threads, restored.Slices, restored.Uplinks, restored.Taps)
+		len(was.Threads), len(was.Slices), len(was.Uplinks), len(was.Taps))
 	return nil
 }
 
@@ -115,25 +116,21 @@ func run(ctx context.Context, o *options) error {
 	}
 	real := clock.RealClock{}
 	statuses := publish.NewPlanStatuses(writer, real, log.WithName("plan"))
-	poller := libvirt.NewPoller(n.host, real, log.WithName("libvirt"))
 	loop, err := agent.New(agent.Options{
 		Node: o.nodeName, Interval: o.interval, StaleAfter: agent.Jitter(o.staleAfter, rand.Float64()),
-		Host: n.host, Cluster: cluster, Libvirt: poller, Statuses: statuses,
+		Host: n.host, Cluster: cluster, Statuses: statuses,
 		Prior: priors.Node, CPUTime: usage.CPUTime, Board: board, Clock: real, Log: log,
 	}, n.journal)
 	if err != nil {
 		return err
 	}
-	finder := publish.NewFinder(board, publish.Findings{
-		AgentVersion: version.String(), RatesAddress: o.advertiseAddress, Facts: n.facts,
-	})
+	findings := publish.Findings{AgentVersion: version.String(), RatesAddress: o.advertiseAddress, Facts: n.facts}
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return cluster.Run(ctx) })
-	group.Go(func() error { return poller.Run(ctx) })
 	group.Go(func() error { return statuses.Run(ctx) })
-	group.Go(func() error { return publish.RunReporter(ctx, writer, real, finder.Find, log.WithName("report")) })
+	group.Go(func() error { return publish.RunReporter(ctx, writer, real, board, findings, log.WithName("report")) })
 	err = group.Wait()
-	// The context has ended; what the agent did last is told all the same.
+	// The context has ended; what the agent did last is written all the same.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWriteTimeout)
 	defer cancel()
 	if flushErr := statuses.Flush(last); flushErr != nil {
@@ -176,7 +173,7 @@ func serve(ctx context.Context, group *errgroup.Group, o *options, board *publis
 		return err
 	}
 	handlers, err := publish.NewHandlers(board, clock.RealClock{}, missedRounds*o.interval, publish.NewCollector(publish.CollectorOptions{
-		Board: board, Node: o.nodeName, PerVM: o.perVMMetrics, Clock: clock.RealClock{}, Version: version.String(), Expires: expires,
+		Board: board, Node: o.nodeName, PerVM: o.perVMMetrics, Version: version.String(), Expires: expires,
 	}), log.WithName("serve"))
 	if err != nil {
 		return err
@@ -191,13 +188,8 @@ func serve(ctx context.Context, group *errgroup.Group, o *options, board *publis
 	return serveMetrics(ctx, group, o, config, handlers, log.WithName("metrics"))
 }
 
-// newTLS takes the certificates from files, or has the manager sign one, of which it tells
-// when it ends.
+// newTLS has the manager sign a certificate, and returns when that ends.
 func newTLS(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, log logr.Logger) (*tls.Config, func() (time.Time, bool), error) {
-	if o.tlsFiles.configured() {
-		settings, err := o.tlsFiles.config()
-		return settings, nil, err
-	}
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a client of the API server: %w", err)
@@ -205,4 +197,35 @@ func newTLS(ctx context.Context, group *errgroup.Group, o *options, config *rest
 	signed := pki.NewAgentTLS(clients, o.nodeName, o.namespace, log.WithName("pki"))
 	group.Go(func() error { return signed.Run(ctx) })
 	return signed.Config(), signed.Expires, nil
+}
+
+// serveMetrics serves /metrics to whoever the API server lets read them, as the manager does.
+// The certificate is self-signed: it keeps listeners out, and the token says who asks.
+func serveMetrics(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, handlers *publish.Handlers, log logr.Logger) error {
+	if o.metricsAddress == "" || o.metricsAddress == "0" {
+		return nil
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("make a client of the API server: %w", err)
+	}
+	authorize, err := filters.WithAuthenticationAndAuthorization(config, client)
+	if err != nil {
+		return fmt.Errorf("guard /metrics: %w", err)
+	}
+	guarded, err := authorize(log, handlers.Metrics())
+	if err != nil {
+		return fmt.Errorf("guard /metrics: %w", err)
+	}
+	certificate, key, err := certutil.GenerateSelfSignedCertKey(o.nodeName, nil, nil)
+	if err != nil {
+		return fmt.Errorf("certificate of /metrics: %w", err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return fmt.Errorf("certificate of /metrics: %w", err)
+	}
+	settings := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
+	group.Go(func() error { return handlers.Serve(ctx, o.metricsAddress, settings, guarded) })
+	return nil
 }

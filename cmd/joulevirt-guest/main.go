@@ -20,7 +20,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/version"
 )
 
-// round is the time between two looks at the cards.
+// round is the time between two rounds of the tools.
 const round = time.Second
 
 func main() {
@@ -38,7 +38,7 @@ func newCommand() *cobra.Command {
 		Use:   "joulevirt-guest",
 		Short: "Hold packets of this guest's virtio cards for as long as its host allows",
 		Long: "Hold packets of this guest's virtio cards for as long as its host allows. " +
-			"Without a host that answers nothing is changed, and at the end all is put back.",
+			"Without a host that answers nothing is changed, and at the end all is reverted.",
 		Version:       version.String(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -83,8 +83,8 @@ func newStatusCommand(o *options) *cobra.Command {
 func newRestoreCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restore",
-		Short: "Put back all that a run which is gone had changed",
-		Long: "Put back all that a run which is gone had changed, from its record. " +
+		Short: "Revert all that a run which is gone had changed",
+		Long: "Revert all that a run which is gone had changed, from its record. " +
 			"Running it again does nothing.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

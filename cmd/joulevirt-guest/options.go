@@ -36,7 +36,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 func (o *options) addPlaces(flags *pflag.FlagSet) {
 	flags.StringVar(&o.sysRoot, "sys-root", o.sysRoot, "Where sysfs is mounted.")
 	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Folder in which changes are recorded, which a reboot empties.")
-	flags.StringVar(&o.pinRoot, "pin-dir", o.pinRoot, "Folder in a BPF file system where programs are kept beyond this process. Empty: they are not.")
+	flags.StringVar(&o.pinRoot, "pin-dir", o.pinRoot, "Folder in a BPF file system where programs are kept beyond this process.")
 }
 
 func (o *options) validate() error {

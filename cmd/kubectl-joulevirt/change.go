@@ -15,7 +15,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 )
 
-// dryRun says how much of a change is done.
+// dryRun is the value of flag --dry-run.
 type dryRun string
 
 const (
@@ -26,7 +26,7 @@ const (
 
 func (d *dryRun) add(command *cobra.Command) {
 	*d = dryRunNone
-	command.Flags().StringVar((*string)(d), "dry-run", string(dryRunNone), "none; client: only say what would be written; server: let the API server check it, and keep nothing.")
+	command.Flags().StringVar((*string)(d), "dry-run", string(dryRunNone), "none; client: only print what would be written; server: let the API server check it, and store nothing.")
 	command.Flags().Lookup("dry-run").NoOptDefVal = string(dryRunClient)
 }
 
@@ -35,7 +35,7 @@ func (d *dryRun) validate() error {
 	case dryRunNone, dryRunServer, dryRunClient:
 		return nil
 	default:
-		return fmt.Errorf("--dry-run=%s is none of none, client and server", *d)
+		return fmt.Errorf("--dry-run=%s must be none, client or server", *d)
 	}
 }
 
@@ -45,14 +45,14 @@ func newApproveCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "approve POLICY|REVISION...",
 		Short: "Approve recommendations: all of a policy, or single ones by their revision",
-		Long: "Approve recommendations of policies in mode Recommend, by adding their revisions to spec.approvals: all that stand of a policy, or single ones. " +
-			"A revision that expired, or that nobody recommends, is refused.",
+		Long: "Approve recommendations of policies in mode Recommend, by adding their revisions to spec.approvals: all of a policy, or single ones. " +
+			"A revision that is not recommended, or not any more, is refused.",
 		Example: "  kubectl joulevirt plan worker-1            # what is recommended\n  kubectl joulevirt approve 7a625d409810dc4a\n" +
 			"  kubectl joulevirt approve web --dry-run=server\n  kubectl joulevirt approve web --prune      # and remove what matches nothing",
 		Args: some("a policy or a revision"), ValidArgsFunction: o.complete(facts.Policies, 0),
 	}
 	dry.add(command)
-	command.Flags().BoolVar(&prune, "prune", false, "Remove approvals of these policies that are of no recommendation that stands.")
+	command.Flags().BoolVar(&prune, "prune", false, "Remove approvals of these policies that match no recommendation.")
 	command.RunE = func(command *cobra.Command, args []string) error {
 		if err := dry.validate(); err != nil {
 			return err
@@ -61,8 +61,8 @@ func newApproveCommand(o *options) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		// The manager writes policies' statuses each minute: what comes between is no reason to
-		// ask people to try again.
+		// The manager writes policies' statuses each minute: such a conflict is no reason to ask
+		// users to try again.
 		isConflict := func(err error) bool { return errors.As(err, new(*access.Conflict)) }
 		return retry.OnError(retry.DefaultRetry, isConflict, func() error {
 			return o.approve(command.Context(), cluster, args, prune, dry)
@@ -71,14 +71,14 @@ func newApproveCommand(o *options) *cobra.Command {
 	return command
 }
 
-// approve reads what is recommended, and writes what approves of it.
+// approve reads what is recommended, and writes approvals.
 func (o *options) approve(ctx context.Context, cluster *access.Cluster, names []string, prune bool, dry dryRun) error {
 	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, facts.Policies, facts.Plans, facts.Profiles)
 	if err == nil {
 		err = f.Need(facts.Policies, facts.Plans)
 	}
 	if err == nil && prune {
-		err = f.Need(facts.Profiles) // what is not seen would be removed
+		err = f.Need(facts.Profiles) // approvals of groups would be removed
 	}
 	if err != nil {
 		return err
@@ -96,11 +96,11 @@ func newPauseCommand(o *options, pause bool) *cobra.Command {
 	var all bool
 	command := &cobra.Command{
 		Use:     "pause POLICY...",
-		Short:   "Undo all that policies do, and let nothing new be done",
+		Short:   "Revert all that policies do, and do nothing new",
 		Example: "  kubectl joulevirt pause web\n  kubectl joulevirt pause --all",
 	}
 	if !pause {
-		command.Use, command.Short = "resume POLICY...", "Let paused policies go on"
+		command.Use, command.Short = "resume POLICY...", "Let paused policies act again"
 		command.Example = "  kubectl joulevirt resume web\n  kubectl joulevirt resume --all"
 	}
 	command.ValidArgsFunction = o.complete(facts.Policies, 0)
@@ -111,7 +111,7 @@ func newPauseCommand(o *options, pause bool) *cobra.Command {
 			return err
 		}
 		if all == (len(args) > 0) {
-			return fmt.Errorf("name policies, or say --all: see %s --help", command.CommandPath())
+			return fmt.Errorf("name policies, or add --all: see %s --help", command.CommandPath())
 		}
 		f, err := o.policies(command.Context())
 		if err != nil {
@@ -135,7 +135,7 @@ func newPauseCommand(o *options, pause bool) *cobra.Command {
 	return command
 }
 
-// write writes changes one after the other, and says of each what was done.
+// write writes changes one after the other, and prints what was done.
 func (o *options) write(ctx context.Context, cluster *access.Cluster, changes []change.Change, dry dryRun) error {
 	suffix := map[dryRun]string{dryRunServer: " (server dry run)", dryRunClient: " (dry run)"}[dry]
 	for _, c := range changes {
@@ -150,7 +150,7 @@ func (o *options) write(ctx context.Context, cluster *access.Cluster, changes []
 		}
 		fmt.Fprintf(o.streams.Out, "energypolicy.joulevirt.io/%s %s%s\n", c.Policy.Name, c.Done, suffix)
 		if owner, field := c.OwnedBy(); owner != "" {
-			fmt.Fprintf(o.streams.ErrOut, "warning: %s of EnergyPolicy %s is applied by %s, which will put it back: change it there too\n", field, c.Policy.Name, owner)
+			fmt.Fprintf(o.streams.ErrOut, "warning: %s of EnergyPolicy %s is applied by %s, which will overwrite it: change it there too\n", field, c.Policy.Name, owner)
 		}
 	}
 	return nil

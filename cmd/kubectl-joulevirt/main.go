@@ -1,5 +1,5 @@
-// Command kubectl-joulevirt is a plug-in of kubectl: it shows what Joulevirt sees, decides and
-// saves, and approves, pauses and resumes.
+// Command kubectl-joulevirt is a plug-in of kubectl: it shows what Joulevirt observes, decides
+// and saves, and approves, pauses and resumes.
 package main
 
 import (
@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,12 +23,12 @@ import (
 	"github.com/joulevirt/joulevirt/internal/version"
 )
 
-// completer is the name by which kubectl asks a plug-in for completions. A link of that name
-// to this program is enough.
+// completer is the name by which kubectl runs a plug-in for completions. A link of that name to
+// this program is enough.
 const completer = "kubectl_complete-joulevirt"
 
 func main() {
-	log.SetLogger(logr.Discard()) // what goes wrong is told by errors
+	log.SetLogger(logr.Discard()) // errors are enough
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	command := newCommand(newOptions(streams, clock.RealClock{}))
@@ -53,7 +52,7 @@ const (
 	exitUnknown = 2
 )
 
-// exit is an end with a code and nothing more to say.
+// exit ends the program with a code and without a message.
 type exit int
 
 // Error names the code.
@@ -76,13 +75,13 @@ func newCommand(o *options) *cobra.Command {
 		Use:   "kubectl-joulevirt",
 		Short: "Energy of VMs' network traffic: what it is, what lowers it, and why",
 		Long: "Energy of VMs' network traffic: what it is, what lowers it, and why.\n\n" +
-			"Exit codes: 0 done, or all well; 1 failed, or problems were found; 2 doctor could not look at everything.",
+			"Exit codes: 0 done, or all well; 1 failed, or problems were found; 2 doctor could not check everything.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl joulevirt"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version.String(),
 		Args:          cobra.NoArgs,
-		RunE:          func(command *cobra.Command, _ []string) error { return command.Help() },
+		RunE:          showHelp,
 	}
 	command.SetOut(o.streams.Out)
 	command.SetErr(o.streams.ErrOut)
@@ -91,29 +90,11 @@ func newCommand(o *options) *cobra.Command {
 		newDoctorCommand(o), newTopCommand(o), newExplainCommand(o), newPlanCommand(o), newSavingsCommand(o),
 		newApproveCommand(o), newPauseCommand(o, true), newPauseCommand(o, false), newPageCommand(o), newVersionCommand(o),
 	)
-	helpByExample(command)
 	return command
 }
 
-// helpByExample gives commands that only group others an error for words that they do not know,
-// as kubectl does.
-func helpByExample(command *cobra.Command) {
-	for _, sub := range command.Commands() {
-		if sub.HasSubCommands() && sub.RunE == nil {
-			sub.RunE = func(command *cobra.Command, args []string) error {
-				if len(args) == 0 {
-					return command.Help()
-				}
-				var known []string
-				for _, one := range command.Commands() {
-					known = append(known, one.Name())
-				}
-				slices.Sort(known)
-				return fmt.Errorf("%s has no %q: there are %s", command.CommandPath(), args[0], strings.Join(known, ", "))
-			}
-		}
-	}
-}
+// showHelp is for commands that only group others. With Args NoArgs they refuse unknown names.
+func showHelp(command *cobra.Command, _ []string) error { return command.Help() }
 
 // defaultTimeout of a request, unless --request-timeout says otherwise.
 const defaultTimeout = 30 * time.Second

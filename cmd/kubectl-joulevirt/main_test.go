@@ -48,7 +48,7 @@ func call(t *testing.T, kubeconfig, name string, args ...string) answer {
 	return a
 }
 
-// want holds an answer to its exit code, and to parts of what is said on either stream.
+// want compares the exit code, and wants parts in either stream.
 func (a answer) want(t *testing.T, code int, parts ...string) {
 	t.Helper()
 	if a.code != code {
@@ -61,7 +61,7 @@ func (a answer) want(t *testing.T, code int, parts ...string) {
 	}
 }
 
-// TestBadCalls is of what goes wrong before any cluster is asked.
+// TestBadCalls covers what fails without a cluster.
 func TestBadCalls(t *testing.T) {
 	nowhere := []string{"--server=https://127.0.0.1:1"}
 	for name, tc := range map[string]struct {
@@ -73,12 +73,12 @@ func TestBadCalls(t *testing.T) {
 		"doctor, no server": {append(nowhere, "doctor"), []string{"no answer from the API server"}},
 		"bad output":        {append(nowhere, "version", "-o", "yaml"), []string{"unknown shorthand flag"}},
 		"unknown command":   {[]string{"tops"}, []string{"tops"}},
-		"unknown resource":  {[]string{"top", "pods"}, []string{"nodes, policies, vms", "pods"}},
+		"unknown resource":  {[]string{"top", "pods"}, []string{`unknown command "pods"`, "pods"}},
 		"unknown order":     {append(nowhere, "top", "nodes", "--sort-by=age"), []string{"neither name nor watts"}},
 		"bad selector":      {append(nowhere, "top", "vms", "-l", "a=b=c"), []string{"--selector"}},
 		"no name":           {[]string{"explain", "vm"}, []string{"the name of one vm"}},
-		"no revision":       {[]string{"approve"}, []string{"wants a policy or a revision"}},
-		"nothing to pause":  {append(nowhere, "pause"), []string{"say --all"}},
+		"no revision":       {[]string{"approve"}, []string{"needs a policy or a revision"}},
+		"nothing to pause":  {append(nowhere, "pause"), []string{"add --all"}},
 		"dry runs":          {append(nowhere, "pause", "p", "--dry-run=maybe"), []string{"--dry-run=maybe"}},
 	} {
 		t.Run(name, func(t *testing.T) {

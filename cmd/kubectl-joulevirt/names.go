@@ -5,8 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,47 +15,37 @@ import (
 	"github.com/joulevirt/joulevirt/internal/version"
 )
 
-// one wants exactly one argument.
+// one accepts exactly one argument.
 func one(what string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%s wants the name of one %s, not %d names: see %s --help", command.CommandPath(), what, len(args), command.CommandPath())
+			return fmt.Errorf("%s needs the name of one %s, not %d names: see %s --help", command.CommandPath(), what, len(args), command.CommandPath())
 		}
 		return nil
 	}
 }
 
-// some wants at least one argument.
+// some accepts at least one argument.
 func some(what string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("%s wants %s: see %s --help", command.CommandPath(), what, command.CommandPath())
+			return fmt.Errorf("%s needs %s: see %s --help", command.CommandPath(), what, command.CommandPath())
 		}
 		return nil
 	}
 }
 
 // policies reads all policies.
-func (o *options) policies(ctx context.Context, more ...facts.Part) (*facts.Facts, error) {
+func (o *options) policies(ctx context.Context) (*facts.Facts, error) {
 	cluster, err := o.cluster()
 	if err != nil {
 		return nil, err
 	}
-	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, append(more, facts.Policies)...)
+	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, facts.Policies)
 	if err != nil {
 		return nil, err
 	}
 	return f, f.Need(facts.Policies)
-}
-
-// known tells whether a policy exists.
-func known(f *facts.Facts, name string) error {
-	for i := range f.Policies {
-		if f.Policies[i].Name == name {
-			return nil
-		}
-	}
-	return fmt.Errorf("there is no EnergyPolicy %q: see kubectl get epol", name)
 }
 
 // complete offers names of objects for up to most arguments, 0 for any number. Only their
@@ -70,7 +59,11 @@ func (o *options) complete(part facts.Part, most int) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		list, options := o.namesOf(part)
+		var options []client.ListOption
+		if namespace, err := o.namespace(); err == nil {
+			options = append(options, client.InNamespace(namespace)) // kinds without namespaces ignore it
+		}
+		list := access.Metadata(kindOf(part))
 		if err := cluster.List(command.Context(), list, options...); err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
@@ -82,23 +75,18 @@ func (o *options) complete(part facts.Part, most int) cobra.CompletionFunc {
 	}
 }
 
-func (o *options) namesOf(part facts.Part) (*metav1.PartialObjectMetadataList, []client.ListOption) {
-	namespace, err := o.namespace()
-	if err != nil {
-		namespace = corev1.NamespaceDefault
-	}
-	in := []client.ListOption{client.InNamespace(namespace)}
+func kindOf(part facts.Part) schema.GroupVersionKind {
 	switch part {
 	case facts.VMs:
-		return access.Metadata(virtv1.VirtualMachineInstanceGroupVersionKind), in
+		return virtv1.VirtualMachineInstanceGroupVersionKind
 	case facts.Profiles:
-		return access.Metadata(v1alpha1.GroupVersion.WithKind("VMNetworkProfile")), in
+		return v1alpha1.GroupVersion.WithKind("VMNetworkProfile")
 	case facts.Reports:
-		return access.Metadata(v1alpha1.GroupVersion.WithKind("NodeReport")), nil
+		return v1alpha1.GroupVersion.WithKind("NodeReport")
 	case facts.Plans:
-		return access.Metadata(v1alpha1.GroupVersion.WithKind("NodePlan")), nil
+		return v1alpha1.GroupVersion.WithKind("NodePlan")
 	default:
-		return access.Metadata(v1alpha1.GroupVersion.WithKind("EnergyPolicy")), nil
+		return v1alpha1.GroupVersion.WithKind("EnergyPolicy")
 	}
 }
 

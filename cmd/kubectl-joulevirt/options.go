@@ -32,11 +32,11 @@ func newOptions(streams genericiooptions.IOStreams, clock clock.PassiveClock) *o
 func (o *options) cluster() (*access.Cluster, error) {
 	raw, err := o.config.ToRawKubeConfigLoader().RawConfig()
 	if err == nil && api.IsConfigEmpty(&raw) && *o.config.APIServer == "" {
-		return nil, errors.New("there is no kubeconfig: name one by --kubeconfig or the variable KUBECONFIG, or a server by --server")
+		return nil, errors.New("there is no kubeconfig: name one with --kubeconfig or the variable KUBECONFIG, or a server with --server")
 	}
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w; name another by --kubeconfig, or a context of it by --context", err)
+		return nil, fmt.Errorf("read the kubeconfig: %w; name another with --kubeconfig, or a context of it with --context", err)
 	}
 	if config.Timeout == 0 {
 		config.Timeout = defaultTimeout
@@ -53,64 +53,46 @@ func (o *options) namespace() (string, error) {
 	return namespace, nil
 }
 
-// warn tells of what could not be read.
+// warn prints what could not be read.
 func (o *options) warn(gaps []show.Gap) {
 	for _, gap := range gaps {
 		fmt.Fprintf(o.streams.ErrOut, "warning: %s: %s\n", gap.Of, gap.Message)
 	}
 }
 
-// output is how a command prints what it found.
-type output struct {
-	flags *genericclioptions.PrintFlags
-	names bool
-}
+// output is how a command prints its result.
+type output struct{ flags *genericclioptions.PrintFlags }
 
-// Formats beside those of kubectl's printers.
-const (
-	formatWide = "wide"
-	formatName = "name"
-)
+// formatWide is a format beside those of kubectl's printers.
+const formatWide = "wide"
 
-// addOutput adds flag -o. names says that the command is about objects that have names.
-func addOutput(command *cobra.Command, names bool) *output {
+// addOutput adds flag -o.
+func addOutput(command *cobra.Command) *output {
 	flags := genericclioptions.NewPrintFlags("")
 	flags.NamePrintFlags = nil
 	flags.AddFlags(command)
-	o := &output{flags: flags, names: names}
-	formats := o.formats()
-	command.Flags().Lookup("output").Usage = "Output format, one of: " + strings.Join(formats, ", ") + "."
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // fails only without the flag
+	o := &output{flags: flags}
+	command.Flags().Lookup("output").Usage = "Output format, one of: " + strings.Join(o.formats(), ", ") + "."
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats(), cobra.ShellCompDirectiveNoFileComp)) // fails only without the flag
 	return o
 }
 
-func (o *output) formats() []string {
-	formats := []string{formatWide}
-	if o.names {
-		formats = append(formats, formatName)
-	}
-	return append(formats, o.flags.AllowedFormats()...)
-}
+func (o *output) formats() []string { return append([]string{formatWide}, o.flags.AllowedFormats()...) }
 
-// isDetailed tells whether all is shown that is known.
-func (o *output) isDetailed() bool {
-	return *o.flags.OutputFormat != "" && *o.flags.OutputFormat != formatName
-}
-
-// print shows a view.
-func (o *output) print(streams genericiooptions.IOStreams, view show.View) error {
-	switch format := *o.flags.OutputFormat; {
-	case format == "" || format == formatWide:
-		return show.Tables(streams.Out, view, format == formatWide)
-	case format == formatName && o.names:
-		for _, name := range view.Names() {
-			fmt.Fprintln(streams.Out, name)
+// print prints a view, and warns of what could not be read.
+func (o *output) print(options *options, view show.View, gaps []show.Gap) error {
+	options.warn(gaps)
+	streams := options.streams
+	if format := *o.flags.OutputFormat; format == "" || format == formatWide {
+		tables, err := show.Tables(streams.Out, view, format == formatWide)
+		if err == nil && tables == 0 {
+			fmt.Fprintln(streams.ErrOut, "No resources found")
 		}
-		return nil
+		return err
 	}
 	printer, err := o.flags.ToPrinter()
 	if err != nil {
-		return fmt.Errorf("--output=%s is none of %s", *o.flags.OutputFormat, strings.Join(o.formats(), ", "))
+		return fmt.Errorf("--output=%s must be one of %s", *o.flags.OutputFormat, strings.Join(o.formats(), ", "))
 	}
 	document, err := show.Document(view)
 	if err != nil {

@@ -8,13 +8,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os/exec"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
+	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/open"
 )
 
@@ -24,6 +26,7 @@ type pageOptions struct {
 	address         string
 	system, account string
 	port            int
+	noBrowser       bool
 }
 
 func newPageCommand(o *options) *cobra.Command {
@@ -32,18 +35,18 @@ func newPageCommand(o *options) *cobra.Command {
 		Use:   "page",
 		Short: "Open the manager's page on this machine",
 		Long: "Open the page of the manager that leads on this machine, until the command is ended.\n\n" +
-			"A local port is forwarded to the manager's pod, which takes the right to create pods/portforward in its namespace. " +
-			"The page is read with your token; for a user without one, as with a client certificate, with one that is lent by a ServiceAccount that may only read. " +
-			"The address that is printed has a key, without which other programs of this machine do not read by your rights.",
-		Example: "  kubectl joulevirt page\n  kubectl joulevirt page --address=127.0.0.1:9000",
+			"A local port is forwarded to the manager's pod, and requests get a short-lived token of a ServiceAccount that may read the page and nothing else: " +
+			"your own credentials are not sent to the manager. You need the rights of Role joulevirt-page-user in the namespace of Joulevirt.",
+		Example: "  kubectl joulevirt page\n  kubectl joulevirt page --address=127.0.0.1:9000 --no-browser",
 		Args:    cobra.NoArgs,
 		RunE:    func(command *cobra.Command, _ []string) error { return p.run(command.Context()) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1:0", "Address of this machine to serve at. Port 0: a free one.")
 	flags.StringVar(&p.system, "system-namespace", "joulevirt-system", "Namespace that Joulevirt is installed in.")
-	flags.StringVar(&p.account, "service-account", "joulevirt-page-viewer", "ServiceAccount there that lends a token to users without one.")
-	flags.IntVar(&p.port, "manager-port", 8444, "Port of the page in the manager's pod.")
+	flags.StringVar(&p.account, "service-account", "joulevirt-page", "ServiceAccount there whose tokens open the page.")
+	flags.IntVar(&p.port, "manager-port", 8443, "Port of the page in the manager's pod.")
+	flags.BoolVar(&p.noBrowser, "no-browser", false, "Print the address only.")
 	return command
 }
 
@@ -60,11 +63,15 @@ func (p *pageOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	transport, err := p.transport(ctx, config)
+	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	tokens := &open.Tokens{Client: clients, Account: types.NamespacedName{Namespace: p.system, Name: p.account}, Clock: p.clock}
+	if _, err := tokens.Token(ctx); err != nil {
 		return err
 	}
-	pod, err := open.Leader(ctx, cluster, p.system)
+	pod, err := open.FindLeader(ctx, cluster, p.system)
 	if err != nil {
 		return err
 	}
@@ -76,25 +83,34 @@ func (p *pageOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--address: %w", err)
 	}
-	local := open.NewLocal(listener.Addr().String(), &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)}, transport)
-	fmt.Fprintf(p.streams.Out, "http://%s%s\n", listener.Addr(), local.Path())
-	fmt.Fprintf(p.streams.ErrOut, "The page of pod %s is open at this address until you press Ctrl-C.\n", pod)
-	return serve(ctx, listener, local, ended)
-}
-
-// transport reaches the manager with the user's token. The port is forwarded by the API server
-// to the pod that it was asked for, whose certificate the manager made for itself.
-func (p *pageOptions) transport(ctx context.Context, config *rest.Config) (http.RoundTripper, error) {
-	tokens, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	base := &http.Transport{
+	// The API server forwards the port to the named pod, whose certificate the manager made
+	// itself.
+	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: defaultTimeout,
 	}
-	credentials := &open.Credentials{Tokens: tokens, Account: types.NamespacedName{Namespace: p.system, Name: p.account}, Clock: p.clock}
-	return credentials.Transport(ctx, config, base)
+	manager := &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)}
+	address := "http://" + listener.Addr().String() + access.PagePath
+	fmt.Fprintln(p.streams.Out, address)
+	fmt.Fprintf(p.streams.ErrOut, "The page of pod %s is open at this address until you press Ctrl-C.\n", pod)
+	if !p.noBrowser {
+		if err := startBrowser(ctx, address); err != nil {
+			fmt.Fprintf(p.streams.ErrOut, "No browser can be started (%v): open the address yourself.\n", err)
+		}
+	}
+	return serve(ctx, listener, open.NewProxy(listener.Addr().String(), manager, tokens, transport), ended)
+}
+
+// startBrowser starts the user's browser, as each system names it.
+func startBrowser(ctx context.Context, address string) error {
+	name, args := "xdg-open", []string{address}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+	}
+	return exec.CommandContext(ctx, name, args...).Start()
 }
 
 // serve ends with the context, or when the port is not forwarded any more.
@@ -107,7 +123,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, end
 	case <-ctx.Done():
 	case err = <-ended:
 		if ctx.Err() == nil {
-			err = errors.Join(errors.New("the manager's pod is not reached any more: start the command again, which finds the manager that leads now"), err)
+			err = errors.Join(errors.New("the manager's pod is not reachable any more: start the command again, which finds the manager that leads now"), err)
 		}
 	case err = <-served:
 	}

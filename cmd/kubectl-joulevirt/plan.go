@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,12 +20,12 @@ func newPlanCommand(o *options) *cobra.Command {
 		Use:   "plan NODE",
 		Short: "Show the difference between what is in force on a node and what is planned",
 		Long: "Show the difference between what is in force on a node, as its agent read it back, and what is planned or recommended: " +
-			"+ is added, ~ changed, - undone, = stays.",
+			"+ is added, ~ changed, - reverted, = stays.",
 		Example: "  kubectl joulevirt plan worker-1\n  kubectl joulevirt plan worker-1 --all -o wide",
 		Args:    one("NODE"), ValidArgsFunction: o.complete(facts.Plans, 1),
 	}
-	out := addOutput(command, true)
-	command.Flags().BoolVar(&all, "all", false, "Show also what stays as it is, and where nothing is done.")
+	out := addOutput(command)
+	command.Flags().BoolVar(&all, "all", false, "Also show what stays as it is, and where nothing is done.")
 	command.RunE = func(command *cobra.Command, args []string) error {
 		cluster, err := o.cluster()
 		if err != nil {
@@ -38,7 +39,7 @@ func newPlanCommand(o *options) *cobra.Command {
 			}
 			return err
 		}
-		return out.print(o.streams, difference.Of(plan, all))
+		return out.print(o, difference.Of(plan, all), nil)
 	}
 	return command
 }
@@ -48,40 +49,28 @@ func newSavingsCommand(o *options) *cobra.Command {
 		Use:   "savings [POLICY...]",
 		Short: "Show what policies saved, by lever, measured and modelled apart",
 		Long: "Show what policies saved by month and in total, by lever, with intervals, and what levers save now. " +
-			"Measured and modelled are never added up. Cost and CO2 equivalents are told where the policy has a tariff, as it is now. " +
-			"With -o wide, and in documents, also what each lever saved on each node, and by each group.",
-		Example:           "  kubectl joulevirt savings\n  kubectl joulevirt savings web -o wide\n  kubectl joulevirt savings web -o json",
+			"Measured and modelled are never added up. Cost and CO2 equivalents are shown if the policy has a tariff.",
+		Example:           "  kubectl joulevirt savings\n  kubectl joulevirt savings web -o json",
 		ValidArgsFunction: o.complete(facts.Policies, 0),
 	}
-	out := addOutput(command, true)
+	out := addOutput(command)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		var more []facts.Part
-		if out.isDetailed() { // ledgers are large
-			more = append(more, facts.Ledgers)
-		}
-		f, err := o.policies(command.Context(), more...)
+		f, err := o.policies(command.Context())
 		if err != nil {
 			return err
 		}
-		report := savings.Of(f, args...)
-		o.warn(report.Gaps)
 		for _, name := range args {
-			if err := known(f, name); err != nil {
-				return err
+			if !slices.ContainsFunc(f.Policies, func(p v1alpha1.EnergyPolicy) bool { return p.Name == name }) {
+				return fmt.Errorf("there is no EnergyPolicy %q: see kubectl get epol", name)
 			}
 		}
-		if err := out.print(o.streams, report); err != nil {
-			return err
-		}
+		report := savings.Of(f, args...)
 		for _, item := range report.Items {
-			if len(item.Booked)+len(item.Rates) == 0 {
-				fmt.Fprintf(o.streams.ErrOut, "EnergyPolicy %s: nothing was saved or foretold yet; see its condition SavingsProven, and kubectl joulevirt doctor\n", item.Name)
+			if len(item.Booked)+len(item.Proven)+len(item.Potential) == 0 {
+				fmt.Fprintf(o.streams.ErrOut, "EnergyPolicy %s: nothing was saved or predicted yet; see its condition SavingsProven, and kubectl joulevirt doctor\n", item.Name)
 			}
 		}
-		if len(report.Items) == 0 {
-			fmt.Fprintln(o.streams.ErrOut, "No resources found")
-		}
-		return nil
+		return out.print(o, report, report.Gaps)
 	}
 	return command
 }

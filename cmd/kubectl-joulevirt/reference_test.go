@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 )
@@ -18,7 +20,7 @@ const referencePage = "../../docs/reference/cli.md"
 
 var update = flag.Bool("update", false, "write "+referencePage)
 
-// TestReferenceIsCurrent holds the page of the commands to what they say of themselves.
+// TestReferenceIsCurrent compares the page of the commands with their help.
 func TestReferenceIsCurrent(t *testing.T) {
 	command := newCommand(newOptions(genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard}, clock.RealClock{}))
 	want := referenceOf(command)
@@ -40,16 +42,16 @@ func TestReferenceIsCurrent(t *testing.T) {
 func referenceOf(program *cobra.Command) string {
 	var page strings.Builder
 	page.WriteString("<!-- Generated from the commands by make reference. -->\n")
-	fmt.Fprintf(&page, "# %s\n\n%s\n\nTables are for people; `-o json`, `yaml`, `jsonpath=` and `go-template=` are for programs ([design](../design/cli.md)).\n",
+	fmt.Fprintf(&page, "# %s\n\n%s\n\nTables are for people; `-o json`, `yaml`, `jsonpath=` and `go-template=` are for programs. Commands with `-o` also take the flags of kubectl's printers, such as `--template`.\n",
 		program.CommandPath(), program.Long)
 	for _, command := range program.Commands() {
-		tellCommand(&page, command)
+		writeCommand(&page, command)
 	}
 	fmt.Fprintf(&page, "\n## Options of all commands\n\n```text\n%s```\n", program.PersistentFlags().FlagUsages())
 	return page.String()
 }
 
-func tellCommand(page *strings.Builder, command *cobra.Command) {
+func writeCommand(page *strings.Builder, command *cobra.Command) {
 	if !command.IsAvailableCommand() {
 		return
 	}
@@ -67,10 +69,22 @@ func tellCommand(page *strings.Builder, command *cobra.Command) {
 	if command.Example != "" {
 		fmt.Fprintf(page, "\n```text\n%s\n```\n", command.Example)
 	}
-	if flags := command.NonInheritedFlags().FlagUsages(); flags != "" && !command.HasSubCommands() {
+	if flags := ownFlags(command).FlagUsages(); flags != "" && !command.HasSubCommands() {
 		fmt.Fprintf(page, "\n```text\n%s```\n", flags)
 	}
 	for _, sub := range command.Commands() {
-		tellCommand(page, sub)
+		writeCommand(page, sub)
 	}
+}
+
+// ownFlags returns the flags of a command without those of kubectl's printers, which the page
+// names once.
+func ownFlags(command *cobra.Command) *pflag.FlagSet {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains([]string{"allow-missing-template-keys", "show-managed-fields", "template"}, f.Name) {
+			own.AddFlag(f)
+		}
+	})
+	return own
 }

@@ -10,6 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/controllers/group"
+	"github.com/joulevirt/joulevirt/controllers/node"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
 )
 
 type options struct {
@@ -19,25 +22,25 @@ type options struct {
 	metricsAddress string
 	metricsCertDir string
 	healthAddress  string
-	pageAddress    string
-	pageCertDir    string
+	page           bool
+	pageAudiences  []string
 	agentAccount   string
 	qps            float32
 	burst          int
 	statusDelay    time.Duration
 	pull           controllers.PullOptions
-	energy         controllers.EnergyOptions
-	traffic        controllers.TrafficOptions
+	energy         node.EnergyOptions
+	traffic        group.Options
 	agentFiles     fileClients
 	log            zap.Options
 }
 
 func defaultOptions() *options {
 	return &options{
-		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081", pageAddress: ":8444",
+		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081", page: true, pageAudiences: []string{access.PageAudience},
 		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
-		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(), energy: controllers.DefaultEnergyOptions(),
-		traffic: controllers.DefaultTrafficOptions(),
+		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(), energy: node.DefaultEnergyOptions(),
+		traffic: group.DefaultOptions(),
 	}
 }
 
@@ -46,11 +49,12 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.namespace, "namespace", "", "Namespace that the manager runs in: of its Lease, and of the agents' trust.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect,
 		"Renew the Lease joulevirt-manager. Agents undo everything when nobody renews it: turn it off for development only.")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the secured metrics, or 0 for none.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the secured metrics and the page, or 0 for none.")
 	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory with tls.crt and tls.key of the metrics. Empty: self-signed.")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of /healthz and /readyz, or 0 for none.")
-	flags.StringVar(&o.pageAddress, "page-bind-address", o.pageAddress, "Address of the built-in page, or 0 for none.")
-	flags.StringVar(&o.pageCertDir, "page-cert-dir", "", "Directory with tls.crt and tls.key of the page. Empty: self-signed.")
+	flags.BoolVar(&o.page, "page", o.page, "Serve the built-in page at /page/ of the metrics' address.")
+	flags.StringSliceVar(&o.pageAudiences, "page-audiences", o.pageAudiences,
+		"Audiences of the tokens that open the page: one of them is needed. Add the API server's own for ID tokens of an OIDC provider that it trusts.")
 	flags.StringVar(&o.agentAccount, "agent-service-account", o.agentAccount, "Name of the agents' ServiceAccount in the namespace.")
 	flags.Float32Var(&o.qps, "kube-api-qps", o.qps, "Requests a second to the API server, -1 for no limit of the manager's own.")
 	flags.IntVar(&o.burst, "kube-api-burst", o.burst, "Requests at once to the API server.")
@@ -65,8 +69,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.pull.Concurrency, "rates-concurrency", o.pull.Concurrency, "Agents that are asked at once.")
 	flags.DurationVar(&o.energy.Interval, "energy-interval", o.energy.Interval,
 		"Time between two questions to each Prometheus server that policies name, and between two looks at what is known of the nodes' power.")
-	flags.BoolVar(&o.energy.VMs, "vm-power", o.energy.VMs,
-		"Ask these servers for the power of VMs too, and show it as joulevirt_vm_exported_power_watts: a series a VM, there and here.")
 	flags.DurationVar(&o.traffic.Replan, "traffic-interval", o.traffic.Replan,
 		"Time between two plans of a group's traffic, each of which moves a part of it. VMs that are not ready are replaced at once.")
 	flags.DurationVar(&o.traffic.Figures, "traffic-status-interval", o.traffic.Figures,

@@ -5,29 +5,29 @@ import (
 	"fmt"
 	"time"
 
+	prommodel "github.com/prometheus/common/model"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/controllers/node"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/page"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
-
-// noAddress turns a server off.
-const noAddress = "0"
 
 // leaseAge is how old the last renewal of the Lease may be for a manager to lead: it is renewed
 // each few seconds.
 const leaseAge = time.Minute
 
-// addPage adds the built-in page, unless it is turned off.
-func addPage(mgr manager.Manager, o *options, clients kubernetes.Interface, gate *controllers.Gate, live *controllers.Live) error {
-	if o.pageAddress == noAddress {
+// addPage serves the page beside /metrics, unless it is turned off.
+func addPage(mgr manager.Manager, o *options, gate *controllers.Gate, live *controllers.Live) error {
+	if !o.page {
 		return nil
 	}
 	leads := func() bool {
@@ -38,27 +38,29 @@ func addPage(mgr manager.Manager, o *options, clients kubernetes.Interface, gate
 			return false
 		}
 	}
-	log := mgr.GetLogger().WithName("page")
-	p, err := page.New(page.Options{
-		Reader: mgr.GetClient(), Reviews: clients, Live: live, Ready: func() error { return gate.Check(nil) },
+	p := page.New(page.Options{
+		Reader: mgr.GetClient(), Live: live, Ready: func() error { return gate.Check(nil) },
+		History: func(ctx context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, step time.Duration) (prommodel.Matrix, error) {
+			return controllers.QueryHistory(ctx, node.LiveSecrets{Reader: mgr.GetAPIReader(), Namespace: o.namespace}, policy, controllers.HistoryQuery{Query: query, From: from, To: to, Step: step})
+		},
 		Leads: leads, Led: func(ctx context.Context) (bool, error) {
 			if leads() {
 				return true, nil
 			}
 			return leaseRenewed(ctx, mgr.GetAPIReader(), o.namespace, time.Now())
 		},
-		Version: version.String(), Clock: clock.RealClock{}, Log: log,
+		Version: version.String(), Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("page"),
 	})
-	if err != nil {
-		return err
+	if err := mgr.AddMetricsServerExtraHandler(access.PagePath, p.Handler()); err != nil {
+		return fmt.Errorf("serve the page: %w", err)
 	}
-	if err := mgr.Add(&page.Server{Page: p, Address: o.pageAddress, CertDir: o.pageCertDir, Log: log}); err != nil {
+	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("add the page: %w", err)
 	}
 	return nil
 }
 
-// leaseRenewed tells whether some manager leads, by the managers' Lease.
+// leaseRenewed reports whether some manager leads, by the managers' Lease.
 func leaseRenewed(ctx context.Context, reader client.Reader, namespace string, now time.Time) (bool, error) {
 	var lease coordinationv1.Lease
 	err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: leaseName}, &lease)

@@ -17,7 +17,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/removal"
 )
 
-// removalPoll is how often it is looked whether levers are undone.
+// removalPoll is how often it is checked whether levers are reverted.
 const removalPoll = time.Second
 
 // removeOptions are those of manager remove.
@@ -72,6 +72,6 @@ func remove(ctx context.Context, o *removeOptions, out io.Writer) error {
 	defer cancel()
 	return removal.Run(ctx, c, removal.Options{
 		Namespace: o.namespace, KeepObjects: o.keepObjects, Poll: removalPoll, Clock: clock.RealClock{},
-		Say: func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) },
+		Report: func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) },
 	})
 }

@@ -16,11 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/joulevirt/joulevirt/controllers"
-	"github.com/joulevirt/joulevirt/internal/cli/reasons"
+	"github.com/joulevirt/joulevirt/controllers/collect"
+	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/controllers/policy"
+	"github.com/joulevirt/joulevirt/controllers/signing"
+	"github.com/joulevirt/joulevirt/controllers/trials"
+	"github.com/joulevirt/joulevirt/internal/page"
 	"github.com/joulevirt/joulevirt/internal/pki"
 	"github.com/joulevirt/joulevirt/internal/usage"
 	"github.com/joulevirt/joulevirt/internal/version"
@@ -50,10 +54,10 @@ func run(ctx context.Context, o *options) error {
 	if err := mgr.Add(keeper); err != nil {
 		return fmt.Errorf("add the keeper of the agents' authority: %w", err)
 	}
-	if err := metrics.Registry.Register(controllers.NewProgramCollector(version.String(), keeper.Expires)); err != nil {
+	if err := metrics.Registry.Register(collect.NewAuthorityCollector(keeper.Expires)); err != nil {
 		return fmt.Errorf("register metrics of the manager: %w", err)
 	}
-	signing := &controllers.CertificateSigningReconciler{
+	signing := &signing.Reconciler{
 		Client: mgr.GetClient(), Clients: clients, Authorities: keeper, Clock: clock.RealClock{},
 		AgentUser: fmt.Sprintf("system:serviceaccount:%s:%s", o.namespace, o.agentAccount),
 	}
@@ -65,7 +69,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if err := addPage(mgr, o, clients, gate, live); err != nil {
+	if err := addPage(mgr, o, gate, live); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -86,29 +90,23 @@ func restConfig(o *options) (*rest.Config, error) {
 }
 
 func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manager, error) {
-	scheme, err := controllers.NewScheme()
-	if err != nil {
-		return nil, err
-	}
-	lock, newClient, err := leadership(config, o)
+	scheme, err := objects.NewScheme()
 	if err != nil {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:     scheme,
-		NewClient:  newClient,
-		Cache:      controllers.CacheOptions(),
-		Controller: controllers.ControllerOptions(),
+		Cache:      objects.CacheOptions(),
+		Controller: objects.ControllerOptions(),
 		Logger:     log,
 		Metrics: metricsserver.Options{
 			BindAddress: o.metricsAddress, SecureServing: true, CertDir: o.metricsCertDir,
-			FilterProvider: filters.WithAuthenticationAndAuthorization,
+			FilterProvider: page.Authenticate(o.pageAudiences),
 		},
-		HealthProbeBindAddress:              o.healthAddress,
-		LeaderElection:                      o.leaderElect,
-		LeaderElectionID:                    leaseName,
-		LeaderElectionNamespace:             o.namespace,
-		LeaderElectionResourceLockInterface: lock,
+		HealthProbeBindAddress:  o.healthAddress,
+		LeaderElection:          o.leaderElect,
+		LeaderElectionID:        leaseName,
+		LeaderElectionNamespace: o.namespace,
 		// The process ends with the manager, so the next may lead at once: well
 		// within the pod's grace period of 30 s, or the Lease would be kept.
 		LeaderElectionReleaseOnCancel: true,
@@ -130,14 +128,16 @@ func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper, live *controll
 		}
 		settings = o.agentFiles.settings
 	}
+	energyOptions := o.energy
+	energyOptions.Namespace = o.namespace
 	gate := &controllers.Gate{
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(),
 		Setup: func(ctx context.Context) error {
 			return controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: o.energy, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: controllers.DefaultFiguresDelay,
-				Memory: controllers.DefaultMemoryOptions(o.namespace, version.String()),
+				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: energyOptions, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: policy.DefaultFiguresDelay,
+				Memory: trials.DefaultMemoryOptions(),
 				Clock:  clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
-				KnownReason: reasons.All().Has, Live: live,
+				Live: live,
 			})
 		},
 		Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("gate"),

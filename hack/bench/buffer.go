@@ -27,7 +27,7 @@ type bufferCase struct {
 }
 
 // bufferCases are those of a device that never held a packet, of one whose packets come
-// slowly, and of one whose packets are held and looked at for floods. The next decision is
+// slowly, and of one whose packets are held and checked for floods. The next decision is
 // an hour away: running the program as fast as it goes is faster than packets are held.
 func bufferCases(now uint64) []bufferCase {
 	const hour = 3600e9
@@ -44,7 +44,7 @@ func bufferCases(now uint64) []bufferCase {
 }
 
 // measureBuffer runs the program on a UDP packet of 64 bytes. What it costs to run any
-// program is told beside and is part of the figures.
+// program is reported beside and is part of the figures.
 func measureBuffer(ctx context.Context, env environment) ([]figure, error) {
 	nothing, err := loadNothing()
 	if err != nil {
@@ -63,7 +63,7 @@ func measureBuffer(ctx context.Context, env environment) ([]figure, error) {
 			return nil, fmt.Errorf("%s: %w", c.figure, err)
 		}
 		defer p.Close()
-		programs = append(programs, p.JvHold)
+		programs = append(programs, p.JvEgress)
 	}
 	took := make([][]float64, len(programs))
 	for range bufferRepeats {
@@ -110,7 +110,7 @@ func loadBuffer(c bufferCase) (*bpf.JvObjects, error) {
 		value any
 	}{{made.JvConfig, &c.config}, {made.JvState, &c.state}, {made.JvLease, ^uint64(0)}} {
 		if err := entry.in.Put(uint32(0), entry.value); err != nil {
-			_ = made.Close() // the error before tells more
+			_ = made.Close() // the first error says more
 			return nil, err
 		}
 	}

@@ -63,12 +63,7 @@ func (n *realNode) hold(h wire.Hold) error {
 	return n.Call(n.ctx, "Node.Hold", h, &wire.None{})
 }
 
-func windowOf(w time.Duration) wire.Hold {
-	if w == 0 {
-		return wire.Hold{}
-	}
-	return wire.Hold{Window: w, OnPackets: nodeOn}
-}
+func windowOf(w time.Duration) wire.Hold { return wire.Hold{Window: w, OnPackets: nodeOn} }
 
 // tools starts the guest's tools, or ends them.
 func (n *realNode) tools(run bool) error {
@@ -124,4 +119,88 @@ func (n *realNode) ratio(measure func(with bool) (nodevm.Measured, error), of ..
 		medians[k] = nodevm.Median(ratios[k])
 	}
 	return medians, nil
+}
+
+func interrupts(m nodevm.Measured) float64 { return m.Interrupts }
+func switches(m nodevm.Measured) float64   { return m.Switches }
+func cpus(m nodevm.Measured) float64       { return m.CPU }
+func kicks(m nodevm.Measured) float64      { return m.Kicks }
+
+// with is what a pair differs by.
+func with(w bool, one wire.Hold) wire.Hold {
+	if w {
+		return one
+	}
+	return wire.Hold{}
+}
+
+func name(what string, w bool) string {
+	if w {
+		return what + " with"
+	}
+	return what + " without"
+}
+
+// keptUp measures a load at nodeRate, with which the machine has to keep up when nothing of it
+// is held.
+func (n *realNode) keptUp(d nodevm.Direction, held bool) (nodevm.Measured, error) {
+	m, err := n.Measure(n.ctx, d, nodeRate, false)
+	if err == nil && !held {
+		err = m.KeptUp(d)
+	}
+	return m, err
+}
+
+// receive is of packets towards the guest.
+func (n *realNode) receive() ([]figure, error) {
+	ratios, err := n.ratio(func(held bool) (nodevm.Measured, error) {
+		return n.measured(name("receive", held), func() error { return n.hold(with(held, windowOf(nodeWindow))) },
+			func() (nodevm.Measured, error) { return n.keptUp(nodevm.Receive, held) })
+	}, interrupts, cpus)
+	if err != nil {
+		return nil, err
+	}
+	return []figure{
+		{"buffer_irq_ratio_500us", ratios[0], "with over without"},
+		{"buffer_cpu_ratio_500us", ratios[1], "with over without, of an emulated machine"},
+	}, nil
+}
+
+// transmit is of packets from the guest, whose tools run for all of it and hold what their
+// host lets them.
+func (n *realNode) transmit() ([]figure, error) {
+	ratios, err := n.ratio(func(held bool) (nodevm.Measured, error) {
+		return n.measured(name("transmit", held), func() error {
+			if err := n.hold(with(held, windowOf(nodeWindow))); err != nil || !held {
+				return err
+			}
+			return n.tools(true)
+		}, func() (nodevm.Measured, error) {
+			m, err := n.keptUp(nodevm.Transmit, held)
+			if err == nil && held {
+				err = n.tools(false)
+			}
+			return m, err
+		})
+	}, kicks)
+	if err != nil {
+		return nil, err
+	}
+	return []figure{{"guest_tx_kick_ratio_500us", ratios[0], "with over without"}}, nil
+}
+
+// flood is of SYNs of random sources.
+func (n *realNode) flood() ([]figure, error) {
+	defence := wire.Hold{FloodWindow: nodeWindow, OnPackets: nodeOn, FloodPackets: floodFrom}
+	ratios, err := n.ratio(func(held bool) (nodevm.Measured, error) {
+		return n.measured(name("flood", held), func() error { return n.hold(with(held, defence)) },
+			func() (nodevm.Measured, error) { return n.MeasureFlood(n.ctx, floodRate) })
+	}, interrupts, switches)
+	if err != nil {
+		return nil, err
+	}
+	return []figure{
+		{"buffer_flood_irq_ratio_500us", ratios[0], "with over without"},
+		{"buffer_flood_ctxt_ratio_500us", ratios[1], "with over without"},
+	}, nil
 }

@@ -34,7 +34,7 @@ func main() {
 	keep := flag.Bool("keep", false, "leave everything running at the end until Ctrl-C")
 	simulated := flag.Int("simulated-nodes", 3, "nodes beside this machine that kwok simulates")
 	flag.Parse()
-	// The cluster's stand-ins would tell of every retry.
+	// The cluster's stand-ins would log each retry.
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Stdout, *simulated, *keep)
@@ -61,7 +61,6 @@ func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err erro
 	if err := debian.Host().Ensure(ctx, out, debian.NodePackages()...); err != nil {
 		return err
 	}
-	d.cache = source.Cache
 	d.stack, err = stack.Start(ctx, stack.Options{
 		Binaries: source, NodeName: nodeName, SimulatedNodes: simulated,
 		CacheDir: filepath.Join(source.Cache, "guest"), Progress: out,
@@ -69,7 +68,7 @@ func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err erro
 	if err != nil {
 		return err
 	}
-	// The context may have ended by Ctrl-C: what was started ends nevertheless.
+	// The context may have ended by Ctrl-C.
 	defer func() {
 		if stopErr := d.stack.Stop(context.WithoutCancel(ctx)); err == nil {
 			err = stopErr
@@ -84,10 +83,10 @@ func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err erro
 		return err
 	}
 	if !keep {
-		d.say("All programs end now, both API servers with them. To look around in running ones: make demo KEEP=1")
+		d.say("All programs end now, both API servers with them. To explore running ones: make demo KEEP=1")
 		return nil
 	}
-	d.say("All programs run until Ctrl-C; the fleet's clock stands. Look around at this machine, or at the fleet:")
+	d.say("All programs run until Ctrl-C; the fleet's clock stands still. Explore this machine, or the fleet:")
 	for _, kubeconfig := range []string{d.stack.Kubeconfig(), d.fleet.Kubeconfig()} {
 		d.say("  KUBECONFIG=%s %s get joulevirt -A", kubeconfig, d.stack.Kubectl())
 	}

@@ -20,15 +20,13 @@ const (
 	changeTimeout = 4 * time.Minute
 )
 
-// demo tells the story on a running stack.
+// demo runs the story on a stack.
 type demo struct {
 	out       io.Writer
 	manifests string
-	// cache keeps programs between runs.
-	cache   string
-	started time.Time
-	stack   *stack.Stack
-	vms     []vm
+	started   time.Time
+	stack     *stack.Stack
+	vms       []vm
 	// fleet is the last chapter's. Nil: it was not started.
 	fleet *fleet
 }
@@ -49,18 +47,17 @@ func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n",
 func (d *demo) story(ctx context.Context) error {
 	for _, chapter := range []struct {
 		title string
-		tell  func(context.Context) error
+		run   func(context.Context) error
 	}{
 		{"VirtualMachines applied: KubeVirt's controllers start real QEMU", d.startVMs},
 		{"Without an EnergyPolicy nothing is changed: the agent only reports", d.observe},
 		{"A profile and a policy applied: the agent pins the vCPUs", d.pin},
-		{"What the node draws, and how that is known", d.measure},
 		{"kill -9 of the agent, and a new one: it adopts its own pins", d.crash},
-		{"The profile deleted: masks as if we had never been there", d.unpin},
-		{"A fleet at accelerated time: its lever proves itself, or is withdrawn", d.live},
+		{"The profile deleted: masks as they were before", d.unpin},
+		{"A fleet at accelerated time: trials adopt or reject its lever", d.live},
 	} {
 		d.title("%s", chapter.title)
-		if err := chapter.tell(ctx); err != nil {
+		if err := chapter.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", chapter.title, err)
 		}
 	}
@@ -95,7 +92,7 @@ func (d *demo) startVMs(ctx context.Context) error {
 
 func (d *demo) observe(ctx context.Context) error {
 	err := d.stack.WaitFor(ctx, changeTimeout, "the NodeReport counts both VMs", func(ctx context.Context) error {
-		running, err := d.stack.RunKubectl(ctx, "get", "nodereport", nodeName, "-o", "jsonpath={.status.vms.running}")
+		running, err := d.stack.RunKubectl(ctx, "get", "nodereport", nodeName, "-o", "jsonpath={.status.vms}")
 		if err != nil {
 			return err
 		}
@@ -120,9 +117,6 @@ func (d *demo) pin(ctx context.Context) error {
 		}
 	}
 	if err := d.waitInForce(ctx, len(d.vms)); err != nil {
-		return err
-	}
-	if err := d.waitProfile(ctx, len(d.vms)); err != nil {
 		return err
 	}
 	if err := d.kubectl(ctx, "get", "vmnetworkprofiles,energypolicies,nodeplans", "-A"); err != nil {
@@ -164,7 +158,7 @@ func (d *demo) unpin(ctx context.Context) error {
 	return d.tasksets(ctx)
 }
 
-// waitInForce waits until the agent says that its plan acts on so many VMs.
+// waitInForce waits until the agent reports that its plan acts on so many VMs.
 func (d *demo) waitInForce(ctx context.Context, want int) error {
 	err := d.stack.WaitFor(ctx, changeTimeout, fmt.Sprintf("the NodePlan acts on %d VMs", want), func(ctx context.Context) error {
 		got, err := d.stack.RunKubectl(ctx, "get", "nodeplan", nodeName, "-o",
@@ -178,27 +172,13 @@ func (d *demo) waitInForce(ctx context.Context, want int) error {
 		return nil
 	})
 	if err != nil {
-		// The plan says why; what cannot be shown must not hide the error.
+		// The plan says why; if it cannot be printed the error still counts.
 		_ = d.kubectl(ctx, "get", "nodeplan", nodeName, "-o", "yaml")
 	}
 	return err
 }
 
-// waitProfile waits until the profile's status tells its owner the same.
-func (d *demo) waitProfile(ctx context.Context, want int) error {
-	return d.stack.WaitFor(ctx, changeTimeout, fmt.Sprintf("the profile tells of %d VMs in force", want), func(ctx context.Context) error {
-		got, err := d.stack.RunKubectl(ctx, "get", "vmnetworkprofile", "web", "-n", namespace, "-o", "jsonpath={.status.vmsInForce}")
-		if err != nil {
-			return err
-		}
-		if got != strconv.Itoa(want) {
-			return fmt.Errorf("it tells of %q", got)
-		}
-		return nil
-	})
-}
-
-// tasksets shows where the threads of the VMs may run, as the kernel says.
+// tasksets prints the kernel's masks of the VMs' threads.
 func (d *demo) tasksets(ctx context.Context) error {
 	for _, vm := range d.vms {
 		threads, err := stack.Threads(ctx, vm.qemu)

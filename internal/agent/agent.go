@@ -1,9 +1,17 @@
+// Package agent is the part of the product that runs on each node. Its loop
+// samples the node every second, publishes the rates, and makes threads and network
+// devices of VMs what the NodePlan wants for as long as the plan exists, is to be applied,
+// and its manager is alive.
+//
+// discover, sample, metering, actuate, journal, watch and publish are its
+// parts; this package puts them together.
 package agent
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,8 +21,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
-	"github.com/joulevirt/joulevirt/internal/agent/actuate/buffer"
-	"github.com/joulevirt/joulevirt/internal/agent/actuate/shape"
+	"github.com/joulevirt/joulevirt/internal/agent/actuate/device"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/slice"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
@@ -26,12 +33,16 @@ import (
 	"github.com/joulevirt/joulevirt/internal/power"
 )
 
-// longestBlind is how long an agent that does not know the cluster's objects leaves what an
-// earlier one changed: longer than an API server takes to start, or a new leader of etcd.
-const longestBlind = time.Minute
+const (
+	// longestBlind is how long an agent that does not know the cluster's objects leaves what an
+	// earlier one changed: longer than an API server takes to start, or a new leader of etcd.
+	longestBlind = time.Minute
+	// readPlanTimeout is how long an agent that ends waits for the plan that it does not know.
+	readPlanTimeout = 5 * time.Second
+)
 
-// Cluster is what the agent needs to know of its cluster. watch.Cluster is
-// one.
+// Cluster is what the agent needs to know of its cluster: a watch.Cluster, or that of a
+// simulated node.
 type Cluster interface {
 	// Synced is false until what is absent is known to be absent.
 	Synced() bool
@@ -39,25 +50,17 @@ type Cluster interface {
 	Changes() <-chan struct{}
 	// Inventory returns the VMs of the node.
 	Inventory(ctx context.Context) (*discover.Inventory, error)
-	// Plan returns the node's plan, read-only; nil when there is none.
+	// Plan returns the node's plan, read-only; nil when it has none.
 	Plan(ctx context.Context) (*v1alpha1.NodePlan, error)
 	// LeaseRenewed returns when the manager renewed its Lease; zero when never.
 	LeaseRenewed(ctx context.Context) (time.Time, error)
 }
 
-// Libvirt gives facts of domains. libvirt.Poller is one.
-type Libvirt interface {
-	// Offer names the VMs that there are. It does not wait.
-	Offer(vms []discover.VM)
-	// Facts of a process's domain; nil when there are none.
-	Facts(process host.TaskID) *model.DomainFacts
-	// Health counts VMs by whether their libvirt answered.
-	Health() (answering, failing int)
-}
-
-// Statuses takes the status of the plan. publish.PlanStatuses is one.
+// Statuses writes the status of the plan: a publish.PlanStatuses, or that of a simulated node.
 type Statuses interface {
 	Offer(plan *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus)
+	// ReadPlan asks the API server for the node's plan; nil when it has none.
+	ReadPlan(ctx context.Context) (*v1alpha1.NodePlan, error)
 }
 
 // Options are the agent's settings and what it works with.
@@ -66,17 +69,17 @@ type Options struct {
 	// Interval between two rounds of samples.
 	Interval time.Duration
 	// StaleAfter is the age of the manager's Lease from which on everything is
-	// put back.
+	// reverted.
 	StaleAfter time.Duration
 
 	Host     host.Host
 	Cluster  Cluster
-	Libvirt  Libvirt
 	Statuses Statuses
 	// Prior is the power that is expected of a machine before anything of it is
 	// measured. prior.Priors has one.
 	Prior func(model.Topology) power.NodePrior
-	// CPUTime that the agent itself has used. Nil: it is not told.
+	// CPUTime that the agent itself has used: it counts against what levers save. Nil: not
+	// known.
 	CPUTime func() time.Duration
 	Board   *publish.Board
 	Clock   clock.WithTicker
@@ -89,32 +92,34 @@ type Agent struct {
 	sampler   *sample.Sampler
 	affinity  *affinity.Actuator
 	slices    *slice.Actuator
-	shaping   *shape.Actuator
-	turns     *shape.Turns
-	buffering *buffer.Actuator
-	keeper    *buffer.Keeper
+	shaping   *device.Actuator[model.Shaping]
+	buffering *device.Actuator[model.Buffering]
+	keeper    *device.Keeper
 	machine   *machine
 	account   *metering.Account
 	guarded   guarded
 	switches  switches
-	// journalLost is true until the threads that an earlier agent may have
-	// changed have been looked for.
+	// journalLost is true until the threads are found that an earlier agent may have changed.
 	journalLost bool
 
 	previous *sample.Round
 	sent     sample.SentMeans
-	// told is what the status says of buffered VMs.
-	told  map[host.TaskID]told
-	state publish.State
-	stale bool
+	// readBacks are what the status says of buffered VMs.
+	readBacks map[host.TaskID]readBack
+	// changes counts what levers changed or reverted.
+	changes map[v1alpha1.Lever]uint64
+	state   publish.State
+	stale   bool
 	// blindSince is since when the cluster's objects are not known. Zero: they are.
 	blindSince time.Time
 	// renewed is the last renewal of the manager's Lease that was seen, since renewedSeen.
 	renewed, renewedSeen time.Time
-	// plan is the one that was followed last, nil when there was none.
-	plan *v1alpha1.NodePlan
-	// did is what the last round did of the plan's schedules.
-	did []model.Switch
+	// plan is the one that was followed last, nil when the node had none. planKnown is false
+	// until it was read.
+	plan      *v1alpha1.NodePlan
+	planKnown bool
+	// switchesDone is what the last round did of the plan's schedules.
+	switchesDone []model.Switch
 	// reported is the last status of the plan of that UID.
 	reported    v1alpha1.NodePlanStatus
 	reportedUID types.UID
@@ -122,49 +127,47 @@ type Agent struct {
 	failing string
 }
 
-// New takes over what the journal of an earlier agent holds.
+// New takes over what an earlier agent changed, from its journal.
 func New(opts Options, j *journal.Journal) (*Agent, error) {
-	entries, err := j.Load()
+	was, err := j.Load()
 	lost := errors.Is(err, journal.ErrCorrupt)
 	if err != nil && !lost {
 		return nil, err
 	}
 	if lost {
-		opts.Log.Error(err, "what an earlier agent had changed is not known: threads of VMs that do not run on their "+
-			"whole cpuset, or have a scheduler slice, are taken for changed by it, and are put back unless the plan wants them so")
-	} else if slices, uplinks, taps := j.Slices(), j.Uplinks(), j.Taps(); len(entries)+len(slices)+len(uplinks)+len(taps) > 0 {
+		opts.Log.Error(err, "assuming that an earlier agent changed the threads of VMs that do not run on their whole cpuset, "+
+			"or have a scheduler slice: they are reverted unless the plan wants them so")
+	} else if len(was.Threads)+len(was.Slices)+len(was.Uplinks)+len(was.Taps) > 0 {
 		opts.Log.Info("took over what an earlier agent had changed",
-			"threads", len(entries), "slices", len(slices), "uplinks", len(uplinks), "taps", len(taps))
+			"threads", len(was.Threads), "slices", len(was.Slices), "uplinks", len(was.Uplinks), "taps", len(was.Taps))
 	}
 	machine, err := newMachine(opts.Host, opts.Clock)
 	if err != nil {
 		return nil, err
 	}
-	turns := shape.NewTurns(opts.Host, opts.Clock)
-	keeper := buffer.NewKeeper(opts.Host, opts.Clock, opts.Interval)
+	keeper := device.NewKeeper(opts.Host, opts.Clock, opts.Interval)
 	return &Agent{
 		opts:        opts,
 		renewedSeen: opts.Clock.Now(),
 		machine:     machine,
 		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
-		affinity:    affinity.New(opts.Host, j, entries),
-		slices:      slice.New(opts.Host, j, j.Slices()),
-		shaping:     shape.New(opts.Host, j, j.Uplinks(), turns),
-		turns:       turns,
-		buffering:   buffer.New(opts.Host, j, j.Taps(), keeper),
+		affinity:    affinity.New(opts.Host, j.SaveThreads, was.Threads),
+		slices:      slice.New(opts.Host, j.SaveSlices, was.Slices),
+		shaping:     device.NewShaping(opts.Host, keeper, j.SaveUplinks, was.Uplinks),
+		buffering:   device.NewBuffering(opts.Host, keeper, j.SaveTaps, was.Taps),
 		keeper:      keeper,
-		guarded:     newGuarded(j, opts.Clock.Now()),
+		guarded:     newGuarded(was.Trips, j.SaveTrips, opts.Clock.Now()),
 		switches:    switches{},
+		changes:     map[v1alpha1.Lever]uint64{},
 		journalLost: lost,
 	}, nil
 }
 
-// Run works until the context ends, and then puts back all that was changed.
+// Run works until the context ends, and then reverts all that was changed.
 func (a *Agent) Run(ctx context.Context) error {
-	var beside sync.WaitGroup
-	beside.Go(func() { a.turns.Run(ctx) })
-	beside.Go(func() { a.keeper.Run(ctx) })
+	var keeper sync.WaitGroup
+	keeper.Go(func() { a.keeper.Run(ctx) })
 	ticker := a.opts.Clock.NewTicker(a.opts.Interval)
 	defer ticker.Stop()
 	a.round(ctx, true)
@@ -173,12 +176,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			stop()
-			beside.Wait()
-			return a.end()
+			keeper.Wait()
+			return a.end(ctx)
 		case <-ticker.C():
 			a.round(ctx, true)
 		case <-a.opts.Cluster.Changes():
-			// The plan is followed at once. The rates keep their interval.
+			// The plan is followed at once. The rates stay at their interval.
 			a.round(ctx, false)
 		case <-boundary:
 			a.round(ctx, false)
@@ -187,26 +190,37 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// end puts the node back, and has the plan's status say so: nobody else will
-// until the next agent starts.
-func (a *Agent) end() error {
+// end reverts everything, and has the plan's status say so: nobody else will until the next
+// agent starts. An agent that ends before it knows the plan asks for it, because an earlier one
+// that was killed may have left its status.
+func (a *Agent) end(ctx context.Context) error {
 	err := errors.Join(a.affinity.Restore(), a.slices.Restore(), a.shaping.Restore(), a.buffering.Restore())
+	if !a.planKnown {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), readPlanTimeout)
+		defer cancel()
+		plan, readErr := a.opts.Statuses.ReadPlan(limited)
+		if readErr != nil {
+			a.opts.Log.Info("NodePlan status of the agent's end not written", "reason", readErr.Error())
+		} else if plan != nil {
+			a.plan, a.reported = plan, plan.Status
+		}
+	}
 	if a.plan != nil {
 		a.opts.Statuses.Offer(a.plan, planStatus(a.plan, &a.reported, outcome{ended: true, err: err}, a.opts.Clock.Now()))
 	}
 	if err != nil {
-		return fmt.Errorf("put the node back: %w", err)
+		return fmt.Errorf("revert the node: %w", err)
 	}
-	a.opts.Log.Info("put the node back")
+	a.opts.Log.Info("reverted the node")
 	return nil
 }
 
 // round samples, follows the plan, and publishes when asked to. Without a list
 // of the processes nothing is known, and nothing is done: the state that was
-// posted last grows old, which the probes tell.
+// posted last grows old, which fails the probes.
 func (a *Agent) round(ctx context.Context, publishing bool) {
 	// Asked before the inventory: one that was read before the cluster's
-	// objects were known would make every VM look gone.
+	// objects were known would make every VM seem gone.
 	synced := a.opts.Cluster.Synced()
 	inventory, failure := a.opts.Cluster.Inventory(ctx)
 	round, err := a.sampler.Read(inventory)
@@ -225,43 +239,35 @@ func (a *Agent) round(ctx context.Context, publishing bool) {
 func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	rates := sample.Rates(a.opts.Node, a.previous, round)
 	a.sent.Add(rates, round)
-	a.addDomains(rates, round)
-	a.tellTrips(rates)
-	rates.Switches = a.did
-	a.state.Topology, a.state.Actors = a.machine.now()
+	trips := a.guarded.Trips()
+	rates.Trips = trips[:min(len(trips), mostTrips)]
+	rates.Switches = a.switchesDone
+	a.state.Topology = a.machine.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
-	a.tellOwn(rates)
+	if a.opts.CPUTime != nil {
+		rates.Totals.AgentSeconds = a.opts.CPUTime().Seconds()
+	}
 	a.previous = round
 	a.state.Rounds++
 	if failure != nil {
 		a.state.RoundErrors++
 	}
 	a.state.Synced = synced
-	a.state.Rates, a.state.Unknown, a.state.RoundError = rates, round.Unknown, failure
-	a.state.Pinned, a.state.ManagerStale = a.affinity.Pinned(), a.stale
-	a.state.Sliced, a.state.SlicedThreads = a.slices.Held()
-	turns := a.turns.Stats()
-	a.state.Shaped, a.state.Gates, a.state.GateChanges, a.state.GateDelay = a.shaping.Pods(), turns.Gates, turns.Changes, turns.Late
-	a.state.Buffered = a.buffering.Pods()
-	a.state.LibvirtAnswering, a.state.LibvirtFailing = a.opts.Libvirt.Health()
+	a.state.Rates, a.state.RoundError = rates, failure
+	a.state.ManagerStale, a.state.Trips = a.stale, a.guarded.counts
+	a.state.InForce = map[v1alpha1.Lever]int{
+		v1alpha1.LeverAffinity: a.affinity.Pods(), v1alpha1.LeverSlice: a.slices.Pods(),
+		v1alpha1.LeverShaping: a.shaping.Pods(), v1alpha1.LeverBuffering: a.buffering.Pods(),
+	}
+	a.state.Changes = maps.Clone(a.changes)
 	a.state.Took = a.opts.Clock.Since(round.At)
 	state := a.state
 	a.opts.Board.Post(&state)
 }
 
-// addDomains completes the rates, whose VMs are in the order of the round's.
-func (a *Agent) addDomains(rates *model.NodeRates, round *sample.Round) {
-	vms := make([]discover.VM, 0, len(round.VMs))
-	for i := range round.VMs {
-		vms = append(vms, round.VMs[i].VM)
-		rates.VMs[i].Domain = a.opts.Libvirt.Facts(round.VMs[i].Process)
-	}
-	a.opts.Libvirt.Offer(vms)
-}
-
 // follow makes the node what the plan wants.
 func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) error {
-	a.did = nil
+	a.switchesDone = nil
 	if !synced {
 		return a.waitForCluster(round)
 	}
@@ -270,23 +276,23 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 	if err != nil {
 		return err
 	}
-	a.noteStale(renewed)
+	a.updateStale(renewed)
 	a.assume(round)
 	plan, err := a.opts.Cluster.Plan(ctx)
 	if err != nil {
 		return err
 	}
 	o := outcome{orders: ordersOf(plan, a.stale), stale: a.stale, renewed: renewed}
-	unkept := a.watchOver(round)
+	guardErr := a.guardRound(round)
 	o.orders.withhold(a.guarded.Guard, round.At)
-	if err := a.switchLevers(&o.orders); err != nil {
+	if err := a.switchLevers(o.orders); err != nil {
 		return err
 	}
 	if o.applied, o.err = a.apply(round, o.orders); o.err == nil {
-		a.did = a.switches.tell()
+		a.switchesDone = a.switches.list()
 	}
-	o.err = errors.Join(o.err, unkept)
-	a.plan = plan
+	o.err = errors.Join(o.err, guardErr)
+	a.plan, a.planKnown = plan, true
 	if plan == nil {
 		return o.err
 	}
@@ -301,7 +307,7 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 // waitForCluster leaves what an earlier agent changed as it is, for the plan may want it so,
 // but not for long: VMs are not known, so that no guard watches over them.
 func (a *Agent) waitForCluster(round *sample.Round) error {
-	a.noteStale(time.Time{})
+	a.updateStale(time.Time{})
 	now := a.opts.Clock.Now()
 	if a.blindSince.IsZero() {
 		a.blindSince = now
@@ -311,15 +317,15 @@ func (a *Agent) waitForCluster(round *sample.Round) error {
 		return nil
 	}
 	clear(a.switches)
-	_, err := a.apply(round, orders{})
+	_, err := a.apply(round, ordersOf(nil, false))
 	if long {
-		err = errors.Join(err, fmt.Errorf("the API server told nothing for %s, and no guard watches over VMs that are not known: "+
-			"what an earlier agent had changed is put back; see whether the API server answers this node", longestBlind))
+		err = errors.Join(err, fmt.Errorf("the API server did not answer for %s, and no guard watches over VMs that are not known: "+
+			"what an earlier agent had changed is reverted; check that the API server answers this node", longestBlind))
 	}
 	return err
 }
 
-func (a *Agent) noteStale(renewed time.Time) {
+func (a *Agent) updateStale(renewed time.Time) {
 	now := a.opts.Clock.Now()
 	if !renewed.IsZero() && !renewed.Equal(a.renewed) {
 		a.renewed, a.renewedSeen = renewed, now
@@ -327,31 +333,31 @@ func (a *Agent) noteStale(renewed time.Time) {
 	stale := isStale(now, a.renewedSeen, renewed, a.opts.StaleAfter)
 	switch {
 	case stale && !a.stale:
-		a.opts.Log.Info("the manager does not renew its Lease: putting everything back", "renewed", renewed, "staleAfter", a.opts.StaleAfter)
+		a.opts.Log.Info("the manager does not renew its Lease: reverting everything", "renewed", renewed, "staleAfter", a.opts.StaleAfter)
 	case !stale && a.stale:
 		a.opts.Log.Info("the manager renews its Lease again: following the plan", "renewed", renewed)
 	}
 	a.stale = stale
 }
 
-// isStale tells whether the manager's Lease is out of date: by its time, and by how long
+// isStale reports whether the manager's Lease is out of date: by its time, and by how long
 // ago a renewal was seen, which no clock that is set prolongs. seen is the agent's start
 // when none was.
 func isStale(now, seen, renewed time.Time, after time.Duration) bool {
 	return now.Sub(seen) > after || !renewed.IsZero() && now.Sub(renewed) > after
 }
 
-// assume looks, once, for what an earlier agent changed whose journal is lost.
+// assume finds, once, what an earlier agent changed whose journal is lost.
 func (a *Agent) assume(round *sample.Round) {
 	if !a.journalLost {
 		return
 	}
 	a.journalLost = false
-	for _, thread := range a.affinity.Assume(affinityVMs(round)) {
-		a.opts.Log.Info("taken for bound by an earlier agent", "pid", thread.PID, "tid", thread.TID)
+	for _, thread := range a.affinity.Assume(round.All()) {
+		a.opts.Log.Info("assuming thread was pinned by an earlier agent", "pid", thread.PID, "tid", thread.TID)
 	}
-	for _, thread := range a.slices.Assume(sliceVMs(round)) {
-		a.opts.Log.Info("its slice is taken for set by an earlier agent", "pid", thread.PID, "tid", thread.TID)
+	for _, thread := range a.slices.Assume(round.All()) {
+		a.opts.Log.Info("assuming slice was set by an earlier agent", "pid", thread.PID, "tid", thread.TID)
 	}
 }
 

@@ -8,12 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
-	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -30,14 +27,14 @@ type bufferingHost struct {
 	held   uint64
 }
 
-func (h *bufferingHost) Taps(host.TaskID) ([]host.Tap, error) {
+func (h *bufferingHost) Taps(host.TaskID) ([]host.Device, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	tap := host.Tap{Name: "tap0", Index: 3, Queue: "fq_codel 0:"}
+	tap := host.Device{Name: "tap0", Index: 3, Queue: "fq_codel 0:"}
 	if !h.is.IsZero() {
-		tap.Owner, tap.Queue, tap.Buffered = host.QueueOurs, "fq 4a56:", true
+		tap.Owner, tap.Queue, tap.Complete = host.QueueOurs, "fq 4a56:", true
 	}
-	return []host.Tap{tap}, nil
+	return []host.Device{tap}, nil
 }
 
 func (h *bufferingHost) Buffer(_ host.TaskID, _ string, as model.Buffering) error {
@@ -54,7 +51,7 @@ func (h *bufferingHost) Unbuffer(host.TaskID, string) error {
 	return nil
 }
 
-func (h *bufferingHost) KeepBuffering(time.Duration) error {
+func (h *bufferingHost) ExtendLease(time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leases++
@@ -75,11 +72,8 @@ func (h *bufferingHost) Buffered(host.TaskID) ([]host.BufferSample, error) {
 	return []host.BufferSample{{Name: "tap0", Window: window, Held: h.held, Guest: h.guest}}, nil
 }
 
-func (n *meteredNode) Taps(host.TaskID) ([]host.Tap, error)              { return nil, nil }
-func (n *meteredNode) Buffered(host.TaskID) ([]host.BufferSample, error) { return nil, nil }
-
-// told reads something of the host's while the agent runs.
-func (h *bufferingHost) told() (leases int, is model.Buffering) {
+// state reads something of the host's while the agent runs.
+func (h *bufferingHost) state() (leases int, is model.Buffering) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.leases, h.is
@@ -87,39 +81,17 @@ func (h *bufferingHost) told() (leases int, is model.Buffering) {
 
 // buffered is an agent on such a node.
 type buffered struct {
-	*testing.T
-	host    *bufferingHost
-	cluster *cluster
-	clock   *clocktesting.FakeClock
-	dir     string
-	journal *journal.Journal
-	board   *publish.Board
-	agent   *Agent
+	*simNode
+	host *bufferingHost
 }
 
-const bufferedPod = "0f9a3c52-7d1e-4b7a-9c55-000000000001"
-
 func newBuffered(t *testing.T) *buffered {
-	h, err := sim.NewHost(sim.Config{Name: "node1", Seed: 7, Start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.AddVM(sim.VM{Namespace: "shop", Name: "web", PodUID: bufferedPod, VCPUs: 1}); err != nil {
-		t.Fatal(err)
-	}
-	b := &buffered{
-		T: t, host: &bufferingHost{Host: h}, clock: clocktesting.NewFakeClock(h.Now()), dir: t.TempDir(), board: &publish.Board{},
-		cluster: &cluster{
-			synced: true, renewed: h.Now(), changes: make(chan struct{}, 1),
-			inventory: discover.Inventory{
-				Pods: map[string]discover.Pod{bufferedPod: {UID: bufferedPod, Namespace: "shop", CreatedBy: "v"}},
-				VMIs: map[string]discover.VMI{"v": {UID: "v", Namespace: "shop", Name: "web"}},
-			},
-		},
-	}
+	t.Helper()
+	n := newSimNode(t, sim.Config{Start: noon()}, sim.VM{Namespace: "shop", Name: "web", PodUID: podUID(1), VCPUs: 1})
+	b := &buffered{simNode: n, host: &bufferingHost{Host: n.host}}
+	n.seen = b.host
 	b.plan(1000)
 	b.start()
-	t.Cleanup(func() { b.journal.Close() })
 	return b
 }
 
@@ -127,33 +99,17 @@ func newBuffered(t *testing.T) *buffered {
 func (b *buffered) plan(microseconds int32) {
 	flood := int32(500)
 	b.cluster.plan = &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{Apply: true, VMs: []v1alpha1.VMPlan{{
-		VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "web", PodUID: types.UID(bufferedPod)},
+		VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "web", PodUID: types.UID(podUID(1))},
 		Buffering: &v1alpha1.BufferingAction{
 			WindowMicroseconds: &microseconds, FloodWindowMicroseconds: &flood, OnPacketsPerSecond: 10_000,
 		},
 	}}}}
 }
 
-// start is the start of an agent, from what is on disk.
-func (b *buffered) start() {
-	b.Helper()
-	b.agent, b.journal = startOn(b.T, b.dir, Options{Host: b.host, Cluster: b.cluster, Statuses: b.cluster, Board: b.board, Clock: b.clock})
-}
-
-// crash ends the agent without its putting anything back.
-func (b *buffered) crash() {
-	b.Helper()
-	if err := b.journal.Close(); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // round is one of the agent, a second later.
 func (b *buffered) round() *v1alpha1.VMApplied {
 	b.Helper()
-	b.host.Advance(time.Second)
-	b.clock.Step(time.Second)
-	b.agent.round(b.Context(), true)
+	b.step()
 	for i := range b.cluster.status.VMs {
 		return &b.cluster.status.VMs[i]
 	}
@@ -178,36 +134,36 @@ func TestBufferingIsFollowedReadBackAndUndone(t *testing.T) {
 	b := newBuffered(t)
 	in, no, declines := v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools, v1alpha1.BufferingHalfGuestDeclines
 	b.wantReadBack("in the first round", b.round(), readBackOf(1000, in, no))
-	if leases, is := b.host.told(); leases != 1 || is.Window != time.Millisecond || is.FloodWindow != 500*time.Microsecond || is.OnPackets != 10_000 {
+	if leases, is := b.host.state(); leases != 1 || is.Window != time.Millisecond || is.FloodWindow != 500*time.Microsecond || is.OnPackets != 10_000 {
 		t.Errorf("%d leases, %+v", leases, is)
 	}
 	b.round()
 	b.round() // counters have a rate once they were read twice
 	s := b.board.Latest()
-	if s.Buffered != 1 || s.BufferingWrites != 1 || s.Rates.VMs[0].Buffering == nil || s.Rates.VMs[0].Buffering.HeldPerSecond == 0 {
+	if s.InForce[v1alpha1.LeverBuffering] != 1 || s.Changes[v1alpha1.LeverBuffering] != 1 || s.Rates.VMs[0].Buffering == nil || s.Rates.VMs[0].Buffering.HeldPerSecond == 0 {
 		t.Errorf("state %+v, rates %+v", s, s.Rates.VMs[0].Buffering)
 	}
 	b.plan(500)
 	b.wantReadBack("another plan, at once", b.round(), readBackOf(500, in, no))
-	if _, is := b.host.told(); is.Window != 500*time.Microsecond {
+	if _, is := b.host.state(); is.Window != 500*time.Microsecond {
 		t.Errorf("%+v", is)
 	}
 
 	b.host.guest = &model.GuestTools{ToleratedMicroseconds: 250, TransmitMicroseconds: 250}
-	b.wantReadBack("tools that were just heard of", b.round(), readBackOf(500, in, no))
-	for range int(steady / time.Second) {
+	b.wantReadBack("tools that were just declared", b.round(), readBackOf(500, in, no))
+	for range int(declarationTime / time.Second) {
 		b.round()
 	}
 	b.wantReadBack("tools", b.round(), readBackOf(250, in, in))
 	b.host.guest = &model.GuestTools{}
-	for range int(steady/time.Second) + 1 {
+	for range int(declarationTime/time.Second) + 1 {
 		b.round()
 	}
 	b.wantReadBack("a guest that declines", b.round(), readBackOf(0, declines, declines))
 
 	b.cluster.plan = nil
 	b.round()
-	if _, is := b.host.told(); !is.IsZero() || b.board.Latest().Buffered != 0 {
+	if _, is := b.host.state(); !is.IsZero() || b.board.Latest().InForce[v1alpha1.LeverBuffering] != 0 {
 		t.Errorf("left without a plan: %+v", is)
 	}
 	b.plan(1000)
@@ -216,21 +172,21 @@ func TestBufferingIsFollowedReadBackAndUndone(t *testing.T) {
 	if one := b.round(); one != nil {
 		t.Errorf("status of a stale manager: %+v", one)
 	}
-	if _, is := b.host.told(); !is.IsZero() {
+	if _, is := b.host.state(); !is.IsZero() {
 		t.Errorf("left with a stale manager: %+v", is)
 	}
 	b.cluster.renewed = b.clock.Now()
 	b.round()
-	if err := b.agent.end(); err != nil {
+	if err := b.agent.end(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, is := b.host.told(); !is.IsZero() || len(b.journal.Taps()) != 0 {
-		t.Errorf("left at the end: %+v, journal %v", is, b.journal.Taps())
+	if _, is := b.host.state(); !is.IsZero() || len(b.journal.Content().Taps) != 0 {
+		t.Errorf("left at the end: %+v, journal %v", is, b.journal.Content().Taps)
 	}
 }
 
 // A status is no place for what a guest changes its mind about.
-func TestAFickleGuestIsToldOfSeldom(t *testing.T) {
+func TestAFickleGuestIsReportedSeldom(t *testing.T) {
 	b := newBuffered(t)
 	changes, last := 0, v1alpha1.BufferingReadBack{}
 	for second := range 300 {
@@ -254,10 +210,10 @@ func TestANewAgentHoldsOnAndRestoreUndoes(t *testing.T) {
 	b.crash()
 	b.cluster.synced = false
 	b.start()
-	before, _ := b.host.told()
+	before, _ := b.host.state()
 	b.agent.keeper.Beat()
 	b.round()
-	if leases, is := b.host.told(); leases != before+1 || is.IsZero() {
+	if leases, is := b.host.state(); leases != before+1 || is.IsZero() {
 		t.Errorf("%d leases, %+v before the plan is known", leases-before, is)
 	}
 	b.cluster.synced = true
@@ -268,11 +224,11 @@ func TestANewAgentHoldsOnAndRestoreUndoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	for _, want := range []Restored{{Taps: 1}, {}} {
-		if got, err := Restore(b.host, j); err != nil || got != want {
-			t.Errorf("restored %+v, %v; want %+v", got, err, want)
+	for _, want := range []int{1, 0} {
+		if got, err := Restore(b.host, j); err != nil || len(got.Taps) != want {
+			t.Errorf("restored %+v, %v; want %d taps", got, err, want)
 		}
-		if _, is := b.host.told(); !is.IsZero() {
+		if _, is := b.host.state(); !is.IsZero() {
 			t.Errorf("left after restore: %+v", is)
 		}
 	}
@@ -288,59 +244,18 @@ func TestANewAgentThatLearnsNothingPutsBackSoon(t *testing.T) {
 	b.agent.opts.StaleAfter = time.Hour
 	for range int(longestBlind / time.Second) {
 		b.round()
-		if _, is := b.host.told(); is.IsZero() || b.board.Latest().RoundError != nil {
+		if _, is := b.host.state(); is.IsZero() || b.board.Latest().RoundError != nil {
 			t.Fatalf("%+v, %v after %s", is, b.board.Latest().RoundError, b.clock.Now().Sub(b.agent.blindSince))
 		}
 	}
 	b.round()
-	if _, is := b.host.told(); !is.IsZero() || len(b.journal.Taps()) != 0 || b.board.Latest().RoundError == nil {
-		t.Errorf("left after %s: %+v, journal %v, told %v", longestBlind, is, b.journal.Taps(), b.board.Latest().RoundError)
+	if _, is := b.host.state(); !is.IsZero() || len(b.journal.Content().Taps) != 0 || b.board.Latest().RoundError == nil {
+		t.Errorf("left after %s: %+v, journal %v, error %v", longestBlind, is, b.journal.Content().Taps, b.board.Latest().RoundError)
 	}
 	b.cluster.synced, b.cluster.renewed = true, b.clock.Now()
 	b.wantReadBack("once the plan is known", b.round(), readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools))
 	if err := b.board.Latest().RoundError; err != nil {
-		t.Errorf("still told: %v", err)
-	}
-}
-
-func TestALostJournalLeavesNoTapBuffered(t *testing.T) {
-	b := newBuffered(t)
-	b.round()
-	b.crash()
-	b.dir = t.TempDir()
-	b.cluster.plan = nil
-	b.start()
-	b.round()
-	if _, is := b.host.told(); !is.IsZero() {
-		t.Errorf("left: %+v", is)
-	}
-}
-
-// The loop of an agent that hangs undoes nothing, so packets are no longer held.
-func TestAnAgentThatHangsHoldsNothing(t *testing.T) {
-	b := newBuffered(t)
-	b.round()
-	pass := func(seconds int) int {
-		before, _ := b.host.told()
-		for range seconds {
-			b.clock.Step(time.Second)
-			b.agent.keeper.Beat()
-		}
-		after, _ := b.host.told()
-		return after - before
-	}
-	if told := pass(100); told != 30 {
-		t.Errorf("a hanging agent had packets held for %d s", told)
-	}
-	b.cluster.renewed = b.clock.Now()
-	b.round()
-	if told := pass(1); told != 1 {
-		t.Error("an agent that works again does not have packets held")
-	}
-	b.cluster.plan = nil
-	b.round()
-	if told := pass(10); told != 0 {
-		t.Errorf("told %d times without a plan", told)
+		t.Errorf("still: %v", err)
 	}
 }
 
@@ -349,23 +264,52 @@ func TestNothingIsHeldAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.agent.Run(ctx) }()
-	hosttest.Eventually(t, "the buffering", func() bool { _, is := b.host.told(); return !is.IsZero() })
-	before, _ := b.host.told()
+	hosttest.Eventually(t, "the buffering", func() bool { _, is := b.host.state(); return !is.IsZero() })
+	before, _ := b.host.state()
 	hosttest.Eventually(t, "the keeper", func() bool {
 		b.clock.Step(time.Second)
-		now, _ := b.host.told()
+		now, _ := b.host.state()
 		return now > before+3
 	})
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	leases, is := b.host.told()
+	leases, is := b.host.state()
 	if !is.IsZero() {
 		t.Errorf("left at the end: %+v", is)
 	}
 	b.clock.Step(time.Minute)
-	if later, _ := b.host.told(); later != leases {
+	if later, _ := b.host.state(); later != leases {
 		t.Error("packets are held on after the end")
+	}
+}
+
+func TestBufferingReadBack(t *testing.T) {
+	in, no, declines := v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools, v1alpha1.BufferingHalfGuestDeclines
+	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
+	tap := func(window, tolerated, transmit int) host.BufferSample {
+		return host.BufferSample{Window: us(window), Guest: &model.GuestTools{ToleratedMicroseconds: tolerated, TransmitMicroseconds: transmit}}
+	}
+	for name, test := range map[string]struct {
+		planned int
+		taps    []host.BufferSample
+		want    *v1alpha1.BufferingReadBack
+	}{
+		"no tools":                           {1000, []host.BufferSample{{Window: us(1000)}}, readBackOf(1000, in, no)},
+		"floods only, no tools":              {0, []host.BufferSample{{}}, readBackOf(0, in, no)},
+		"floods only":                        {0, []host.BufferSample{tap(0, 1000, 0)}, readBackOf(0, in, in)},
+		"floods only, a guest that declines": {0, []host.BufferSample{tap(0, 0, 0)}, readBackOf(0, in, declines)},
+		"tools":                              {1000, []host.BufferSample{tap(500, 500, 500)}, readBackOf(500, in, in)},
+		"tools that hold nothing":            {1000, []host.BufferSample{tap(500, 500, 0)}, readBackOf(500, in, declines)},
+		"a guest that declines":              {1000, []host.BufferSample{tap(0, 0, 0)}, readBackOf(0, declines, declines)},
+		"less than any window":               {1000, []host.BufferSample{tap(0, 100, 0)}, readBackOf(0, declines, declines)},
+		"tools on one of two taps":           {1000, []host.BufferSample{{Window: us(1000)}, tap(500, 500, 500)}, readBackOf(1000, in, in)},
+		"one of two taps that is declined":   {1000, []host.BufferSample{tap(500, 500, 500), tap(0, 0, 0)}, readBackOf(500, in, declines)},
+	} {
+		got := bufferingReadBack(test.taps, model.Buffering{Window: us(test.planned), FloodWindow: model.FloodWindow})
+		if diff := cmp.Diff(*test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

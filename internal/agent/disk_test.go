@@ -13,10 +13,10 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 )
 
-// toldOf waits until condition Applied is False for a failure with these words.
-func (b *bench) toldOf(words string) {
+// wantFailure waits until condition Applied is False for a failure with these words.
+func (b *bench) wantFailure(words string) {
 	b.Helper()
-	hosttest.Eventually(b, "condition Applied that tells of "+words, func() bool {
+	hosttest.Eventually(b, "condition Applied that has "+words, func() bool {
 		b.cluster.mu.Lock()
 		defer b.cluster.mu.Unlock()
 		c := meta.FindStatusCondition(b.cluster.status.Conditions, v1alpha1.ConditionApplied)
@@ -33,7 +33,7 @@ func TestAFullDisk(t *testing.T) {
 	free := disk.Fill()
 	end := b.run()
 	defer func() { _ = end() }() // when the test failed
-	b.toldOf(words)
+	b.wantFailure(words)
 	b.rounds(3)
 	b.want("nothing to be bound without a journal", b.both())
 
@@ -47,14 +47,14 @@ func TestAFullDisk(t *testing.T) {
 	moved.Generation++
 	moved.Spec.VMs[0].Affinity.VCPUs[0].CPUs = b.other.String()
 	b.cluster.change(func() { b.cluster.plan = moved })
-	b.toldOf(words)
+	b.wantFailure(words)
 	b.rounds(3)
 	b.want("the pin to stay where the journal has it", b.one)
 	b.cluster.change(func() { b.cluster.plan = nil })
 	b.want("the pin to go though the disk is full", b.both())
 
 	b.cluster.change(func() { b.cluster.plan = plan })
-	b.toldOf(words)
+	b.wantFailure(words)
 	free()
 	b.want("the pin to come back", b.one)
 	disk.Fill()
@@ -62,27 +62,4 @@ func TestAFullDisk(t *testing.T) {
 		t.Errorf("the agent ended with %v, want that the journal still has what was undone", err)
 	}
 	b.want("the pin to go at the end though the disk is full", b.both())
-}
-
-// A medium that fails is mounted read-only: the next agent undoes what the journal has,
-// and does nothing new.
-func TestAStateFolderThatCannotBeWritten(t *testing.T) {
-	b := newBench(t)
-	disk := hosttest.NewDisk(t)
-	b.dir = disk.Dir
-	crashed := b.start()
-	b.want("the pin", b.one)
-	b.crash(crashed)
-	writable := disk.MakeReadOnly()
-	plan := b.cluster.plan
-	b.cluster.change(func() { b.cluster.plan = nil })
-	stop := b.start()
-	defer stop()
-	b.want("the pin to go", b.both())
-	b.cluster.change(func() { b.cluster.plan = plan })
-	b.toldOf("read-only file system")
-	b.rounds(3)
-	b.want("nothing to be bound without a journal", b.both())
-	writable()
-	b.want("the pin to come back", b.one)
 }

@@ -61,10 +61,8 @@ func TestARealBadPinIsWidened(t *testing.T) {
 	b.vcpu = busy.Spin("CPU 0/TCG")
 	pod.Add(busy)
 	spinning := hog.Spin("hog")
-	b.cluster.inventory = discover.Inventory{
-		Pods: map[string]discover.Pod{pod.UID: {UID: pod.UID, Namespace: "shop", CreatedBy: "v"}},
-		VMIs: map[string]discover.VMI{"v": {UID: "v", Namespace: "shop", Name: "busy"}},
-	}
+	b.cluster.inventory = discover.Inventory{}
+	agenttest.AddVM(&b.cluster.inventory, pod.UID, "shop", "busy")
 	b.cluster.plan.Spec.VMs[0].PodUID = types.UID(pod.UID)
 
 	var err error
@@ -82,7 +80,7 @@ func TestARealBadPinIsWidened(t *testing.T) {
 	machine := &otherwiseIdle{Host: b.host, idle: b.other, since: time.Now(), vcpu: b.vcpu}
 	a, err := New(Options{
 		Node: "node1", Interval: time.Second, StaleAfter: b.staleAfter,
-		Host: machine, Cluster: b.cluster, Libvirt: agenttest.NoLibvirt{}, Statuses: b.cluster,
+		Host: machine, Cluster: b.cluster, Statuses: b.cluster,
 		Prior: noPrior, Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
 	}, j)
 	if err != nil {
@@ -109,7 +107,7 @@ func TestARealBadPinIsWidened(t *testing.T) {
 	}
 	b.rounds(1)
 	trips := b.board.Latest().Rates.Trips
-	if len(trips) != 1 || trips[0].PodUID != pod.UID || trips[0].Lever != model.LeverAffinity || trips[0].Symptom != model.SymptomRunDelay {
+	if len(trips) != 1 || trips[0].PodUID != pod.UID || trips[0].Lever != v1alpha1.LeverAffinity || trips[0].Symptom != model.SymptomRunDelay {
 		t.Errorf("trips %+v", trips)
 	}
 	b.cluster.mu.Lock()

@@ -11,11 +11,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
-	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
+	"github.com/joulevirt/joulevirt/internal/agent/sample"
+	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/sim"
+	"github.com/joulevirt/joulevirt/internal/symptoms"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -24,7 +25,7 @@ const vm7 = "0f9a3c52-7d1e-4b7a-9c55-000000000007"
 
 // pinned has the VM's first vCPU bound to CPU 2, of a plan of its own revision.
 func (s *simulated) pinned(revision string) {
-	c := s.agent.opts.Cluster.(*cluster)
+	c := s.cluster
 	c.change(func() {
 		c.plan = &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{Revision: revision, Apply: true, VMs: []v1alpha1.VMPlan{{
 			VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "vm-7", PodUID: types.UID(vm7)},
@@ -49,7 +50,7 @@ func (s *simulated) mask() string {
 }
 
 func (s *simulated) status() v1alpha1.VMApplied {
-	c := s.agent.opts.Cluster.(*cluster)
+	c := s.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.status.VMs) != 1 {
@@ -134,7 +135,7 @@ func TestBufferingThatLosesPacketsIsUndone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := s.agent.opts.Cluster.(*cluster)
+	c := s.cluster
 	c.plan = &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{Revision: "r1", Apply: true, VMs: []v1alpha1.VMPlan{{
 		VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "vm-7", PodUID: types.UID(vm7)},
 		Buffering:   &v1alpha1.BufferingAction{WindowMicroseconds: ptr.To[int32](1000), OnPacketsPerSecond: 10_000},
@@ -148,33 +149,72 @@ func TestBufferingThatLosesPacketsIsUndone(t *testing.T) {
 	}
 	s.rounds(2)
 	status, trips := s.status(), s.board.Latest().Rates.Trips
-	if len(trips) != 1 || trips[0].Symptom != model.SymptomRingOverrun || status.Reason != v1alpha1.ReasonGuardTripped || s.board.Latest().Buffered != 0 {
-		t.Errorf("status %+v, trips %+v, %d VMs buffered", status, trips, s.board.Latest().Buffered)
+	if len(trips) != 1 || trips[0].Symptom != model.SymptomRingOverrun || status.Reason != v1alpha1.ReasonGuardTripped || s.board.Latest().InForce[v1alpha1.LeverBuffering] != 0 {
+		t.Errorf("status %+v, trips %+v, %d VMs buffered", status, trips, s.board.Latest().InForce[v1alpha1.LeverBuffering])
 	}
-	kind := publish.TripKind{Lever: model.LeverBuffering, Symptom: model.SymptomRingOverrun}
+	kind := publish.TripKind{Lever: v1alpha1.LeverBuffering, Symptom: model.SymptomRingOverrun}
 	if counts := s.board.Latest().Trips; len(counts) != 1 || counts[kind] != 1 {
 		t.Errorf("counted %v", counts)
 	}
 	// A next agent finds it in the journal.
 	later := s.host.Now().Add(time.Minute)
-	next := newGuarded(s.agent.guarded.store, later)
-	if trip, undone := next.Undone(vm7, model.LeverBuffering, later); !undone || trip != trips[0] {
+	next := newGuarded(s.journal.Content().Trips, nil, later)
+	if trip, undone := next.Undone(vm7, v1alpha1.LeverBuffering, later); !undone || trip != trips[0] {
 		t.Errorf("the next agent knows %+v", trip)
 	}
 }
 
-// What could not be undone is not told as undone.
-func TestATripThatIsStuckIsTold(t *testing.T) {
-	plan := planOf("2", nil)
-	o := ordersOf(plan, false)
-	o.tripped[refusal{"pod", v1alpha1.LeverAffinity}] = "why"
-	for outcomeOf, reason := range map[thread.Outcome]string{
-		thread.Undone: v1alpha1.ReasonGuardTripped, thread.Contested: v1alpha1.ReasonGuardTripped, thread.Failed: v1alpha1.ReasonApplyFailed,
+// A VM of pool Compute waits while CPUs of pool Network idle: that is what the pools are for.
+// One of pool Network has nothing to wait for.
+func TestPoolsAreKeptThoughComputeWaits(t *testing.T) {
+	for pool, want := range map[v1alpha1.Pool]int{v1alpha1.PoolCompute: 0, v1alpha1.PoolNetwork: 1, "": 1} {
+		s := guardedHost(t)
+		c := s.cluster
+		c.change(func() {
+			plan := c.plan.DeepCopy()
+			plan.Spec.NetworkCPUs, plan.Spec.ComputeCPUs = "0-1,3-31", "2"
+			plan.Spec.VMs[0].Pool = pool
+			c.plan = plan
+		})
+		s.rounds(5)
+		s.hog(1)
+		s.rounds(30)
+		if trips := s.board.Latest().Rates.Trips; len(trips) != want {
+			t.Errorf("pool %q: trips %+v, want %d", pool, trips, want)
+		}
+	}
+}
+
+// What packets show of buffering follows from what was done to them, not from orders.
+func TestWhetherPacketsWereHeld(t *testing.T) {
+	const second = time.Second
+	tap := func(active time.Duration, flood *model.Flood) []host.BufferSample {
+		return []host.BufferSample{{Name: "tap0", Active: active, Flood: flood}}
+	}
+	for name, test := range map[string]struct {
+		old, now []host.BufferSample
+		setting  symptoms.Setting
+		want     symptoms.Setting
+	}{
+		"held":                  {tap(second, nil), tap(2*second, nil), symptoms.On, symptoms.On},
+		"held for a part":       {tap(second, nil), tap(second+second/4, nil), symptoms.On, symptoms.Unsure},
+		"came too slowly":       {tap(second, nil), tap(second, nil), symptoms.On, symptoms.Off},
+		"in a flood":            {tap(second, &model.Flood{}), tap(2*second, &model.Flood{}), symptoms.On, symptoms.Unsure},
+		"a flood begins":        {tap(second, nil), tap(2*second, &model.Flood{}), symptoms.On, symptoms.Unsure},
+		"a flood ends":          {tap(second, &model.Flood{}), tap(second, nil), symptoms.On, symptoms.Unsure},
+		"cannot be read":        {tap(second, nil), nil, symptoms.On, symptoms.Unsure},
+		"could not be read":     {nil, tap(second, nil), symptoms.On, symptoms.Unsure},
+		"counts anew":           {tap(second, nil), tap(0, nil), symptoms.On, symptoms.Unsure},
+		"the lever is off":      {nil, nil, symptoms.Off, symptoms.Off},
+		"the lever was changed": {tap(second, nil), tap(2*second, nil), symptoms.Unsure, symptoms.Unsure},
 	} {
-		done := applied{pins: []affinity.Result{{PodUID: "pod", Outcome: outcomeOf}}}
-		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: o, applied: done}, time.Unix(1000, 0))
-		if got := status.VMs[0]; got.Reason != reason || (got.Message == "why") != (reason == v1alpha1.ReasonGuardTripped) || len(got.VCPUs) > 0 {
-			t.Errorf("%s: %+v", outcomeOf, got)
+		at := time.Unix(1000, 0)
+		old, vm := &sample.VM{At: at, Buffered: test.old}, &sample.VM{At: at.Add(second), Buffered: test.now}
+		if test.now == nil {
+			vm.BufferedErr = errors.New("no counters")
+		}
+		if _, got := packets(old, vm, test.setting); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}
 }

@@ -9,16 +9,14 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
-// machineInterval is how long what is known of the machine is taken for true:
-// CPUs are seldom taken off line or given away, and all processes are looked at.
+// machineInterval is how old a topology may be: CPUs are seldom taken off line or given away.
 const machineInterval = time.Minute
 
-// machine knows the node's topology, and who else decides about its CPUs.
+// machine caches the node's topology.
 type machine struct {
 	host     host.Host
 	clock    clock.PassiveClock
 	topology model.Topology
-	actors   []host.Actor
 	at       time.Time
 }
 
@@ -27,26 +25,17 @@ func newMachine(h host.Host, c clock.PassiveClock) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{host: h, clock: c, topology: topology, at: c.Now()}
-	m.lookAround()
-	return m, nil
+	return &machine{host: h, clock: c, topology: topology, at: c.Now()}, nil
 }
 
-// now returns the topology and the actors, at most machineInterval old. A failure
-// keeps the last ones: CPUs and processes come and go while they are read.
-func (m *machine) now() (model.Topology, []host.Actor) {
+// now returns the topology, at most machineInterval old. A failure keeps the last one: CPUs
+// come and go while they are read.
+func (m *machine) now() model.Topology {
 	if now := m.clock.Now(); now.Sub(m.at) >= machineInterval {
 		m.at = now
 		if topology, err := m.host.Topology(); err == nil {
 			m.topology = topology
 		}
-		m.lookAround()
 	}
-	return m.topology, m.actors
-}
-
-func (m *machine) lookAround() {
-	if actors, err := m.host.Actors(); err == nil {
-		m.actors = actors
-	}
+	return m.topology
 }

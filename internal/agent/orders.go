@@ -4,170 +4,142 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
+	"github.com/joulevirt/joulevirt/internal/agent/guard"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/plan"
 )
 
-// The kernel's bounds of a slice, in microseconds. One outside would be cut, and so
-// read back as another.
-const leastSlice, mostSlice = 100, 100_000
-
-// orders are what a plan says is to be done now, by pod UID.
-type orders struct {
-	pins      map[string]affinity.Pins
-	slices    map[string]time.Duration
-	shaping   map[string]model.Shaping
-	buffering map[string]model.Buffering
-	// refused are VMs whose part of the plan makes no sense, and why, by lever.
-	refused map[refusal]string
-	// tripped are levers of VMs that the guard keeps undone, and why.
-	tripped map[refusal]string
-	// excluded CPUs are left out of the masks of emulator threads.
-	excluded units.CPUSet
-	// freed says of VMs why their emulator threads are left unrestricted.
-	freed map[string]string
-	// schedules of levers, in the order of their names, and where each lever is in its own.
-	schedules []model.Schedule
-	switched  map[v1alpha1.Lever]switching
-	// badTrial says what is wrong with the first trial that makes no sense.
-	badTrial string
-}
-
-// refusal names a lever of a VM.
-type refusal struct {
+// vmLever names a lever of a VM.
+type vmLever struct {
 	podUID string
 	lever  v1alpha1.Lever
 }
 
-// ordersOf reads a plan. No plan, one that is not to be applied, and one whose
-// manager is stale order nothing, so that everything is undone.
-func ordersOf(plan *v1alpha1.NodePlan, stale bool) orders {
-	o := orders{
-		pins: map[string]affinity.Pins{}, slices: map[string]time.Duration{}, shaping: map[string]model.Shaping{},
-		buffering: map[string]model.Buffering{}, refused: map[refusal]string{}, tripped: map[refusal]string{}, freed: map[string]string{},
-		switched: map[v1alpha1.Lever]switching{},
+// orders are what a plan wants now.
+type orders struct {
+	// vms are the parts of the plan, by pod UID.
+	vms map[string]*model.VMPlan
+	// refused are parts of the plan that cannot be acted on, and why.
+	refused map[vmLever]string
+	// tripped are levers of VMs that the guard reverts, and why.
+	tripped map[vmLever]string
+	// schedules of levers, sorted by lever, and where each lever is in its own.
+	schedules []model.Schedule
+	switched  map[v1alpha1.Lever]switching
+}
+
+// switching is where a lever is in its schedule.
+type switching struct {
+	on bool
+	// steady is true when it has been on for a while.
+	steady bool
+}
+
+// ordersOf decodes a plan. No plan, one that is not to be applied, and one whose manager is
+// stale order nothing, so that everything is undone.
+func ordersOf(p *v1alpha1.NodePlan, stale bool) *orders {
+	o := &orders{
+		vms: map[string]*model.VMPlan{}, refused: map[vmLever]string{}, tripped: map[vmLever]string{}, switched: map[v1alpha1.Lever]switching{},
 	}
-	if plan == nil || !plan.Spec.Apply || stale {
+	if p == nil || !p.Spec.Apply || stale {
 		return o
 	}
-	// One that cannot be read excludes nothing: it is of no use but to emulator threads.
-	o.excluded, _ = units.ParseCPUSet(plan.Spec.ExcludedCPUs)
-	seen := map[types.UID]bool{}
-	for i := range plan.Spec.VMs {
-		vm := &plan.Spec.VMs[i]
-		if seen[vm.PodUID] {
-			o.refuseAll(string(vm.PodUID), "spec.vms names the podUID twice: name each launcher pod once")
-			continue
-		}
-		seen[vm.PodUID] = true
-		o.add(vm)
+	decoded, refused := plan.Decode(&p.Spec)
+	o.schedules = decoded.Schedules
+	for i := range decoded.VMs {
+		o.vms[decoded.VMs[i].PodUID] = &decoded.VMs[i]
 	}
-	o.addTrials(&plan.Spec)
+	for _, r := range refused {
+		o.refused[vmLever{r.PodUID, r.Lever}] = r.Message
+	}
 	return o
 }
 
-func (o *orders) add(vm *v1alpha1.VMPlan) {
-	uid := string(vm.PodUID)
-	if vm.Affinity != nil {
-		pins, err := pinsOf(vm.Affinity)
-		o.note(uid, v1alpha1.LeverAffinity, err, func() { o.pins[uid] = pins })
-	}
-	if vm.Slice != nil {
-		slice, err := sliceOf(vm.Slice)
-		o.note(uid, v1alpha1.LeverSlice, err, func() { o.slices[uid] = slice })
-	}
-	if vm.Shaping != nil {
-		shaping, err := shapingOf(vm.Shaping)
-		o.note(uid, v1alpha1.LeverShaping, err, func() { o.shaping[uid] = shaping })
-	}
-	if vm.Buffering != nil {
-		buffering, err := bufferingOf(vm.Buffering)
-		o.note(uid, v1alpha1.LeverBuffering, err, func() { o.buffering[uid] = buffering })
+// withhold reverts the levers that a guard tripped.
+func (o *orders) withhold(g *guard.Guard, now time.Time) {
+	for podUID := range o.vms {
+		for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverBuffering} {
+			if trip, undone := g.Undone(podUID, lever, now); undone {
+				o.tripped[vmLever{podUID, lever}] = tripMessage(&trip)
+			}
+		}
 	}
 }
 
-// note takes an order, or refuses what makes no sense.
-func (o *orders) note(podUID string, lever v1alpha1.Lever, err error, take func()) {
-	if err != nil {
-		o.refused[refusal{podUID, lever}] = err.Error()
-		return
+// tripMessage stays the same for as long as the lever is reverted.
+func tripMessage(t *model.Trip) string {
+	of := ""
+	if t.PodUID == "" {
+		of = " for all VMs of the node, several of which it hurt"
 	}
-	take()
+	return fmt.Sprintf("undone%s from %s to %s, trip %d that is remembered: %s", of,
+		t.Time.UTC().Format(time.RFC3339), t.Until.UTC().Format(time.RFC3339), t.Count, t.Evidence())
 }
 
-func (o *orders) refuseAll(podUID, why string) {
-	delete(o.pins, podUID)
-	delete(o.slices, podUID)
-	delete(o.shaping, podUID)
-	delete(o.buffering, podUID)
-	for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverShaping, v1alpha1.LeverBuffering} {
-		o.refused[refusal{podUID, lever}] = why
-	}
+// isOff reports whether a lever that the plan wants is not to act on a VM now. The VM stays in
+// the plan, so that the actuators go on counting foreign changes.
+func (o *orders) isOff(podUID string, lever v1alpha1.Lever) bool {
+	_, tripped := o.tripped[vmLever{podUID, lever}]
+	return tripped || o.isSwitchedOff(lever)
 }
 
-func sliceOf(action *v1alpha1.SliceAction) (time.Duration, error) {
-	if us := action.Microseconds; us < leastSlice || us > mostSlice {
-		return 0, fmt.Errorf("slice.microseconds %d: must be from %d to %d", us, leastSlice, mostSlice)
-	}
-	return time.Duration(action.Microseconds) * time.Microsecond, nil
+func (o *orders) isSwitchedOff(lever v1alpha1.Lever) bool {
+	at, scheduled := o.switched[lever]
+	return scheduled && !at.on
 }
 
-func shapingOf(action *v1alpha1.ShapingAction) (model.Shaping, error) {
-	var shaping model.Shaping
-	if bits := action.CeilingBitsPerSecond; bits != nil {
-		if shaping.Ceiling = units.BitsPerSecond(*bits); shaping.Ceiling < model.LeastRate {
-			return model.Shaping{}, fmt.Errorf("shaping.ceilingBitsPerSecond %d: must be at least %d", *bits, int64(model.LeastRate))
-		}
-		if shaping.Ceiling >= model.MostRate {
-			shaping.Ceiling = 0
-		}
+// pins of a VM. False: the plan wants none.
+func (o *orders) pins(podUID string) (affinity.Pins, bool) {
+	vm := o.vms[podUID]
+	if vm == nil || len(vm.Pins) == 0 && vm.Threads.IsZero() {
+		return affinity.Pins{}, false
 	}
-	if t := action.Turn; t != nil {
-		turn := model.Turn{
-			Period:  time.Duration(t.PeriodMilliseconds) * time.Millisecond,
-			Offset:  time.Duration(t.OffsetMilliseconds) * time.Millisecond,
-			Length:  time.Duration(t.LengthMilliseconds) * time.Millisecond,
-			Trickle: units.BitsPerSecond(t.TrickleBitsPerSecond),
-		}
-		if !turn.IsValid() {
-			return model.Shaping{}, fmt.Errorf("shaping.turn from %v for %v of %v with a trickle of %d bit/s: must lie within its period and leave from %d to %d bit/s",
-				turn.Offset, turn.Length, turn.Period, t.TrickleBitsPerSecond, int64(model.LeastRate), int64(model.MostRate))
-		}
-		shaping.Turn = &turn
+	if o.isOff(podUID, v1alpha1.LeverAffinity) {
+		return affinity.Pins{}, true
 	}
-	return shaping, nil
+	return affinity.Pins{VCPUs: vm.Pins, Threads: vm.Threads}, true
 }
 
-func pinsOf(action *v1alpha1.AffinityAction) (affinity.Pins, error) {
-	pins := affinity.Pins{VCPUs: map[int]units.CPUSet{}}
-	for _, vcpu := range action.VCPUs {
-		cpus, err := units.ParseCPUSet(vcpu.CPUs)
-		if err != nil {
-			return affinity.Pins{}, fmt.Errorf("vCPU %d: %w", vcpu.VCPU, err)
-		}
-		if _, twice := pins.VCPUs[int(vcpu.VCPU)]; twice {
-			return affinity.Pins{}, fmt.Errorf("affinity.vcpus names vCPU %d twice: name each once", vcpu.VCPU)
-		}
-		pins.VCPUs[int(vcpu.VCPU)] = cpus
+// slice of a VM's threads, likewise.
+func (o *orders) slice(podUID string) (time.Duration, bool) {
+	vm := o.vms[podUID]
+	if vm == nil || vm.Slice == 0 {
+		return 0, false
 	}
-	for _, set := range []struct {
-		name string
-		text string
-		into *units.CPUSet
-	}{
-		{"emulatorCPUs", action.EmulatorCPUs, &pins.Emulator},
-		{"ioThreadCPUs", action.IOThreadCPUs, &pins.IOThreads},
-		{"vhostCPUs", action.VhostCPUs, &pins.Vhosts},
-	} {
-		cpus, err := units.ParseCPUSet(set.text)
-		if err != nil {
-			return affinity.Pins{}, fmt.Errorf("%s: %w", set.name, err)
-		}
-		*set.into = cpus
+	if o.isOff(podUID, v1alpha1.LeverSlice) {
+		return 0, true
 	}
-	return pins, nil
+	return vm.Slice, true
+}
+
+// shaping of a VM's uplinks, likewise. The ceiling that the owner asked for stays while the
+// lever is off.
+func (o *orders) shaping(podUID string) (model.Shaping, bool) {
+	vm := o.vms[podUID]
+	if vm == nil || vm.Shaping.IsZero() {
+		return model.Shaping{}, false
+	}
+	if o.isOff(podUID, v1alpha1.LeverShaping) {
+		return model.Shaping{Ceiling: vm.Shaping.Ceiling}, true
+	}
+	return vm.Shaping, true
+}
+
+// buffering of the packets towards a VM, likewise. The defence against floods stays while a
+// trial has the lever off: to detach the program and attach it again would lose packets.
+func (o *orders) buffering(podUID string) (model.Buffering, bool) {
+	vm := o.vms[podUID]
+	if vm == nil || vm.Buffering.IsZero() {
+		return model.Buffering{}, false
+	}
+	buffering := vm.Buffering
+	switch _, tripped := o.tripped[vmLever{podUID, v1alpha1.LeverBuffering}]; {
+	case tripped:
+		return model.Buffering{}, true
+	case o.isSwitchedOff(v1alpha1.LeverBuffering):
+		buffering.Window = 0
+	}
+	return buffering, true
 }

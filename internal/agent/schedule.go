@@ -45,7 +45,7 @@ func (s switches) follow(schedules []model.Schedule, now time.Time, monotonic ti
 	wanted := map[v1alpha1.Lever]bool{}
 	for i := range schedules {
 		schedule := &schedules[i]
-		lever := v1alpha1.Lever(schedule.Lever)
+		lever := schedule.Lever
 		wanted[lever] = true
 		one := s[lever]
 		if one == nil {
@@ -66,7 +66,7 @@ func (s switches) follow(schedules []model.Schedule, now time.Time, monotonic ti
 	}
 }
 
-// step brings the lever to where its schedule has it, and tells whether that switched it.
+// step brings the lever to where its schedule has it, and reports whether that switched it.
 func (s *switched) step(now time.Time, monotonic time.Duration) bool {
 	moment := s.schedule.At(now)
 	s.block = moment.Block
@@ -81,17 +81,17 @@ func (s *switched) step(now time.Time, monotonic time.Duration) bool {
 	return true
 }
 
-// tell what was done, in the order of the levers' names.
-func (s switches) tell() []model.Switch {
-	var told []model.Switch
+// list what was done, in the order of the levers' names.
+func (s switches) list() []model.Switch {
+	var list []model.Switch
 	for _, one := range s {
-		told = append(told, model.Switch{
+		list = append(list, model.Switch{
 			Lever: one.schedule.Lever, Seed: one.schedule.Seed, Start: one.schedule.Start,
 			Block: one.block, On: one.on, Since: one.since,
 		})
 	}
-	slices.SortFunc(told, func(x, y model.Switch) int { return strings.Compare(string(x.Lever), string(y.Lever)) })
-	return told
+	slices.SortFunc(list, func(x, y model.Switch) int { return strings.Compare(string(x.Lever), string(y.Lever)) })
+	return list
 }
 
 // next is the time until the next block of some schedule begins. False: none does.
@@ -106,7 +106,7 @@ func (s switches) next(now time.Time) (time.Duration, bool) {
 	return least, found
 }
 
-// switchLevers has the orders be of the levers that are on now.
+// switchLevers adds to the orders which levers their schedules have on now.
 func (a *Agent) switchLevers(o *orders) error {
 	var monotonic time.Duration
 	if len(o.schedules) > 0 {
@@ -118,11 +118,7 @@ func (a *Agent) switchLevers(o *orders) error {
 	now := a.opts.Clock.Now()
 	a.switches.follow(o.schedules, now, monotonic, a.opts.Log)
 	for lever, one := range a.switches {
-		steady := one.on && now.Sub(one.since) >= settles
-		o.switched[lever] = switching{on: one.on, steady: steady}
-		if !one.on {
-			o.switchOff(lever)
-		}
+		o.switched[lever] = switching{on: one.on, steady: one.on && now.Sub(one.since) >= settleTime}
 	}
 	return nil
 }

@@ -7,12 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
-	"github.com/joulevirt/joulevirt/internal/agent/journal"
-	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -21,15 +19,8 @@ import (
 // scheduled is the agent of a simulated node with a VM that all levers act on, and one
 // whose packets are held but for floods.
 type scheduled struct {
-	*testing.T
-	host    *sim.Host
-	clock   *clocktesting.FakeClock
-	cluster *cluster
-	dir     string
-	journal *journal.Journal
-	board   *publish.Board
-	agent   *Agent
-	pin     units.CPUSet
+	*simNode
+	pin units.CPUSet
 	// processes of the two VMs, and the vCPU of the first.
 	processes [2]host.TaskID
 	vcpu      host.TaskID
@@ -37,26 +28,19 @@ type scheduled struct {
 	statuses int
 }
 
-func scheduledPod(i int) string { return fmt.Sprintf("0f9a3c52-7d1e-4b7a-9c55-%012d", i) }
-
 func newScheduled(t *testing.T, trials ...v1alpha1.TrialSchedule) *scheduled {
-	h, err := sim.NewHost(sim.Config{
-		Name: "node1", Seed: 7, Start: noon().Add(-time.Minute), Shape: sim.Shape{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &scheduled{
-		T: t, host: h, clock: clocktesting.NewFakeClock(h.Now()), dir: t.TempDir(), board: &publish.Board{},
-		cluster: &cluster{synced: true, inventory: discover.Inventory{Pods: map[string]discover.Pod{}, VMIs: map[string]discover.VMI{}}},
-	}
+	t.Helper()
+	s := &scheduled{simNode: newSimNode(t, sim.Config{
+		Start: noon().Add(-time.Minute), Shape: sim.Shape{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2},
+	})}
+	h := s.host
 	for i := range s.processes {
-		name, uid := fmt.Sprintf("vm-%d", i), scheduledPod(i)
-		if s.processes[i], err = h.AddVM(sim.VM{Namespace: "shop", Name: name, PodUID: uid, VCPUs: 1}); err != nil {
+		var err error
+		name := fmt.Sprintf("vm-%d", i)
+		if s.processes[i], err = h.AddVM(sim.VM{Namespace: "shop", Name: name, PodUID: podUID(i), VCPUs: 1}); err != nil {
 			t.Fatal(err)
 		}
-		s.cluster.inventory.Pods[uid] = discover.Pod{UID: uid, Namespace: "shop", CreatedBy: name}
-		s.cluster.inventory.VMIs[name] = discover.VMI{UID: name, Namespace: "shop", Name: name}
+		agenttest.AddVM(&s.cluster.inventory, podUID(i), "shop", name)
 	}
 	sample, err := h.Sample(s.processes[0])
 	if err != nil {
@@ -74,27 +58,18 @@ func newScheduled(t *testing.T, trials ...v1alpha1.TrialSchedule) *scheduled {
 	s.pin = topology.Cores[1].CPUs
 	plan := everything(trials...)
 	for i := range s.processes {
-		plan.Spec.VMs[1-i].VMReference = v1alpha1.VMReference{Namespace: "shop", Name: fmt.Sprintf("vm-%d", i), PodUID: types.UID(scheduledPod(i))}
+		plan.Spec.VMs[1-i].VMReference = v1alpha1.VMReference{Namespace: "shop", Name: fmt.Sprintf("vm-%d", i), PodUID: types.UID(podUID(i))}
 	}
 	plan.Spec.VMs[1].Affinity = &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{{CPUs: s.pin.String()}}}
 	s.cluster.plan = plan
 	s.start()
-	t.Cleanup(func() { s.journal.Close() })
 	return s
 }
 
-// start is the start of an agent, from what is on disk and in the cluster.
-func (s *scheduled) start() {
-	s.Helper()
-	s.agent, s.journal = startOn(s.T, s.dir, Options{Host: s.host, Cluster: s.cluster, Statuses: s.cluster, Board: s.board, Clock: s.clock})
-}
-
-// kill ends the agent without its putting anything back, and starts another.
+// kill ends the agent without its reverting anything, and starts another.
 func (s *scheduled) kill() {
 	s.Helper()
-	if err := s.journal.Close(); err != nil {
-		s.Fatal(err)
-	}
+	s.crash()
 	s.cluster.plan.Status = s.cluster.status
 	s.start()
 }
@@ -109,11 +84,9 @@ func (s *scheduled) change(do func(*v1alpha1.NodePlan)) {
 // round is one of the agent, a second later.
 func (s *scheduled) round() {
 	s.Helper()
-	s.host.Advance(time.Second)
-	s.clock.Step(time.Second)
-	s.cluster.renewed = s.clock.Now()
+	s.cluster.renewed = s.clock.Now().Add(time.Second)
 	was := s.cluster.status
-	s.agent.round(s.Context(), true)
+	s.step()
 	if !cmp.Equal(was, s.cluster.status) {
 		s.statuses++
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/agent/guard"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -40,9 +42,9 @@ func TestSimulatedLeversComeAndGoBySchedule(t *testing.T) {
 		for _, trial := range trials {
 			schedule := scheduleOfTrial(t, trial)
 			moment := schedule.At(s.clock.Now())
-			told := switches[slicesIndex(switches, schedule.Lever)]
-			if got[trial.Lever] != moment.On || told.On != moment.On || told.Block != moment.Block || told.Seed != 7 || !told.Start.Equal(noon()) {
-				t.Fatalf("%v: %s is on: %v, told %+v, want %+v", s.clock.Now(), trial.Lever, got[trial.Lever], told, moment)
+			done := switches[slicesIndex(switches, schedule.Lever)]
+			if got[trial.Lever] != moment.On || done.On != moment.On || done.Block != moment.Block || done.Seed != 7 || !done.Start.Equal(noon()) {
+				t.Fatalf("%v: %s is on: %v, done %+v, want %+v", s.clock.Now(), trial.Lever, got[trial.Lever], done, moment)
 			}
 			if trial.Lever == v1alpha1.LeverBuffering && (second > 0) != moment.On {
 				t.Fatalf("%v: the tap without flood defence has window %v", s.clock.Now(), second)
@@ -56,47 +58,22 @@ func TestSimulatedLeversComeAndGoBySchedule(t *testing.T) {
 		t.Errorf("the status changed %d times:\n%s", s.statuses, cmp.Diff(was, s.cluster.status))
 	}
 	for _, one := range s.cluster.status.VMs {
-		if one.State != v1alpha1.LeverInForce || one.Message != trialWords {
+		if one.State != v1alpha1.LeverInForce || one.Message != trialMessage {
 			t.Errorf("status %+v", one)
 		}
 	}
 	if one := s.applied(v1alpha1.LeverAffinity); len(one.VCPUs) != 1 || one.VCPUs[0].CPUs != s.pin.String() {
-		t.Errorf("status %+v does not tell what was read back", one)
+		t.Errorf("status %+v lacks what was read back", one)
 	}
 }
 
-func slicesIndex(switches []model.Switch, lever model.Lever) int {
+func slicesIndex(switches []model.Switch, lever v1alpha1.Lever) int {
 	for i := range switches {
 		if switches[i].Lever == lever {
 			return i
 		}
 	}
 	return 0
-}
-
-// The node keeps to a ceiling in on and off blocks of its lever, of which turns come and go.
-func TestSimulatedCeilingsStayInOffBlocks(t *testing.T) {
-	s := newScheduled(t, trialOf(v1alpha1.LeverShaping, func(s *v1alpha1.TrialSchedule) {
-		s.BlockLength.Duration, s.Blocks, s.OffBlocks = time.Minute, 4, []int32{1, 3}
-	}))
-	bits := int64(40e6)
-	s.change(func(p *v1alpha1.NodePlan) { p.Spec.VMs[1].Shaping.CeilingBitsPerSecond = &bits })
-	was := [2]bool{}
-	for at := range 4 {
-		s.at(time.Duration(at)*time.Minute + 30*time.Second)
-		uplinks, err := s.host.Uplinks(s.processes[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		on := s.board.Latest().Rates.Switches[0].On
-		was[at%2] = on
-		if uplinks[0].Ceiling != 40e6 || uplinks[0].Turns != on {
-			t.Errorf("block %d, on: %v: %+v", at, on, uplinks[0])
-		}
-	}
-	if was != [2]bool{true, false} {
-		t.Errorf("blocks 2 and 3 were on: %v", was)
-	}
 }
 
 // An agent that was killed is succeeded by one that is in the right block at once, and
@@ -124,55 +101,22 @@ func TestSimulatedAgentsKilledInATrial(t *testing.T) {
 		s.kill()
 		s.round()
 		s.want(name, test.want...)
-		told := s.board.Latest().Rates.Switches
-		if len(told) != 2 || told[0].On != (len(test.want) == 4) || !told[0].Since.Equal(s.clock.Now()) {
-			t.Errorf("%s: switches %+v", name, told)
+		done := s.board.Latest().Rates.Switches
+		if len(done) != 2 || done[0].On != (len(test.want) == 4) || !done[0].Since.Equal(s.clock.Now()) {
+			t.Errorf("%s: switches %+v", name, done)
 		}
 		s.rounds(3)
 		if diff := cmp.Diff(was, s.cluster.status); diff != "" {
 			t.Errorf("%s: the status changed:\n%s", name, diff)
 		}
 		pinned := len(test.want) == 4
-		if entries, err := s.journal.Load(); err != nil || (len(entries) > 0) != pinned {
-			t.Errorf("%s: journal %v, %v", name, entries, err)
+		if saved, err := s.journal.Load(); err != nil || (len(saved.Threads) > 0) != pinned {
+			t.Errorf("%s: journal %v, %v", name, saved, err)
 		}
 	}
 }
 
-func TestSimulatedTrialsThatAreReplacedAndRemoved(t *testing.T) {
-	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
-	others := []v1alpha1.Lever{v1alpha1.LeverSlice, v1alpha1.LeverShaping, v1alpha1.LeverBuffering}
-	all := append(others, v1alpha1.LeverAffinity)
-	s.at(5 * time.Minute)
-	s.want("in block 2", others...)
-	s.change(func(p *v1alpha1.NodePlan) {
-		p.Spec.Trials[0] = trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Seed, s.OffBlocks = 8, []int32{3} })
-	})
-	s.round()
-	s.want("in block 2 of another", all...)
-	s.at(7 * time.Minute)
-	s.want("in block 3 of another", others...)
-	s.change(func(p *v1alpha1.NodePlan) { p.Spec.Trials[0].OffBlocks = []int32{9} })
-	s.round()
-	s.want("with nonsense", others...)
-	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverFailed || one.Reason != reasonBadPlan || s.board.Latest().Rates.Switches != nil {
-		t.Errorf("status %+v, switches %+v", one, s.board.Latest().Rates.Switches)
-	}
-	s.change(func(p *v1alpha1.NodePlan) { p.Spec.Trials[0].OffBlocks = []int32{3} })
-	s.round()
-	s.want("with sense again, off", others...)
-	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverIdle || one.Reason != reasonSwitchedOff {
-		t.Errorf("status %+v", one)
-	}
-	s.change(func(p *v1alpha1.NodePlan) { p.Spec.Trials = nil })
-	s.round()
-	s.want("without a trial", all...)
-	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverInForce || one.Message != "" {
-		t.Errorf("status %+v", one)
-	}
-}
-
-// A plan that is not in force has nothing on, whatever its trials say, and nothing is told
+// A plan that is not in force has nothing on, whatever its trials say, and nothing is reported
 // of them.
 func TestSimulatedTrialsOfPlansThatAreNotInForce(t *testing.T) {
 	for name, stop := range map[string]func(*scheduled){
@@ -191,8 +135,8 @@ func TestSimulatedTrialsOfPlansThatAreNotInForce(t *testing.T) {
 		stop(s)
 		s.round()
 		s.want(name)
-		if told := s.board.Latest().Rates.Switches; told != nil {
-			t.Errorf("%s: switches %+v", name, told)
+		if done := s.board.Latest().Rates.Switches; done != nil {
+			t.Errorf("%s: switches %+v", name, done)
 		}
 		if _, second := s.on(); second != -1 {
 			t.Errorf("%s: the second VM's tap has window %v", name, second)
@@ -202,40 +146,9 @@ func TestSimulatedTrialsOfPlansThatAreNotInForce(t *testing.T) {
 		}
 		s.cluster.synced, s.agent.opts.StaleAfter = true, time.Hour
 		s.round()
-		if told := s.board.Latest().Rates.Switches; len(told) != 1 || !told[0].Since.Equal(s.clock.Now()) {
-			t.Errorf("%s, and back: switches %+v", name, told)
+		if done := s.board.Latest().Rates.Switches; len(done) != 1 || !done[0].Since.Equal(s.clock.Now()) {
+			t.Errorf("%s, and back: switches %+v", name, done)
 		}
-	}
-}
-
-// Pins go where the clock says, and the rates tell when they do not.
-func TestSimulatedClocksThatJump(t *testing.T) {
-	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
-	schedule := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil))
-	s.at(3 * time.Minute)
-	flips, was, told := 0, true, 0
-	for i := range 600 {
-		// Every 20 s from an on block into an off block, or back.
-		if i%20 == 0 {
-			s.clock.SetTime(noon().Add(time.Duration(1+4*(i/20%2)) * time.Minute))
-		}
-		s.round()
-		levers, _ := s.on()
-		on := levers[v1alpha1.LeverAffinity]
-		if on != was {
-			flips, was = flips+1, on
-		}
-		one := s.board.Latest().Rates.Switches[0]
-		moment := schedule.At(s.clock.Now())
-		if one.On != on || one.Block != moment.Block || one.Since.After(s.clock.Now()) {
-			t.Fatalf("told %+v, is on: %v at %+v", one, on, moment)
-		}
-		if one.On != moment.On {
-			told++
-		}
-	}
-	if flips < 5 || flips > 10 || told == 0 {
-		t.Errorf("%d switches in 600 s, %d rounds told to be off the schedule", flips, told)
 	}
 }
 
@@ -255,7 +168,7 @@ func TestStatusOfTrialsWhileOff(t *testing.T) {
 	if s.statuses != 0 {
 		t.Errorf("the status changed %d times:\n%s", s.statuses, cmp.Diff(was, s.cluster.status))
 	}
-	// A VM that came in an off block is told to wait, and then to be bound.
+	// A VM that came in an off block is idle, and then bound.
 	late := newScheduled(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.OffBlocks = []int32{0}; s.Otherwise = false }))
 	late.at(time.Minute)
 	if one := late.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverIdle || one.Reason != reasonSwitchedOff || late.cluster.status.AppliedRevision != "r2" {
@@ -271,7 +184,7 @@ func TestStatusOfTrialsWhileOff(t *testing.T) {
 	}
 }
 
-// A guest with tools holds nothing while it is told so, and some seconds longer. The
+// A guest with tools holds nothing while it is asked to, and some seconds longer. The
 // status says nothing of that.
 func TestGuestsTakeTimeToGoAlong(t *testing.T) {
 	b := newBuffered(t)
@@ -288,7 +201,7 @@ func TestGuestsTakeTimeToGoAlong(t *testing.T) {
 	both := readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfInForce)
 	offs, onFor := 0, 100
 	for range 15 * 60 {
-		if _, is := b.host.told(); is.Window == 0 {
+		if _, is := b.host.state(); is.Window == 0 {
 			offs, onFor = offs+1, 0
 		}
 		onFor++
@@ -298,9 +211,41 @@ func TestGuestsTakeTimeToGoAlong(t *testing.T) {
 	if offs != 240 {
 		t.Errorf("off for %d s", offs)
 	}
-	// What it does for good is told.
-	for range int(settles/time.Second) + 1 {
+	// What it does for good is reported.
+	for range int(settleTime/time.Second) + 1 {
 		round(0)
 	}
 	b.wantReadBack("a guest that declines", one, readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfGuestDeclines))
+}
+
+// A cool-down that ends while the lever is off is reported no more, and the lever comes back
+// with the next block.
+func TestACoolDownThatEndsInAnOffBlock(t *testing.T) {
+	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, func(trial *v1alpha1.TrialSchedule) {
+		trial.BlockLength.Duration, trial.Blocks, trial.OffBlocks = 2*time.Minute, 3, []int32{1}
+	}))
+	s.rounds(100) // the first block began a minute after the start
+	now := s.clock.Now()
+	s.agent.guarded.Guard = guard.New([]model.Trip{{
+		PodUID: podUID(0), Lever: v1alpha1.LeverAffinity, Symptom: model.SymptomRunDelay, Time: now, Until: now.Add(2 * time.Minute), Count: 1,
+	}}, now)
+	want := func(state v1alpha1.LeverState, reason, words string) {
+		t.Helper()
+		if one := s.applied(v1alpha1.LeverAffinity); one.State != state || one.Reason != reason || !strings.Contains(one.Message, words) {
+			t.Errorf("%v: status %+v", s.clock.Now(), one)
+		}
+	}
+	s.rounds(1)
+	want(v1alpha1.LeverBlocked, v1alpha1.ReasonGuardTripped, "a bound thread waited")
+	s.rounds(115)
+	want(v1alpha1.LeverBlocked, v1alpha1.ReasonGuardTripped, "a bound thread waited")
+	s.rounds(10)
+	want(v1alpha1.LeverIdle, reasonSwitchedOff, "has not been in force since")
+	s.statuses = 0
+	s.rounds(30)
+	if s.statuses != 0 {
+		t.Errorf("the status changed %d times", s.statuses)
+	}
+	s.rounds(60)
+	want(v1alpha1.LeverInForce, v1alpha1.ReasonApplied, trialMessage)
 }

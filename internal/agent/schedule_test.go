@@ -2,16 +2,17 @@ package agent
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/plan"
 )
 
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
@@ -31,11 +32,8 @@ func trialOf(lever v1alpha1.Lever, change func(*v1alpha1.TrialSchedule)) v1alpha
 
 func scheduleOfTrial(t *testing.T, trial v1alpha1.TrialSchedule) model.Schedule {
 	t.Helper()
-	s, err := scheduleOf(&trial)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	decoded, _ := plan.Decode(&v1alpha1.NodePlanSpec{Trials: []v1alpha1.TrialSchedule{trial}})
+	return decoded.Schedules[0]
 }
 
 // follower follows schedules by two clocks that a test sets.
@@ -58,8 +56,8 @@ func (f *follower) round(schedules ...model.Schedule) {
 
 // is says what was done of a lever: block, on or off, and for how long.
 func (f *follower) is(lever v1alpha1.Lever) string {
-	for _, s := range f.tell() {
-		if s.Lever == model.Lever(lever) {
+	for _, s := range f.list() {
+		if s.Lever == lever {
 			word := map[bool]string{true: "on", false: "off"}[s.On]
 			return fmt.Sprintf("%d %s %v", s.Block, word, f.now.Sub(s.Since))
 		}
@@ -95,13 +93,13 @@ func TestLeversFollowTheirSchedule(t *testing.T) {
 			t.Errorf("at %v: %q, want %q and %q", f.now.Sub(noon()), got, step.affinity, step.slice)
 		}
 	}
-	want := model.Switch{Lever: model.LeverAffinity, Seed: 7, Start: noon(), Block: -1, On: true, Since: noon().Add(8 * time.Minute)}
-	if diff := cmp.Diff(want, f.tell()[0]); diff != "" {
+	want := model.Switch{Lever: v1alpha1.LeverAffinity, Seed: 7, Start: noon(), Block: -1, On: true, Since: noon().Add(8 * time.Minute)}
+	if diff := cmp.Diff(want, f.list()[0]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	f.round(slice)
-	if f.is(v1alpha1.LeverAffinity) != "" || len(f.tell()) != 1 {
-		t.Errorf("a trial that is over is followed: %+v", f.tell())
+	if f.is(v1alpha1.LeverAffinity) != "" || len(f.list()) != 1 {
+		t.Errorf("a trial that is over is followed: %+v", f.list())
 	}
 }
 
@@ -128,8 +126,8 @@ func TestAPlanThatIsReplacedInABlock(t *testing.T) {
 	}
 }
 
-// A clock that is set tells another block. The lever goes there, but no more often than
-// once a minute, and what is told of since when it is so stays true.
+// A clock that is set shows another block. The lever goes there, but no more often than
+// once a minute, and since when it is so stays true.
 func TestClocksThatJump(t *testing.T) {
 	affinity := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil))
 	f := newFollower(3 * time.Minute)
@@ -141,7 +139,7 @@ func TestClocksThatJump(t *testing.T) {
 		{0, 10 * time.Second, "1 on 10s"},
 		{2 * time.Minute, time.Second, "2 off 0s"},      // forth: at once
 		{0, 10 * time.Second, "2 off 10s"},              //
-		{-3 * time.Minute, time.Second, "1 off 11s"},    // back: not so soon, and it is told
+		{-3 * time.Minute, time.Second, "1 off 11s"},    // back: not so soon, and it is reported
 		{0, 46 * time.Second, "1 off 57s"},              //
 		{0, time.Second, "1 on 0s"},                     // it goes there, a minute later
 		{-24 * time.Hour, time.Second, "-1 on 1s"},      // the same, and as long
@@ -158,12 +156,12 @@ func TestClocksThatJump(t *testing.T) {
 			t.Errorf("set by %v, %v later: %s, want %s", step.set, step.pass, got, step.want)
 		}
 	}
-	flips, was := 0, f.tell()[0].On
+	flips, was := 0, f.list()[0].On
 	for i := range 3600 {
 		f.now = noon().Add(time.Duration(i%7) * 2 * time.Minute)
 		f.mono += time.Second
 		f.round(affinity)
-		if on := f.tell()[0].On; on != was {
+		if on := f.list()[0].On; on != was {
 			flips, was = flips+1, on
 		}
 	}
@@ -196,160 +194,76 @@ func everything(trials ...v1alpha1.TrialSchedule) *v1alpha1.NodePlan {
 	return planOf("2-3", func(p *v1alpha1.NodePlan) {
 		window, flood := int32(1000), int32(500)
 		p.UID, p.Spec.Trials = "plan", trials
-		p.Spec.VMs[1].Slice = &v1alpha1.SliceAction{Microseconds: 3000}
+		p.Spec.VMs[1].SliceMicroseconds = ptr.To(int32(3000))
 		p.Spec.VMs[1].Shaping = turnAction()
 		p.Spec.VMs[1].Buffering = &v1alpha1.BufferingAction{WindowMicroseconds: &window, FloodWindowMicroseconds: &flood, OnPacketsPerSecond: 9}
 		p.Spec.VMs[0].Buffering = &v1alpha1.BufferingAction{WindowMicroseconds: &window, OnPacketsPerSecond: 9}
 	})
 }
 
-// acting are the levers that do something by the orders.
-func (o *orders) acting() string {
-	var levers []string
-	for uid, pins := range o.pins {
-		if len(pins.VCPUs) > 0 || !pins.Emulator.IsEmpty() {
-			levers = append(levers, "pins of "+uid)
-		}
-	}
-	for uid, slice := range o.slices {
-		if slice > 0 {
-			levers = append(levers, "slice of "+uid)
-		}
-	}
-	for uid, s := range o.shaping {
-		if !s.IsZero() {
-			levers = append(levers, "shaping of "+uid)
-		}
-	}
-	for _, uid := range []string{"other", "pod"} {
-		if b := o.buffering[uid]; !b.IsZero() {
-			levers = append(levers, fmt.Sprintf("buffering of %s %v/%v", uid, b.Window, b.FloodWindow))
-		}
-	}
-	return strings.Join(levers, ", ")
-}
-
+// A lever that is off does nothing, and stays in the plan. What the owner asked for stays: the
+// ceiling, of which turns are no part, and the defence against floods.
 func TestALeverThatIsOffDoesNothing(t *testing.T) {
-	const pins, slice, shaping = "pins of pod", "slice of pod", "shaping of pod"
-	const buffering = "buffering of other 1ms/0s, buffering of pod 1ms/500µs"
-	join := func(parts ...string) string { return strings.Join(parts, ", ") }
-	for lever, want := range map[v1alpha1.Lever]string{
-		v1alpha1.LeverAffinity:  join(slice, shaping, buffering),
-		v1alpha1.LeverSlice:     join(pins, shaping, buffering),
-		v1alpha1.LeverShaping:   join(pins, slice, buffering),
-		v1alpha1.LeverBuffering: join(pins, slice, shaping, "buffering of pod 0s/500µs"),
-	} {
-		plan := everything()
+	plan, ceiling := everything(), int64(40e6)
+	plan.Spec.VMs[1].Shaping.CeilingBitsPerSecond = &ceiling
+	for _, off := range []v1alpha1.Lever{"", v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverShaping, v1alpha1.LeverBuffering} {
 		o := ordersOf(plan, false)
-		if got := o.acting(); got != join(pins, slice, shaping, buffering) {
-			t.Fatalf("without a trial: %s", got)
+		o.switched[off] = switching{}
+		pins, pinned := o.pins("pod")
+		slice, sliced := o.slice("pod")
+		shaping, shaped := o.shaping("pod")
+		buffering, buffered := o.buffering("pod")
+		other, _ := o.buffering("other")
+		if !pinned || !sliced || !shaped || !buffered {
+			t.Errorf("%s off: a lever left the plan", off)
 		}
-		o.switchOff(lever)
-		if got := o.acting(); got != want {
-			t.Errorf("%s off: %s, want %s", lever, got, want)
+		got := []bool{!pins.IsZero(), slice > 0, shaping.Turn != nil, buffering.Window > 0, other.Window > 0}
+		is := func(lever v1alpha1.Lever) bool { return lever != off }
+		want := []bool{
+			is(v1alpha1.LeverAffinity), is(v1alpha1.LeverSlice), is(v1alpha1.LeverShaping), is(v1alpha1.LeverBuffering), is(v1alpha1.LeverBuffering),
 		}
-		if len(o.refused) != 0 || len(o.pins)*len(o.slices)*len(o.shaping) != 1 || len(o.buffering) != 2 {
-			t.Errorf("%s off: orders %+v", lever, o)
-		}
-	}
-}
-
-// What its owner asked for stays while a lever is off, also by a trial that makes no sense:
-// the ceiling, of which turns are no part. Of floods the test above tells.
-func TestCeilingsStayWhileTurnsAreOff(t *testing.T) {
-	const ceiling = 40e6
-	plan := func(change func(*v1alpha1.TrialSchedule)) *v1alpha1.NodePlan {
-		plan, bits := everything(trialOf(v1alpha1.LeverShaping, change)), int64(ceiling)
-		plan.Spec.VMs[1].Shaping.CeilingBitsPerSecond = &bits
-		return plan
-	}
-	want := map[string]model.Shaping{"pod": {Ceiling: ceiling}}
-	off := ordersOf(plan(nil), false)
-	if off.shaping["pod"].Turn == nil {
-		t.Fatalf("orders %+v", off.shaping)
-	}
-	off.switchOff(v1alpha1.LeverShaping)
-	if diff := cmp.Diff(want, off.shaping); diff != "" {
-		t.Errorf("off (-want +got):\n%s", diff)
-	}
-	bad := ordersOf(plan(func(s *v1alpha1.TrialSchedule) { s.Blocks = 0 }), false)
-	if diff := cmp.Diff(want, bad.shaping); diff != "" || bad.badTrial == "" {
-		t.Errorf("a trial that makes no sense, %q (-want +got):\n%s", bad.badTrial, diff)
-	}
-}
-
-// With a trial that makes no sense the lever stays off, and the status says which field
-// is wrong. Nothing else is the matter with the plan.
-func TestTrialsThatMakeNoSense(t *testing.T) {
-	good := trialOf(v1alpha1.LeverSlice, nil)
-	for name, test := range map[string]struct {
-		change func(*v1alpha1.TrialSchedule)
-		want   string
-	}{
-		"too short":          {func(s *v1alpha1.TrialSchedule) { s.BlockLength.Duration = 59 * time.Second }, "spec.trials[1].blockLength 59s: must be from 1m0s to 24h0m0s"},
-		"too long":           {func(s *v1alpha1.TrialSchedule) { s.BlockLength.Duration = 25 * time.Hour }, "spec.trials[1].blockLength 25h0m0s"},
-		"before zero":        {func(s *v1alpha1.TrialSchedule) { s.BlockLength.Duration = -time.Hour }, "spec.trials[1].blockLength -1h0m0s"},
-		"all wash-out":       {func(s *v1alpha1.TrialSchedule) { s.WashOut = s.BlockLength }, "spec.trials[1].washOut 2m0s: must be from 0s to below blockLength, 2m0s"},
-		"wash-out of before": {func(s *v1alpha1.TrialSchedule) { s.WashOut.Duration = -1 }, "spec.trials[1].washOut -1ns"},
-		"no blocks":          {func(s *v1alpha1.TrialSchedule) { s.Blocks = 0 }, "spec.trials[1].blocks 0: must be from 1 to 1024"},
-		"too many blocks":    {func(s *v1alpha1.TrialSchedule) { s.Blocks = 1 << 30 }, "spec.trials[1].blocks 1073741824"},
-		"no such block":      {func(s *v1alpha1.TrialSchedule) { s.OffBlocks = []int32{0, 6} }, "spec.trials[1].offBlocks[1] 6: must be from 0 to below blocks, 6"},
-		"a block of before":  {func(s *v1alpha1.TrialSchedule) { s.OffBlocks = []int32{-1} }, "spec.trials[1].offBlocks[0] -1"},
-		"a block twice":      {func(s *v1alpha1.TrialSchedule) { s.OffBlocks = []int32{1, 1} }, "spec.trials[1].offBlocks[1] names block 1 twice"},
-		"no start":           {func(s *v1alpha1.TrialSchedule) { s.Start = metav1.Time{} }, "spec.trials[1].start is missing"},
-	} {
-		for lever, left := range map[v1alpha1.Lever]string{
-			v1alpha1.LeverAffinity:  "slice of pod, shaping of pod, buffering of other 1ms/0s, buffering of pod 1ms/500µs",
-			v1alpha1.LeverBuffering: "pins of pod, slice of pod, shaping of pod",
-		} {
-			plan := everything(good, trialOf(lever, test.change))
-			o := ordersOf(plan, false)
-			if got := o.acting(); got != left || len(o.schedules) != 1 || o.schedules[0].Lever != model.LeverSlice {
-				t.Errorf("%s of %s: acting %s, %d schedules", name, lever, got, len(o.schedules))
-			}
-			status := planStatus(plan, &v1alpha1.NodePlanStatus{AppliedRevision: "r1"}, outcome{orders: o}, noon())
-			if c := status.Conditions[0]; c.Status != metav1.ConditionFalse || c.Reason != reasonBadPlan || !strings.Contains(c.Message, test.want) ||
-				!strings.HasSuffix(c.Message, "the lever stays off") || status.AppliedRevision != "r1" {
-				t.Errorf("%s of %s: condition %+v, want %q; revision %s", name, lever, c, test.want, status.AppliedRevision)
-			}
-			for _, one := range status.VMs {
-				bad := one.Lever == lever
-				if bad != (one.State == v1alpha1.LeverFailed && one.Reason == reasonBadPlan && strings.Contains(one.Message, test.want)) {
-					t.Errorf("%s of %s: %+v", name, lever, one)
-				}
-			}
+		if diff := cmp.Diff(want, got); diff != "" || shaping.Ceiling != 40e6 || buffering.FloodWindow != 500*time.Microsecond {
+			t.Errorf("%s off: ceiling %v, flood window %v (-want +got):\n%s", off, shaping.Ceiling, buffering.FloodWindow, diff)
 		}
 	}
 }
 
-func TestTrialsOfLeversThatThereAreNot(t *testing.T) {
-	for _, lever := range []v1alpha1.Lever{"Sleep", "", v1alpha1.LeverTrafficShare, v1alpha1.Lever(strings.Repeat("x", 5000))} {
-		plan := everything(trialOf(lever, nil))
-		o := ordersOf(plan, false)
-		status := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: o}, noon())
-		if c := status.Conditions[0]; c.Reason != reasonBadPlan || !strings.Contains(c.Message, "spec.trials[0].lever") || len(c.Message) > 300 {
-			t.Errorf("%.20q: condition %+v", lever, c)
-		}
-		if len(o.schedules) != 0 || !strings.Contains(o.acting(), "pins of pod, slice of pod") {
-			t.Errorf("%.20q: schedules %+v, acting %s", lever, o.schedules, o.acting())
+// Times that Go's clock gives are compared by its monotonic reading, as which no clock was
+// ever set: none may be kept with it.
+func TestSinceIsByTheWallClockAlone(t *testing.T) {
+	affinity := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) {
+		s.Start.Time, s.Otherwise = time.Now().Add(time.Hour), true
+	}))
+	s := switches{}
+	s.follow([]model.Schedule{affinity}, time.Now(), 0, logr.Discard())
+	begun := s.list()[0]
+	affinity.Otherwise = false
+	s.follow([]model.Schedule{affinity}, time.Now(), time.Hour, logr.Discard())
+	for _, one := range []model.Switch{begun, s.list()[0]} {
+		if one.Since != one.Since.Round(0) {
+			t.Errorf("on: %t, since %v", one.On, one.Since)
 		}
 	}
-	twice := everything(trialOf(v1alpha1.LeverAffinity, nil), trialOf(v1alpha1.LeverSlice, nil), trialOf(v1alpha1.LeverAffinity, nil))
-	o := ordersOf(twice, false)
-	if len(o.schedules) != 1 || strings.Contains(o.acting(), "pins") || o.badTrial != "spec.trials[0].lever names Affinity twice: name each once: the lever stays off" {
-		t.Errorf("%q, acting %s", o.badTrial, o.acting())
+	if was := s.list()[0]; begun.On == was.On {
+		t.Errorf("%+v was not switched", was)
 	}
 }
 
-func TestNoScheduleIsFollowedWithoutAPlanInForce(t *testing.T) {
-	trial := trialOf(v1alpha1.LeverAffinity, nil)
-	for name, o := range map[string]orders{
-		"no plan":           ordersOf(nil, false),
-		"not to be applied": ordersOf(planOf("2", func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Trials = false, []v1alpha1.TrialSchedule{trial} }), false),
-		"a stale manager":   ordersOf(everything(trial), true),
-	} {
-		if len(o.schedules) != 0 || o.badTrial != "" || o.acting() != "" {
-			t.Errorf("%s: %+v", name, o)
-		}
+// A lever is switched when its block begins, however long it is to the next round.
+func TestRealBlocksBeginOnTime(t *testing.T) {
+	b := newBench(t)
+	b.interval = time.Hour
+	stop := b.start()
+	defer stop()
+	b.want("the pin before the first block", b.one)
+	var begins time.Time
+	b.cluster.change(func() {
+		begins = time.Now().Add(2 * time.Second)
+		b.cluster.plan = b.cluster.plan.DeepCopy()
+		b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Start.Time, s.OffBlocks = begins, []int32{0} })}
+	})
+	b.want("the pin to go with the first block", b.both())
+	if time.Now().Before(begins) {
+		t.Error("the pin went before its block began")
 	}
 }

@@ -7,44 +7,43 @@ import (
 	"math"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
+// Config says how the packets that leave through a device are held.
+type Config struct {
+	model.Buffering
+	// OffPackets is the rate below which packets are no longer held, once they came slower
+	// for Hold.
+	OffPackets uint32
+	Hold       time.Duration
+	// A bunch of arrivals is packets that come within Gap of one another: who wakes for
+	// the first finds the others. From MostArrivals packets a bunch on nothing is gained
+	// by holding them.
+	Gap          time.Duration
+	MostArrivals uint32
+	// A flood is FloodPackets segments per second or more, of FloodBytes or less on
+	// average, FloodSYN of which or more open connections or which come from FloodSources
+	// addresses or more.
+	FloodPackets, FloodBytes, FloodSources uint32
+	FloodSYN                               float64
+}
+
+// ConfigOf adds what a plan does not say.
+func ConfigOf(b model.Buffering) Config {
+	const offShare = 0.7
+	return Config{
+		Buffering: b, OffPackets: max(1, uint32(float64(b.OnPackets)*offShare)), Hold: 2 * time.Second,
+		Gap: 10 * time.Microsecond, MostArrivals: 32,
+		FloodPackets: 10_000, FloodBytes: 128, FloodSources: 256, FloodSYN: 0.5,
+	}
+}
+
 // Bits of the sketch of sources.
 const sourceBits = 4096
-
-// Longest times that make sense.
-const (
-	maxHold = time.Hour
-	maxGap  = time.Second
-)
-
-// validate tells what is wrong with a configuration. The zero one is right.
-func (c Config) validate() error {
-	if c.IsZero() {
-		return nil
-	}
-	wrong := ""
-	switch {
-	case !c.IsValid():
-		wrong = "windows, rate and services have to be such as model.Buffering allows"
-	case c.OffPackets < 1 || float64(c.OffPackets) > float64(c.OnPackets):
-		wrong = fmt.Sprintf("OffPackets is %d: it has to be from 1 to OnPackets", c.OffPackets)
-	case c.Hold < 0 || c.Hold > maxHold:
-		wrong = fmt.Sprintf("Hold is %s: it has to be from 0 to %s", c.Hold, maxHold)
-	case c.Gap < 0 || c.Gap > maxGap:
-		wrong = fmt.Sprintf("Gap is %s: it has to be from 0 to %s", c.Gap, maxGap)
-	case c.MostArrivals < 1:
-		wrong = "MostArrivals is 0: it has to be 1 or more"
-	case !(c.FloodSYN >= 0 && c.FloodSYN <= 1):
-		wrong = fmt.Sprintf("FloodSYN is %g: it has to be from 0 to 1", c.FloodSYN)
-	}
-	if wrong != "" {
-		return fmt.Errorf("configuration of held packets: %s", wrong)
-	}
-	return nil
-}
 
 // raw is the configuration as the program reads it, after another one.
 func (c Config) raw(before bpf.JvConfig) (bpf.JvConfig, error) {
@@ -90,7 +89,24 @@ func bitsOf(sources uint32) uint32 {
 // sourcesOf is about how many sources set so many bits: the reverse of bitsOf, known as
 // linear counting.
 func sourcesOf(bits uint64) int {
-	// All bits set tell only that there were very many.
+	// All bits set say only that there were very many.
 	bits = min(bits, sourceBits-1)
 	return int(math.Round(-sourceBits * math.Log1p(-float64(bits)/sourceBits)))
+}
+
+func (Config) kind() kind { return buffering }
+
+func (c Config) write(config *ebpf.Map) error {
+	var before bpf.JvConfig
+	if err := config.Lookup(uint32(0), &before); err != nil {
+		return fmt.Errorf("read the configuration of the programs that hold packets: %w", err)
+	}
+	raw, err := c.raw(before)
+	if err != nil {
+		return err
+	}
+	if err := config.Put(uint32(0), &raw); err != nil {
+		return fmt.Errorf("configure the programs that hold packets: %w", err)
+	}
+	return nil
 }

@@ -5,13 +5,14 @@
 package datapath
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 )
 
 const (
@@ -27,10 +28,13 @@ type traffic struct {
 	packets, flows int
 	// at the packets of these numbers, beside it.
 	at map[int]func()
+	// late counts the waits of drive itself that ended by more than a fifth of a window too
+	// late: the emulated machine's timers are late when the real one is busy.
+	late int
 }
 
 // drive sends traffic and returns what came of it, once nothing more comes.
-func (p *tap) drive(l traffic) []arrival {
+func (p *tap) drive(l *traffic) []arrival {
 	p.w.t.Helper()
 	clock := func() time.Duration {
 		now, err := monotonic()
@@ -55,13 +59,17 @@ func (p *tap) drive(l traffic) []arrival {
 		}
 		p.send(number%l.flows, number)
 		next += between
-		for now := clock(); now < next; now = clock() {
+		now := clock()
+		for ; now < next; now = clock() {
 			got = append(got, p.receive(next-now)...)
+		}
+		if now-next > time.Millisecond/5 {
+			l.late++
 		}
 	}
 	close(work)
 	<-done
-	const quiet = 4 * horizon
+	quiet := 4 * buffering.bounds().horizon
 	for end := clock() + quiet; clock() < end; {
 		if more := p.receive(end - clock()); len(more) > 0 {
 			got, end = append(got, more...), clock()+quiet
@@ -115,12 +123,14 @@ func (w *world) extend(d *Datapath, valid time.Duration) {
 }
 
 // fqOptions keep programs.
-func fqOptions(t *testing.T) Options { return Options{PinRoot: newPinRoot(t)} }
+func fqOptions(t *testing.T) Options { return Options{PinRoot: hosttest.NewPinRoot(t)} }
 
 func TestFqProbe(t *testing.T) {
 	w := newWorld(t)
 	before := w.dump()
-	w.on("lo", func(handle *netlink.Handle, device netlink.Link) error { return Probe(handle, device, Options{}) })
+	w.on("lo", func(handle *netlink.Handle, device netlink.Link) error {
+		return Probe(handle, device, Options{}, eager(time.Millisecond))
+	})
 	wantAsBefore(t, w, before)
 }
 
@@ -137,7 +147,7 @@ func TestFqApplyAndRemove(t *testing.T) {
 			var applied []string
 			for range 2 { // done again it changes nothing
 				w.apply(d, "tap0", eager(time.Millisecond))
-				if diff := cmp.Diff(State{OwnerUs, test.want, true}, w.look(d, "tap0")); diff != "" {
+				if diff := cmp.Diff(State{OwnerUs, test.want, true}, w.observe(d, "tap0")); diff != "" {
 					t.Errorf("state (-want +got):\n%s", diff)
 				}
 				if applied != nil {
@@ -149,7 +159,7 @@ func TestFqApplyAndRemove(t *testing.T) {
 				qdiscs, err := handle.QdiscList(device)
 				kinds := 0
 				for _, qdisc := range qdiscs {
-					if isFit(qdisc) {
+					if isFit(qdisc, buffering) {
 						kinds++
 					}
 				}
@@ -162,7 +172,7 @@ func TestFqApplyAndRemove(t *testing.T) {
 				return err
 			})
 			l := traffic{packets: 50, flows: 5}
-			wantAll(t, l, p.drive(l))
+			wantAll(t, l, p.drive(&l))
 			for range 2 {
 				w.remove(d, "tap0")
 				wantAsBefore(t, w, before)
@@ -178,15 +188,15 @@ func TestFqSettingsThatSomebodyChanged(t *testing.T) {
 	w.apply(d, "tap0", eager(time.Millisecond))
 	applied := w.dump()
 	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
-		other := newFq(device, netlink.MakeHandle(queueMajor, 0), netlink.HANDLE_ROOT)
+		other := newFq(buffering, device, netlink.MakeHandle(buffering.major(), 0), netlink.HANDLE_ROOT)
 		other.Pacing, other.FlowPacketLimit = 1, 100
 		return handle.QdiscChange(other)
 	})
-	if w.look(d, "tap0").Complete {
+	if w.observe(d, "tap0").Complete {
 		t.Error("complete with other settings")
 	}
 	w.apply(d, "tap0", eager(time.Millisecond))
-	if !w.look(d, "tap0").Complete {
+	if !w.observe(d, "tap0").Complete {
 		t.Error("the settings are not put right")
 	}
 	wantAsBefore(t, w, applied)
@@ -206,30 +216,45 @@ func TestFqHoldsOnTheGrid(t *testing.T) {
 			d := newDatapath(t, fqOptions(t))
 			w.apply(d, p.name, eager(time.Millisecond))
 			free := traffic{packets: 300, flows: 8}
-			got := p.drive(free) // the lease was never extended
+			got := p.drive(&free) // the lease was never extended
 			wantAll(t, free, got)
 			if share := onGrid(got, time.Millisecond); share > 0.5 {
 				t.Errorf("%.2f of packets that pass come at boundaries", share)
 			}
 			w.extend(d, time.Minute)
-			l := traffic{packets: surelyHeld + 500, flows: 8}
-			got = p.drive(l)
-			wantAll(t, l, got)
-			stats, _, err := d.Stats(testID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			late := got[min(surelyHeld, len(got)):]
-			t.Logf("%+v; at boundaries: %.3f", stats, onGrid(late, time.Millisecond))
-			if share := onGrid(late, time.Millisecond); share < 0.95 {
-				t.Errorf("%.2f of held packets come at boundaries", share)
-			}
-			if stats.Held < uint64(len(late)) || stats.Bunches > stats.Held/3 {
-				t.Errorf("held %d in %d bunches", stats.Held, stats.Bunches)
-			}
+			measureGrid(t, d, p)
 			w.remove(d, p.name)
 			wantAsBefore(t, w, before)
 		})
+	}
+}
+
+// measureGrid decides by the share of packets that come at boundaries, of those that could:
+// where the machine's own timers were late it measures again, and says so.
+func measureGrid(t *testing.T, d *Datapath, p *tap) {
+	t.Helper()
+	const attempts, wanted = 5, 0.95
+	for attempt := 1; ; attempt++ {
+		l := traffic{packets: surelyHeld + 500, flows: 8}
+		before := heldPackets(t, d)
+		got := p.drive(&l)
+		wantAll(t, l, got)
+		stats, _, err := d.Stats(testID)
+		must(t, err)
+		late := got[min(surelyHeld, len(got)):]
+		share, punctual := onGrid(late, time.Millisecond), 1-float64(l.late)/float64(l.packets)
+		t.Logf("%+v; at boundaries: %.3f; this machine's own timers in time: %.3f", stats, share, punctual)
+		if share < wanted && punctual < 0.99 && attempt < attempts {
+			t.Logf("measured again: this machine was late %d times", l.late)
+			continue
+		}
+		if share < wanted {
+			t.Errorf("%.2f of held packets come at boundaries", share)
+		}
+		if held := stats.Held - before; held < uint64(len(late)) || stats.Bunches > stats.Held/3 {
+			t.Errorf("held %d in %d bunches", held, stats.Bunches)
+		}
+		return
 	}
 }
 
@@ -254,13 +279,13 @@ func TestFqChangesUnderLoad(t *testing.T) {
 				t.Error(err)
 			}
 			d = New(opts)
-			if !w.look(d, "tap0").Complete {
+			if !w.observe(d, "tap0").Complete {
 				t.Error("not taken over")
 			}
 		},
 		4900: set(500 * time.Microsecond),
 	}}
-	wantAll(t, l, p.drive(l))
+	wantAll(t, l, p.drive(&l))
 	stats, _, err := d.Stats(testID)
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +302,7 @@ func TestFqChangesUnderLoad(t *testing.T) {
 }
 
 // To put a queueing discipline in the place of another costs the packets that come in that
-// moment: how many is told, and that no others are.
+// moment: how many is reported, and that no others are.
 func TestFqGraftUnderLoad(t *testing.T) {
 	for name, queues := range map[string]int{"one queue": 1, "four queues": 4} {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +322,7 @@ func TestFqGraftUnderLoad(t *testing.T) {
 				100:  during(func() { w.apply(d, "tap0", eager(time.Millisecond)); w.extend(d, time.Minute) }),
 				3300: during(func() { w.remove(d, "tap0") }),
 			}}
-			lost := wantOrder(t, l, p.drive(l))
+			lost := wantOrder(t, l, p.drive(&l))
 			t.Logf("applied and removed while these packets were sent: %v; lost: %d of them, %v", spans, len(lost), lost)
 			for _, number := range lost {
 				// What waits is lost with what it waits in.
@@ -309,39 +334,6 @@ func TestFqGraftUnderLoad(t *testing.T) {
 			wantAsBefore(t, w, before)
 		})
 	}
-}
-
-// An agent that is killed costs no packet. What it had held leaves in order, and once the
-// lease has ended nothing is held.
-func TestFqHolderIsKilledUnderLoad(t *testing.T) {
-	w := newWorld(t)
-	p := w.newTap("tap0", 1)
-	before := w.dump()
-	opts := fqOptions(t)
-	job := holderOf(opts)
-	job.Valid = 900 * time.Millisecond
-	kill := w.holdAndKill(job)
-	// The lease began before the first packet.
-	const killed = surelyHeld + 100
-	expired := int(job.Valid/between) + 100
-	d := newDatapath(t, opts)
-	var whenExpired uint64
-	l := traffic{packets: expired + 700, flows: 7, at: map[int]func(){killed: kill, expired: func() {
-		if !w.look(d, "tap0").Complete {
-			t.Error("not taken over")
-			return
-		}
-		whenExpired = heldPackets(t, d)
-	}}}
-	wantAll(t, l, p.drive(l))
-	if whenExpired < 100 {
-		t.Errorf("%d packets were held until the lease ended", whenExpired)
-	}
-	if n := heldPackets(t, d); n != whenExpired {
-		t.Errorf("%d packets were held after the lease", n-whenExpired)
-	}
-	w.remove(d, "tap0")
-	wantAsBefore(t, w, before)
 }
 
 func heldPackets(t *testing.T, d *Datapath) uint64 {
@@ -364,36 +356,12 @@ func TestFqMoreQueuesAreUsed(t *testing.T) {
 		p.queues = append(p.queues, fd)
 		return err
 	})
-	if w.look(d, "tap0").Complete {
+	if w.observe(d, "tap0").Complete {
 		t.Error("complete with a queue that lacks fq")
 	}
 	w.apply(d, "tap0", eager(time.Millisecond))
-	if diff := cmp.Diff(State{OwnerUs, "mq 4a5b:", true}, w.look(d, "tap0")); diff != "" {
+	if diff := cmp.Diff(State{OwnerUs, "mq 4a5b:", true}, w.observe(d, "tap0")); diff != "" {
 		t.Errorf("state (-want +got):\n%s", diff)
 	}
 	w.remove(d, "tap0")
-}
-
-func TestFqForeignBelowMq(t *testing.T) {
-	w := newWorld(t)
-	w.newTap("tap0", 2)
-	d := newDatapath(t, fqOptions(t))
-	w.apply(d, "tap0", eager(time.Millisecond))
-	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
-		return handle.QdiscReplace(&netlink.GenericQdisc{QdiscType: "pfifo", QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: device.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.MakeHandle(queueMajor, 2),
-		}})
-	})
-	if diff := cmp.Diff(State{OwnerOther, "pfifo 1:", false}, w.look(d, "tap0")); diff != "" {
-		t.Errorf("state (-want +got):\n%s", diff)
-	}
-	w.on("tap0", func(handle *netlink.Handle, device netlink.Link) error {
-		if err := d.Apply(handle, device, testID, eager(time.Millisecond)); !errors.Is(err, ErrForeign) {
-			t.Errorf("apply: %v", err)
-		}
-		return d.Remove(handle, device, testID)
-	})
-	if names := programNames(w); len(names) > 0 {
-		t.Errorf("left are %v", names)
-	}
 }

@@ -14,10 +14,6 @@ func TestProgramExempts(t *testing.T) {
 	v6 := func(proto byte, payload []byte) []byte {
 		return ether(ip6("2001:db8::1", proto, 255, payload), etherIPv6)
 	}
-	// The kernel gives programs of tests no untagged IP packet without a whole IP header.
-	tagged := func(frame []byte) []byte {
-		return ether(frame[14:], etherTag, uint16(frame[12])<<8|uint16(frame[13]))
-	}
 	late := ip4("192.0.2.1", protoTCP, 0, opens)
 	late[6], late[7] = 0x00, 0x10
 	early := ip4("192.0.2.1", protoTCP, 0, opens)
@@ -43,12 +39,9 @@ func TestProgramExempts(t *testing.T) {
 		"ARP, cut short":                   {arp()[:41], false},
 		"ARP in a VLAN":                    {ether(arp()[14:], etherTag, etherARP), true},
 		"DHCP":                             {v4(protoUDP, dhcp), true},
-		"DHCP to the server":               {v4(protoUDP, udp(68, 67, 240)), true},
 		"DHCP, port of IPv6":               {v4(protoUDP, dhcp6), false},
-		"DHCP, cut short":                  {v4(protoUDP, dhcp)[:14+20+7], false},
 		"DHCP in two VLANs":                {ether(ip4("192.0.2.1", protoUDP, 0, dhcp), etherQinQ, etherTag, etherIPv4), true},
 		"DHCP in three VLANs":              {ether(ip4("192.0.2.1", protoUDP, 0, dhcp), etherQinQ, etherTag, etherTag, etherIPv4), false},
-		"VLAN tag, cut short":              {ether(nil, etherTag, etherIPv4)[:16], false},
 		"DHCP with options of IP":          {ether(ip4("192.0.2.1", protoUDP, 40, dhcp), etherIPv4), true},
 		"DHCPv6":                           {v6(protoUDP, dhcp6), true},
 		"DHCPv6, port of IPv4":             {v6(protoUDP, dhcp), false},
@@ -56,34 +49,26 @@ func TestProgramExempts(t *testing.T) {
 		"SYN":                              {v4(protoTCP, opens), true},
 		"SYN and ACK":                      {v4(protoTCP, tcp(80, 40_000, flagSYN|flagACK, 0)), true},
 		"SYN with options":                 {v4(protoTCP, withOptions), true},
-		"SYN whose options are cut":        {v4(protoTCP, withOptions[:36]), false},
 		"SYN with a header too short":      {changed(v4(protoTCP, opens), 14+20+12, 4<<4), false},
 		"SYN and FIN":                      {v4(protoTCP, tcp(1, 2, flagSYN|flagFIN, 0)), false},
-		"SYN and RST":                      {v4(protoTCP, tcp(1, 2, flagSYN|flagRST, 0)), false},
 		"ACK":                              {v4(protoTCP, tcp(1, 2, flagACK, 0)), false},
 		"SYN, cut short":                   {v4(protoTCP, opens)[:14+20+19], false},
-		"SYN in a longer IP header":        {ether(ip4("192.0.2.1", protoTCP, 40, opens), etherIPv4), true},
 		"SYN beyond the IP packet's end":   {changed(v4(protoTCP, opens), 14+3, 39), false},
-		"SYN in an IP packet of no length": {changed(v4(protoTCP, opens), 14+3, 0), false},
 		"SYN before the frame's padding":   {append(v4(protoTCP, opens), make([]byte, 6)...), true},
 		"SYN in IPv4 of version 6":         {changed(v4(protoTCP, opens), 14, 0x65), false},
-		"SYN, IP header of 16 bytes":       {changed(v4(protoTCP, opens), 14, 0x44), false},
 		"SYN in the first fragment":        {ether(early, etherIPv4), false},
 		"SYN in a later fragment":          {ether(late, etherIPv4), false},
 		"SYN in IPv6":                      {v6(protoTCP, opens), true},
-		"SYN in IPv6 of version 4":         {changed(v6(protoTCP, opens), 14, 0x45), false},
 		"SYN in IPv6 that ends before":     {changed(v6(protoTCP, opens), 14+5, 19), false},
 		"SYN behind hop-by-hop options":    {v6(protoHop, extension(protoHop, protoTCP, 16, opens)), true},
 		"SYN behind a routing header":      {v6(protoRouting, extension(protoRouting, protoTCP, 24, opens)), true},
 		"SYN behind authentication":        {v6(protoAH, extension(protoAH, protoTCP, 24, opens)), true},
 		"SYN behind encryption":            {v6(protoESP, opens), false},
-		"SYN behind no next header":        {v6(protoNone, opens), false},
 		"SYN behind an atomic fragment":    {v6(protoFragment, fragment6(protoTCP, 0, false, opens)), true},
 		"SYN in the first fragment, v6":    {v6(protoFragment, fragment6(protoTCP, 0, true, opens)), false},
 		"SYN in a later fragment, v6":      {v6(protoFragment, fragment6(protoTCP, 7, false, opens)), false},
 		"SYN behind six headers":           {deep(6), true},
 		"SYN behind seven headers":         {deep(7), false},
-		"extension header, cut short":      {v6(protoHop, extension(protoHop, protoTCP, 16, opens))[:14+40+3], false},
 		"extension header beyond the end":  {changed(v6(protoHop, extension(protoHop, protoTCP, 16, opens)), 14+40+1, 255), false},
 		"router solicitation":              {v6(protoICMPv6, icmp6(133)), true},
 		"neighbour advertisement":          {v6(protoICMPv6, icmp6(136)), true},
@@ -91,11 +76,6 @@ func TestProgramExempts(t *testing.T) {
 		"echo request":                     {v6(protoICMPv6, icmp6(128)), false},
 		"inverse neighbour discovery":      {v6(protoICMPv6, icmp6(141)), false},
 		"neighbour discovery via a router": {ether(ip6("2001:db8::1", protoICMPv6, 254, icmp6(135)), etherIPv6), false},
-		"neighbour discovery in IPv4":      {v4(protoICMPv6, icmp6(135)), false},
-		"neighbour discovery, cut short":   {v6(protoICMPv6, icmp6(135)[:7]), false},
-		"IPv6 in a VLAN, cut short":        {tagged(v6(protoTCP, opens))[:18+39], false},
-		"IPv4 in a VLAN, cut short":        {tagged(v4(protoTCP, opens))[:18+19], false},
-		"headers only":                     {tagged(v4(protoTCP, opens))[:18], false},
 		"something else":                   {ether(make([]byte, 60), 0x88CC), false},
 	}
 	r := newRig(t)
@@ -106,9 +86,9 @@ func TestProgramExempts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r.t = t
 			r.wait(100 * us)
-			before := r.stats()
+			before := r.raw()
 			stamp := r.send(c.packet, 1)
-			after := r.stats()
+			after := r.raw()
 			if exempt := stamp == 0; exempt != c.exempt {
 				t.Errorf("stamp %s: exempt is %t, want %t", stamp, exempt, c.exempt)
 			}

@@ -8,66 +8,47 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
-	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
 )
 
-// pins keep programs, their maps and where they are attached beyond the life of this
-// process, in a BPF file system:
+// pins keep programs and their maps beyond the life of this process, in a BPF file system:
 //
 //	lease
-//	ID/program/...   as Program.Pin has it
-//	ID/hold, hear    links to the device, with tcx
-//	ID/device        a symbolic link that names the device's number
-//	ID/clsact        one that tells that the device had a clsact before
-//
-// Without a root nothing is kept.
-type pins struct {
-	root string
-	// marks stand in for ID/clsact without a root.
-	marks map[string]bool
-}
+//	ID/program/...  as program.pin writes it
+//	ID/device       a symbolic link whose target is the device's number
+//	ID/clsact       one that means that the device had a clsact before
+type pins struct{ root string }
 
 const (
 	pinLease, pinProgram, pinDevice, pinClsact = "lease", "program", "device", "clsact"
 	mostIDBytes                                = 200
 )
 
-// openPins makes the root, or tells why nothing can be kept there.
-func openPins(root string) error {
-	if root == "" {
+// open makes the root, also where the file system was replaced meanwhile.
+func (p pins) open() error {
+	if p.root == "" {
 		return errors.New("no BPF file system is given to keep programs in")
 	}
-	if err := os.MkdirAll(root, 0o700); err != nil {
-		return fmt.Errorf("programs are not kept: %w", err)
+	if err := os.MkdirAll(p.root, 0o700); err != nil {
+		return fmt.Errorf("programs cannot be kept: %w: mount a BPF file system there", err)
 	}
 	var stat unix.Statfs_t
-	if err := unix.Statfs(root, &stat); err != nil {
-		return fmt.Errorf("programs are not kept: file system of %s: %w", root, err)
+	if err := unix.Statfs(p.root, &stat); err != nil {
+		return fmt.Errorf("programs cannot be kept: file system of %s: %w", p.root, err)
 	}
 	if stat.Type != unix.BPF_FS_MAGIC {
-		return fmt.Errorf("programs are not kept: %s is not in a BPF file system: mount one there", root)
+		return fmt.Errorf("programs cannot be kept: %s is not in a BPF file system: mount one there", p.root)
 	}
 	return nil
 }
 
-// ready makes the root again where the file system was taken away meanwhile.
-func (p *pins) ready() error {
-	if p.root == "" {
-		return nil
-	}
-	if _, err := os.Lstat(p.root); err == nil {
-		return nil
-	}
-	return openPins(p.root)
-}
-
-// haveLease tells whether an earlier process left one.
-func (p *pins) haveLease() bool {
-	if p.root == "" {
-		return false
-	}
+// haveLease returns true if an earlier process left one.
+func (p pins) haveLease() bool {
 	_, err := os.Lstat(p.path(pinLease))
 	return err == nil
 }
@@ -83,14 +64,14 @@ func checkID(id string) error {
 	return nil
 }
 
-func (p *pins) path(id string, names ...string) string {
-	return filepath.Join(append([]string{p.root, id}, names...)...)
+func (p pins) path(names ...string) string {
+	return filepath.Join(append([]string{p.root}, names...)...)
 }
 
-// begin makes the folder of a device.
-func (p *pins) begin(id string, index int) error {
-	if p.root == "" {
-		return nil
+// begin makes the folder of a device, without a program.
+func (p pins) begin(id string, index int) error {
+	if err := os.RemoveAll(p.path(id, pinProgram)); err != nil {
+		return fmt.Errorf("pins: %w", err)
 	}
 	if err := os.Mkdir(p.path(id), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("pins: %w", err)
@@ -108,10 +89,7 @@ func (p *pins) begin(id string, index int) error {
 }
 
 // device that the pins are of, by its number; 0: not known.
-func (p *pins) device(id string) int {
-	if p.root == "" {
-		return 0
-	}
+func (p pins) device(id string) int {
 	target, err := os.Readlink(p.path(id, pinDevice))
 	if err != nil {
 		return 0
@@ -123,79 +101,32 @@ func (p *pins) device(id string) int {
 	return index
 }
 
-func (p *pins) pinLink(id, name string, l link.Link) error {
-	if p.root == "" {
-		return nil
-	}
-	if err := l.Pin(p.path(id, name)); err != nil {
-		return fmt.Errorf("pin link %s: %w", name, err)
-	}
-	return nil
-}
-
-// links that an earlier life attached.
-func (p *pins) links(id string) map[string]link.Link {
-	found := map[string]link.Link{}
-	if p.root == "" {
-		return found
-	}
-	for _, name := range []string{hookHold, hookHear} {
-		if l, err := link.LoadPinnedLink(p.path(id, name), nil); err == nil {
-			found[name] = l
-		}
-	}
-	return found
-}
-
-func (p *pins) unpinLink(id, name string) error {
-	if p.root == "" {
-		return nil
-	}
-	return removeFile(p.path(id, name))
-}
-
-// markClsact remembers that the device had a clsact before ours.
-func (p *pins) markClsact(id string) error {
-	if p.root == "" {
-		p.marks[id] = true
-		return nil
-	}
+// markClsact records that the device had a clsact before ours.
+func (p pins) markClsact(id string) error {
 	if err := os.Symlink(pinClsact, p.path(id, pinClsact)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("pins: %w", err)
 	}
 	return nil
 }
 
-func (p *pins) clsactWasThere(id string) bool {
-	if p.root == "" {
-		return p.marks[id]
-	}
+func (p pins) clsactWasThere(id string) bool {
 	_, err := os.Lstat(p.path(id, pinClsact))
 	return err == nil
 }
 
 // remove all of a device.
-func (p *pins) remove(id string) error {
-	delete(p.marks, id)
+func (p pins) remove(id string) error {
 	if p.root == "" {
 		return nil
 	}
-	err := Unpin(p.path(id, pinProgram))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if err := os.RemoveAll(p.path(id)); err != nil {
+		return fmt.Errorf("pins: %w", err)
 	}
-	failures := []error{err}
-	for _, name := range []string{hookHold, hookHear, pinDevice, pinClsact, ""} {
-		failures = append(failures, removeFile(p.path(id, name)))
-	}
-	return errors.Join(failures...)
+	return nil
 }
 
 // ids of all devices that something is kept of.
-func (p *pins) ids() ([]string, error) {
-	if p.root == "" {
-		return nil, nil
-	}
+func (p pins) ids() ([]string, error) {
 	entries, err := os.ReadDir(p.root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -213,8 +144,8 @@ func (p *pins) ids() ([]string, error) {
 }
 
 // tidy removes the root when nothing is kept there.
-func (p *pins) tidy() error {
-	if ids, err := p.ids(); p.root == "" || err != nil || len(ids) > 0 {
+func (p pins) tidy() error {
+	if ids, err := p.ids(); err != nil || len(ids) > 0 || p.root == "" {
 		return err
 	}
 	return errors.Join(removeFile(p.path(pinLease)), removeFile(p.root))
@@ -226,3 +157,53 @@ func removeFile(path string) error {
 	}
 	return nil
 }
+
+// lease is the time until which packets may be held, shared by all programs that were
+// loaded with it. Past it every packet leaves at once.
+type lease struct {
+	until *ebpf.Map
+}
+
+// newLease returns a lease that has expired. The error wraps ErrUnsupported when the kernel
+// refuses it.
+func newLease() (*lease, error) {
+	spec, err := bpf.LoadJv()
+	if err != nil {
+		return nil, err
+	}
+	until, err := ebpf.NewMap(spec.Maps[bpf.JvMapJvLease])
+	if err != nil {
+		return nil, fmt.Errorf("make the lease of packets: %w: %w", ErrUnsupported, err)
+	}
+	return &lease{until: until}, nil
+}
+
+// openPinnedLease takes over the lease that is pinned at a path, or pins a new one there.
+func openPinnedLease(path string) (*lease, error) {
+	until, err := ebpf.LoadPinnedMap(path, nil)
+	if err == nil {
+		return &lease{until: until}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open the lease of packets at %s: %w", path, err)
+	}
+	l, err := newLease()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.until.Pin(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("pin the lease of packets at %s: %w", path, err), l.close())
+	}
+	return l, nil
+}
+
+// extend lets packets be held until a time of CLOCK_MONOTONIC.
+func (l *lease) extend(until time.Duration) error {
+	if err := l.until.Put(uint32(0), uint64(until)); err != nil {
+		return fmt.Errorf("extend the lease of packets: %w", err)
+	}
+	return nil
+}
+
+// close closes the lease. Programs keep it, and so does its pin.
+func (l *lease) close() error { return l.until.Close() }

@@ -3,88 +3,182 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
 )
 
-// ErrOtherVersion means that what is pinned was made by another version of the program:
-// it cannot be taken over.
-var ErrOtherVersion = errors.New("the pinned program is of another version")
+// kind is what is done to the packets of a device.
+type kind int
 
-// Program decides about the packets of one device.
-type Program struct {
-	hold, hear           *ebpf.Program
-	config, state, guest *ebpf.Map
-	lease                *Lease
+const (
+	buffering kind = iota
+	shaping
+)
+
+// Settings say what is done to the packets of a device: Config has them held, Shaping shaped.
+type Settings interface {
+	kind() kind
+	// write them to the program's configuration.
+	write(config *ebpf.Map) error
 }
 
-// Load makes the programs of one device, which hold nothing until they are configured.
-// The error wraps ErrUnsupported when the kernel refuses them.
-func Load(lease *Lease) (*Program, error) {
-	spec, err := bpf.LoadJv()
+// off are the settings with which all packets leave at once, those that wait in order.
+func (k kind) off() Settings {
+	if k == shaping {
+		return Shaping{}
+	}
+	return Config{}
+}
+
+// objects are the names of a kind's programs and maps. A kind without an ingress program, or a
+// guest's map, has "" there.
+type objects struct {
+	egress, ingress      string
+	config, state, guest string
+}
+
+func (k kind) objects() objects {
+	if k == shaping {
+		return objects{egress: bpf.ShapeProgJvShape, config: bpf.ShapeMapJvShaping, state: bpf.ShapeMapJvShaped}
+	}
+	return objects{
+		egress: bpf.JvProgJvEgress, ingress: bpf.JvProgJvIngress,
+		config: bpf.JvMapJvConfig, state: bpf.JvMapJvState, guest: bpf.JvMapJvGuest,
+	}
+}
+
+// program decides about the packets of one device.
+type program struct {
+	kind kind
+	// egress receives what leaves through the device, ingress what comes in; ingress is nil of
+	// a kind that does not care.
+	egress, ingress      *ebpf.Program
+	config, state, guest *ebpf.Map
+	lease                *lease
+}
+
+// load makes the programs of one device, which hold nothing until they are configured. The
+// error wraps ErrUnsupported when the kernel refuses them.
+func load(k kind, lease *lease) (*program, error) {
+	read := bpf.LoadJv
+	if k == shaping {
+		read = bpf.LoadShape
+	}
+	spec, err := read()
 	if err != nil {
 		return nil, err
 	}
-	return load(spec, lease)
-}
-
-// load makes the programs from what was compiled.
-func load(spec *ebpf.CollectionSpec, lease *Lease) (*Program, error) {
 	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{bpf.JvMapJvLease: lease.until},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("load the programs that hold packets: %w: %w", ErrUnsupported, err)
+		return nil, fmt.Errorf("load the eBPF programs: %w: %w", ErrUnsupported, err)
 	}
-	// What is not taken out of it is kept by the programs alone.
+	// The programs alone keep the maps that are not detached.
 	defer made.Close()
-	return take(made, lease), nil
+	return newProgram(k, made, lease), nil
 }
 
-// take takes what a Program needs out of what was loaded.
-func take(made *ebpf.Collection, lease *Lease) *Program {
-	return &Program{
-		hold: made.DetachProgram(bpf.JvProgJvHold), hear: made.DetachProgram(bpf.JvProgJvHear),
-		config: made.DetachMap(bpf.JvMapJvConfig), state: made.DetachMap(bpf.JvMapJvState),
-		guest: made.DetachMap(bpf.JvMapJvGuest), lease: lease,
+// newProgram detaches what a program needs from what was loaded.
+func newProgram(k kind, made *ebpf.Collection, lease *lease) *program {
+	names := k.objects()
+	return &program{
+		kind: k, lease: lease,
+		egress: made.DetachProgram(names.egress), ingress: made.DetachProgram(names.ingress),
+		config: made.DetachMap(names.config), state: made.DetachMap(names.state), guest: made.DetachMap(names.guest),
 	}
 }
 
-// Hold is the program for what leaves through the device: on a host, towards the VM.
-func (p *Program) Hold() *ebpf.Program { return p.hold }
+// Configure says what is done to packets from now on. With zero settings they leave at once;
+// those that wait still leave in order.
+func (p *program) Configure(s Settings) error { return s.write(p.config) }
 
-// Hear is the program for what comes in through it: on a host, from the VM. It counts, and
-// takes in what the guest declares.
-func (p *Program) Hear() *ebpf.Program { return p.hear }
+// Close closes the programs. Devices and pins keep them.
+func (p *program) Close() error {
+	return errors.Join(p.egress.Close(), p.ingress.Close(), p.config.Close(), p.state.Close(), p.guest.Close())
+}
 
-// Configure says how packets are held from now on. The zero Config holds none; those that
-// wait still leave in order.
-func (p *Program) Configure(c Config) error {
-	if err := c.validate(); err != nil {
-		return err
+// Pins are in a folder in the device's, named by kind and version of the program. It is made
+// under another name, so that what is there is whole.
+const unfinished = "unfinished"
+
+func (k kind) folder() string {
+	if k == shaping {
+		return "shaping-" + bpf.Version()
 	}
-	var before bpf.JvConfig
-	if err := p.config.Lookup(uint32(0), &before); err != nil {
-		return fmt.Errorf("read the configuration of the programs that hold packets: %w", err)
+	return "buffering-" + bpf.Version()
+}
+
+// openPinned takes over programs of this version that were pinned in a folder, with all that
+// they know. fs.ErrNotExist when there are none.
+func openPinned(folder string, lease *lease) (*program, error) {
+	for _, k := range []kind{buffering, shaping} {
+		from := filepath.Join(folder, k.folder())
+		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		p := &program{kind: k, lease: lease}
+		if err := p.open(from); err != nil {
+			return nil, errors.Join(fmt.Errorf("open the programs that are pinned in %s: %w", from, err), p.Close())
+		}
+		return p, nil
 	}
-	raw, err := c.raw(before)
-	if err != nil {
-		return err
+	return nil, fmt.Errorf("no programs of this version are pinned in %s: %w", folder, fs.ErrNotExist)
+}
+
+func (p *program) open(folder string) error {
+	names := p.kind.objects()
+	for name, program := range map[string]**ebpf.Program{names.egress: &p.egress, names.ingress: &p.ingress} {
+		if name == "" {
+			continue
+		}
+		opened, err := ebpf.LoadPinnedProgram(filepath.Join(folder, name), nil)
+		if err != nil {
+			return err
+		}
+		*program = opened
 	}
-	if err := p.config.Put(uint32(0), &raw); err != nil {
-		return fmt.Errorf("configure the programs that hold packets: %w", err)
+	for name, m := range map[string]**ebpf.Map{names.config: &p.config, names.state: &p.state, names.guest: &p.guest} {
+		if name == "" {
+			continue
+		}
+		opened, err := ebpf.LoadPinnedMap(filepath.Join(folder, name), nil)
+		if err != nil {
+			return err
+		}
+		*m = opened
 	}
 	return nil
 }
 
-// Close lets go of the programs. Devices and pins keep them.
-func (p *Program) Close() error {
-	var errs []error
-	for _, c := range []io.Closer{p.hold, p.hear, p.config, p.state, p.guest} {
-		errs = append(errs, c.Close())
+// pinned is what can be pinned.
+type pinned interface{ Pin(path string) error }
+
+// Pin keeps the programs and their maps in a folder of a BPF file system, which is made.
+func (p *program) Pin(folder string) error {
+	making := filepath.Join(folder, unfinished)
+	err := os.RemoveAll(making)
+	if err == nil {
+		err = os.MkdirAll(making, 0o700)
 	}
-	return errors.Join(errs...)
+	names := p.kind.objects()
+	for name, object := range map[string]pinned{
+		names.egress: p.egress, names.ingress: p.ingress, names.config: p.config, names.state: p.state, names.guest: p.guest,
+	} {
+		if err == nil && name != "" {
+			err = object.Pin(filepath.Join(making, name))
+		}
+	}
+	if err == nil {
+		err = os.Rename(making, filepath.Join(folder, p.kind.folder()))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("pin programs in %s: %w", folder, err), os.RemoveAll(folder))
+	}
+	return nil
 }

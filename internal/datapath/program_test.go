@@ -1,39 +1,27 @@
 package datapath
 
 import (
-	"errors"
-	"io/fs"
-	"math"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
-	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
-	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // The program that is shipped goes by the kernel's clock, which is fq's.
 func TestProgramShipped(t *testing.T) {
-	lease, err := NewLease()
+	lease, err := newLease()
 	must(t, err)
-	defer lease.Close()
-	p, err := Load(lease)
+	defer lease.close()
+	p, err := load(buffering, lease)
 	must(t, err)
 	defer p.Close()
 	must(t, p.Configure(testConfig()))
-	must(t, lease.Extend(ever))
-	r := &rig{Program: p, t: t}
+	must(t, lease.extend(ever))
+	r := &rig{program: p, t: t}
 	monotonic := func() time.Duration {
-		var now unix.Timespec
-		must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
-		return time.Duration(now.Nano())
+		now, err := monotonic()
+		must(t, err)
+		return now
 	}
 	before := monotonic()
 	r.send(plain(0), 100)
@@ -49,115 +37,6 @@ func TestProgramShipped(t *testing.T) {
 	if stamp < before || stamp > monotonic()+500*us || stamp%(500*us) != 0 {
 		t.Errorf("a packet of %d leaves at %d", before, stamp)
 	}
-}
-
-func TestConfigureRefuses(t *testing.T) {
-	r := newRig(t)
-	r.configure(nil)
-	var before, after bpf.JvConfig
-	must(t, r.config.Lookup(uint32(0), &before))
-	for name, change := range map[string]func(*Config){
-		"a window off the grid":     func(c *Config) { c.Window = 300 * us },
-		"a long window":             func(c *Config) { c.Window = 2 * ms },
-		"a negative window":         func(c *Config) { c.Window = -500 * us },
-		"a long window for floods":  func(c *Config) { c.FloodWindow = 1000 * us },
-		"no rate":                   func(c *Config) { c.OnPackets = 0 },
-		"no number":                 func(c *Config) { c.OnPackets = units.PacketsPerSecond(math.NaN()) },
-		"too many services":         func(c *Config) { c.Services = make([]model.Service, 9) },
-		"off above on":              func(c *Config) { c.OffPackets = 10_001 },
-		"never off":                 func(c *Config) { c.OffPackets = 0 },
-		"a negative hold time":      func(c *Config) { c.Hold = -1 },
-		"a negative gap":            func(c *Config) { c.Gap = -1 },
-		"no arrivals":               func(c *Config) { c.MostArrivals = 0 },
-		"a share above one":         func(c *Config) { c.FloodSYN = 1.1 },
-		"a share that is no number": func(c *Config) { c.FloodSYN = math.NaN() },
-	} {
-		c := testConfig()
-		change(&c)
-		if err := r.Configure(c); err == nil {
-			t.Errorf("%s was taken", name)
-		}
-		must(t, r.config.Lookup(uint32(0), &after))
-		if after != before {
-			t.Fatalf("%s changed something", name)
-		}
-	}
-	for _, b := range []model.Buffering{{}, bufferingOf(1000*us, 500*us, 10_000), bufferingOf(0, 125*us, 1.5)} {
-		if err := r.Configure(ConfigOf(b)); err != nil {
-			t.Errorf("%+v: %v", b, err)
-		}
-	}
-}
-
-func TestLease(t *testing.T) {
-	path := filepath.Join(newPinRoot(t), "lease")
-	must(t, os.Mkdir(filepath.Dir(path), 0o700))
-	first, err := OpenLease(path)
-	must(t, err)
-	must(t, first.Extend(5*time.Second))
-	must(t, first.Close())
-	again, err := OpenLease(path)
-	must(t, err)
-	defer again.Close()
-	if until, err := again.read(); err != nil || until != 5*time.Second {
-		t.Errorf("the lease was until %s, %v", until, err)
-	}
-	other, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	must(t, err)
-	defer other.Close()
-	must(t, other.Pin(path+"-of-others"))
-	if l, err := OpenLease(path + "-of-others"); err == nil {
-		t.Error("a map of others was taken for a lease", l.Close())
-	}
-}
-
-func TestProgramIsPinnedAndTakenOver(t *testing.T) {
-	root := newPinRoot(t)
-	folder := filepath.Join(root, "tap")
-	r := newRig(t)
-	if _, err := OpenPinned(folder, r.lease); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("nothing is pinned: %v", err)
-	}
-	r.configure(func(c *Config) { c.FloodPackets = 0 })
-	r.fast(plain(0))
-	must(t, os.MkdirAll(filepath.Join(folder, unfinished, "rest"), 0o700))
-	if _, err := OpenPinned(folder, r.lease); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("half of it is pinned: %v", err)
-	}
-	must(t, r.Pin(folder))
-	before := r.stats()
-	taken, err := OpenPinned(folder, r.lease)
-	must(t, err)
-	old := r.Program
-	r.Program = taken
-	if after := r.stats(); after != before {
-		t.Errorf("it knew %+v, and now %+v", before, after)
-	}
-	must(t, old.Close())
-	r.wait(100 * us)
-	if got := r.send(plain(0), 1); got != r.now+400*us {
-		t.Errorf("a packet leaves at %d", got)
-	}
-	r.configure(func(c *Config) { c.Window = 125 * us })
-	r.wait(ms)
-	if got := r.send(plain(0), 1); got != r.now+25*us {
-		t.Errorf("a packet leaves at %d after another configuration", got)
-	}
-	otherLease, err := NewLease()
-	must(t, err)
-	defer otherLease.Close()
-	if _, err := OpenPinned(folder, otherLease); !errors.Is(err, ErrOtherVersion) {
-		t.Errorf("with another lease: %v", err)
-	}
-	must(t, os.Rename(filepath.Join(folder, bpf.Version()), filepath.Join(folder, "0123456789abcdef")))
-	if _, err := OpenPinned(folder, r.lease); !errors.Is(err, ErrOtherVersion) {
-		t.Errorf("another version: %v", err)
-	}
-	must(t, Unpin(folder))
-	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s is still there: %v", folder, err)
-	}
-	must(t, Unpin(folder))
 }
 
 // Packets of one flow leave in the order in which they come, and none is counted twice or

@@ -9,7 +9,7 @@ import (
 )
 
 func TestQueueOf(t *testing.T) {
-	ours := netlink.MakeHandle(queueMajor, 0)
+	ours := netlink.MakeHandle(buffering.major(), 0)
 	attrs := func(handle, parent uint32) netlink.QdiscAttrs {
 		return netlink.QdiscAttrs{Handle: handle, Parent: parent, Statistics: &netlink.QdiscStatistics{
 			Queue: &netlink.GnetStatsQueue{Qlen: 3, Drops: 5},
@@ -20,7 +20,7 @@ func TestQueueOf(t *testing.T) {
 	}
 	device := &netlink.Dummy{}
 	fq := func(handle, parent uint32) *netlink.Fq {
-		fq := newFq(device, handle, parent)
+		fq := newFq(buffering, device, handle, parent)
 		fq.QdiscAttrs = attrs(handle, parent)
 		return fq
 	}

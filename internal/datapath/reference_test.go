@@ -20,7 +20,7 @@ type sum struct {
 	packets, bytes, segments, arrivals, syn, serviceSegments, serviceBytes, replies uint64
 }
 
-// reference has the rules of docs/design/datapath.md once more, slot by slot and with no
+// reference has the rules of docs/design/shaping-and-buffering.md once more, slot by slot and with no
 // thought of speed: what the program does is compared with it.
 type reference struct {
 	config bpf.JvConfig
@@ -204,7 +204,7 @@ func (m *reference) decideFast(at time.Duration) {
 	}
 }
 
-// shows tells whether the last second shows a flood, to a share of what makes one.
+// shows reports whether the last second shows a flood, to a share of what makes one.
 func (m *reference) shows(share float64) bool {
 	segments := float64(m.before.segments - m.before.serviceSegments)
 	bytes := float64(m.before.bytes - m.before.serviceBytes)

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -33,8 +34,9 @@ const (
 
 // skb is struct __sk_buff of linux/bpf.h.
 type skb struct {
-	_                 [22]uint32
-	_                 [13]uint32
+	_                 [8]uint32
+	Priority          uint32
+	_                 [26]uint32
 	_                 uint32
 	_                 uint64
 	Stamp             uint64
@@ -47,36 +49,43 @@ type skb struct {
 
 // rig has the programs of one device and a clock.
 type rig struct {
-	*Program
+	*program
 	t                  testing.TB
 	now                time.Duration
 	clock, flows, seen *ebpf.Map
-	flowOf, holdTagged *ebpf.Program
+	flowOf             *ebpf.Program
 	touched            map[uint32]bool
 }
 
-// newRig has a lease that does not end, and no configuration.
-func newRig(t testing.TB) *rig {
+// loadForTest loads a program that goes by the tests' clock, with a lease that does not end.
+func loadForTest(t testing.TB, k kind, load func() (*ebpf.CollectionSpec, error)) (*program, *ebpf.Collection) {
 	t.Helper()
-	spec, err := datapathtest.LoadJv()
+	spec, err := load()
 	must(t, err)
-	lease, err := NewLease()
+	lease, err := newLease()
 	must(t, err)
 	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{bpf.JvMapJvLease: lease.until},
 	})
 	must(t, err)
-	r := &rig{
-		Program: take(made, lease), t: t, touched: map[uint32]bool{},
-		clock: made.Maps["jv_clock"], flows: made.Maps[bpf.JvMapJvFlows], seen: made.Maps[bpf.JvMapJvSources],
-		flowOf: made.Programs["jv_flow_of"], holdTagged: made.Programs["jv_hold_tagged"],
-	}
+	p := newProgram(k, made, lease)
 	t.Cleanup(func() {
-		must(t, r.Close())
-		must(t, lease.Close())
+		must(t, errors.Join(p.Close(), lease.close()))
 		made.Close()
 	})
-	must(t, lease.Extend(ever))
+	must(t, lease.extend(ever))
+	return p, made
+}
+
+// newRig has a lease that does not end, and no configuration.
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	p, made := loadForTest(t, buffering, datapathtest.LoadJv)
+	r := &rig{
+		program: p, t: t, touched: map[uint32]bool{},
+		clock: made.Maps["jv_clock"], flows: made.Maps[bpf.JvMapJvFlows], seen: made.Maps[bpf.JvMapJvSources],
+		flowOf: made.Programs["jv_flow_of"],
+	}
 	r.set(start)
 	return r
 }
@@ -98,7 +107,7 @@ func (r *rig) reset() {
 	for flow := range r.touched {
 		must(r.t, r.flows.Put(flow, uint64(0)))
 	}
-	must(r.t, r.lease.Extend(ever))
+	must(r.t, r.lease.extend(ever))
 	r.set(start)
 }
 
@@ -148,7 +157,7 @@ func (r *rig) send(packet []byte, times int) time.Duration {
 
 func (r *rig) sendAs(packet []byte, as skb, times int) time.Duration {
 	r.t.Helper()
-	answer, stamp, _ := r.run(r.hold, packet, as, times)
+	answer, stamp, _ := r.run(r.egress, packet, as, times)
 	if answer != goOn {
 		r.t.Fatalf("a packet was answered with %d: others cannot go on with it", int32(answer))
 	}
@@ -188,6 +197,9 @@ func (r *rig) raw() bpf.JvState {
 	return s
 }
 
+// holding returns true if the next packet is held.
+func (r *rig) holding() bool { r.t.Helper(); return r.raw().Window != 0 }
+
 func (r *rig) stats() Stats {
 	r.t.Helper()
 	s, err := r.Stats(r.now)
@@ -199,7 +211,7 @@ func (r *rig) stats() Stats {
 func (r *rig) fast(packet []byte) {
 	r.t.Helper()
 	r.bursts(packet, 20_000, 1100*ms)
-	if !r.stats().Holding {
+	if !r.holding() {
 		r.t.Fatalf("packets are not held: %+v", r.stats())
 	}
 }

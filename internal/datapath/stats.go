@@ -9,24 +9,34 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
+// Stats are the counters and the state of one device's programs.
+type Stats struct {
+	// Window in force, see host.BufferSample.
+	Window time.Duration
+	// Passed packets left at once, Held ones in one of Bunches. All count as the device is
+	// handed them: many segments may be one.
+	Passed, Held, Bunches uint64
+	// Active is the time in which packets were held.
+	Active time.Duration
+	// Guest is what the guest declared last, not longer ago than it stands for.
+	Guest *model.GuestTools
+	// Flood that the device is under.
+	Flood *model.Flood
+}
+
 const (
+	// slot is how often the program decides.
 	slot = time.Second / 8
-	// slots of a second, about which the program decides.
-	slots = uint64(time.Second / slot)
-	// kept is for how many slots the program keeps sums.
-	kept = 16
 	// declaredFor is for how long a declaration stands.
 	declaredFor = 30 * time.Second
 	// reads of the state until one falls between two decisions.
 	reads = 4
-	// maxSegment is the largest packet: sums that were not read at one time may tell more.
+	// maxSegment is the largest packet: sums that were not read at one time may say more.
 	maxSegment = 1 << 16
-	// flagDefers is that of package inband.
-	flagDefers = 1
 )
 
 // Stats reads the counters. now is the time of CLOCK_MONOTONIC.
-func (p *Program) Stats(now time.Duration) (Stats, error) {
+func (p *program) Stats(now time.Duration) (Stats, error) {
 	var config bpf.JvConfig
 	var guest bpf.JvGuest
 	if err := p.config.Lookup(uint32(0), &config); err != nil {
@@ -39,16 +49,12 @@ func (p *Program) Stats(now time.Duration) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	until, err := p.lease.read()
-	if err != nil {
-		return Stats{}, err
-	}
-	return statsOf(config, state, guest, now < until, now), nil
+	return statsOf(config, state, guest, now), nil
 }
 
 // readState reads the state between two decisions when it can: they take less than a
 // microsecond, eight times a second.
-func (p *Program) readState() (s bpf.JvState, err error) {
+func (p *program) readState() (s bpf.JvState, err error) {
 	for range reads {
 		if err := p.state.Lookup(uint32(0), &s); err != nil {
 			return s, fmt.Errorf("read the counters of the programs that hold packets: %w", err)
@@ -60,60 +66,23 @@ func (p *Program) readState() (s bpf.JvState, err error) {
 	return s, nil
 }
 
-// statsOf tells what the maps say at a time.
-func statsOf(c bpf.JvConfig, s bpf.JvState, g bpf.JvGuest, leased bool, now time.Duration) Stats {
-	last := lastSecond(s, now)
+// statsOf converts what the maps hold at a time.
+func statsOf(c bpf.JvConfig, s bpf.JvState, g bpf.JvGuest, now time.Duration) Stats {
 	stats := Stats{
 		// An earlier agent may have known other windows.
 		Window: model.WindowOf(time.Duration(c.Window)), Guest: guestOf(g, now),
-		Passed: s.Passed, Exempt: s.Exempt, Held: s.Held, Bunches: s.Bunches,
-		PacketsPerSecond: last.Packets, BytesPerSecond: last.Bytes,
-		SegmentsPerSecond: last.Segments, RepliesPerSecond: last.Replies,
-		Flood: floodOf(c, s, now), Floods: s.Floods, Declarations: s.Taken, Refused: s.Refused,
+		Passed: s.Passed, Held: s.Held, Bunches: s.Bunches, Active: time.Duration(s.Active),
+		Flood: floodOf(c, s, now),
 	}
 	if stats.Guest != nil {
 		stats.Window = min(stats.Window, model.WindowOf(time.Duration(g.Tolerated)))
 	}
-	if last.Arrivals > 0 {
-		stats.PacketsPerArrival = float64(last.Packets) / float64(last.Arrivals)
-	}
-	configured := c.Window != 0 || c.FloodWindow != 0
-	stats.Holding = configured && leased && s.Window != 0 && last.Packets > 0
-	stats.Active = time.Duration(s.Active)
-	if s.Window != 0 && configured {
+	if s.Window != 0 && c.Window|c.FloodWindow != 0 {
 		// The program counts a slot once the next one begins; without packets it holds
 		// none after a second.
 		stats.Active += min(max(now-time.Duration(s.SlotEnd)+slot, 0), time.Second)
 	}
 	return stats
-}
-
-// lastSecond sums up the last eight whole slots. Where no packet has begun a slot, all
-// came before it.
-func lastSecond(s bpf.JvState, now time.Duration) bpf.JvSums {
-	current := uint64(now / slot)
-	end := s.SlotEnd / uint64(slot) // the first slot that has not begun
-	if s.SlotEnd == 0 || current < slots || current-slots >= end {
-		return bpf.JvSums{}
-	}
-	total := sumsOf(s)
-	till := total
-	if current < end {
-		till = s.Starts[current%kept]
-	}
-	from := s.Starts[(current-slots)%kept]
-	return bpf.JvSums{
-		Packets: less(till.Packets, from.Packets), Bytes: less(till.Bytes, from.Bytes),
-		Segments: less(till.Segments, from.Segments), Arrivals: less(till.Arrivals, from.Arrivals),
-		Replies: less(till.Replies, from.Replies),
-	}
-}
-
-func sumsOf(s bpf.JvState) bpf.JvSums {
-	packets := s.Passed + s.Held
-	return bpf.JvSums{
-		Packets: packets, Bytes: s.Bytes, Segments: packets + s.MoreSegments, Arrivals: s.Arrivals, Replies: s.Replies,
-	}
 }
 
 // less is a difference of counters that were not read at one time.
@@ -129,7 +98,6 @@ func guestOf(g bpf.JvGuest, now time.Duration) *model.GuestTools {
 	return &model.GuestTools{
 		ToleratedMicroseconds: int(tolerated / time.Microsecond),
 		TransmitMicroseconds:  int(min(g.TransmitUs, uint32(time.Second/time.Microsecond))),
-		DefersInterrupts:      g.Flags&flagDefers != 0,
 	}
 }
 

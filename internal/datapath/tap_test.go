@@ -4,21 +4,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 )
 
-// place of a test: a network namespace that ends with it.
+// world is a network namespace that ends with the test.
 type world struct {
 	*hosttest.Outside
 	t testing.TB
@@ -85,6 +83,41 @@ func (w *world) newTap(name string, queues int) *tap {
 	return p
 }
 
+// newPair makes a pair of veth devices that are up. What is sent through the first is
+// received by the second.
+func (w *world) newPair(name, peer string) *tap {
+	w.t.Helper()
+	p := &tap{w: w, name: name, sender: -1}
+	w.t.Cleanup(p.close)
+	w.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		pair := &netlink.Veth{LinkAttrs: attrs, PeerName: peer}
+		if err := netlink.LinkAdd(pair); err != nil {
+			return err
+		}
+		other, err := netlink.LinkByName(peer)
+		if err := errors.Join(err, netlink.LinkSetUp(pair), netlink.LinkSetUp(other)); err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		p.queues = []int{fd}
+		const ipv4 = 0x0008 // in network byte order
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: other.Attrs().Index, Protocol: ipv4}); err != nil {
+			return err
+		}
+		p.sender, err = openSender(pair.Index)
+		return err
+	})
+	hosttest.Eventually(w.t, "both devices to be up", func() bool {
+		return strings.Count(strings.Join(w.dump(), "\n"), "1500 ") == strings.Count(strings.Join(w.dump(), "\n"), " up")
+	})
+	return p
+}
+
 // close ends the device.
 func (p *tap) close() {
 	for _, fd := range append(p.queues, p.sender) {
@@ -144,20 +177,10 @@ const (
 
 // frameOf is a UDP packet of a flow, which carries a number.
 func frameOf(flow, number int) []byte {
-	frame := make([]byte, headerBytes+64)
-	copy(frame, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
-	ip := frame[14:]
-	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
-	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-	copy(ip[12:], net.IPv4(10, 0, 0, 1).To4())
-	copy(ip[16:], net.IPv4(10, 0, 0, 2).To4())
-	udp := ip[20:]
-	binary.BigEndian.PutUint16(udp, uint16(10_000+flow))
-	binary.BigEndian.PutUint16(udp[2:], testPort)
-	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
-	binary.BigEndian.PutUint32(udp[8:], uint32(flow))
-	binary.BigEndian.PutUint32(udp[12:], uint32(number))
-	return frame
+	payload := udp(uint16(10_000+flow), testPort, 64)
+	binary.BigEndian.PutUint32(payload[8:], uint32(flow))
+	binary.BigEndian.PutUint32(payload[12:], uint32(number))
+	return ether(ip4("10.0.0.1", protoUDP, 0, payload), etherIPv4)
 }
 
 // arrival is a packet that came to the VM.
@@ -166,7 +189,7 @@ type arrival struct {
 	at           time.Duration // of CLOCK_MONOTONIC
 }
 
-// receive takes what has come, waiting for the first packet no longer than told.
+// receive takes what has come, waiting for the first packet no longer than reported.
 func (p *tap) receive(patience time.Duration) []arrival {
 	p.w.t.Helper()
 	polled := make([]unix.PollFd, len(p.queues))
@@ -200,11 +223,6 @@ func (p *tap) receive(patience time.Duration) []arrival {
 		}
 	}
 	return arrivals
-}
-
-func newPinRoot(t testing.TB) string {
-	t.Helper()
-	return hosttest.NewPinRoot(t)
 }
 
 // newDatapath closes with the test.
@@ -248,13 +266,6 @@ func (w *world) dump() []string {
 				}
 				for _, filter := range filters {
 					add("  %s %s", filter.Type(), filter.Attrs())
-				}
-			}
-			for _, hook := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-				if result, err := link.QueryPrograms(link.QueryOptions{Target: attrs.Index, Attach: hook}); err == nil {
-					for _, program := range result.Programs {
-						add("  %v program %d", hook, program.ID)
-					}
 				}
 			}
 		}

@@ -2,10 +2,8 @@ package datapath
 
 import (
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
 )
@@ -35,26 +33,4 @@ func TestProgramIsVerified(t *testing.T) {
 			t.Errorf("%s took %d instructions to verify: simplify it", name, n)
 		}
 	}
-}
-
-// What it costs to load the programs of one device, in time of this process's CPU: the
-// verifier's for the most part.
-func BenchmarkLoad(b *testing.B) {
-	lease, err := NewLease()
-	must(b, err)
-	defer func() { must(b, lease.Close()) }()
-	before := cpuTime(b)
-	for b.Loop() {
-		p, err := Load(lease)
-		must(b, err)
-		must(b, p.Close())
-	}
-	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
-}
-
-func cpuTime(t testing.TB) time.Duration {
-	t.Helper()
-	var usage unix.Rusage
-	must(t, unix.Getrusage(unix.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -3,6 +3,7 @@ package energy
 import (
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -24,7 +25,7 @@ type Candidate struct {
 
 // Attempt is a source that does not give a node's power, with the reason.
 type Attempt struct {
-	Type    model.PowerSource
+	Type    v1alpha1.PowerSource
 	Reason  Reason
 	Message string
 }
@@ -33,7 +34,7 @@ type Attempt struct {
 // knows it.
 type Choice struct {
 	// Source that was chosen. Empty: none knows.
-	Source model.PowerSource
+	Source v1alpha1.PowerSource
 	// Power by that source. Nil when none knows, and when the source is only
 	// reported.
 	Power *model.Power
@@ -46,8 +47,6 @@ type Choice struct {
 	// Doubt says why the source chosen gave nothing newer than Power. Nil: no
 	// doubt.
 	Doubt *Attempt
-	// Suspect says why what the meter chosen says is not believed. Nil: it is.
-	Suspect *Attempt
 	// LostSince is when the power was measured last, where no meter knows it any more, and
 	// one did within a day. Zero: one knows, or there is none, or see Unknown.
 	LostSince time.Time
@@ -100,7 +99,7 @@ func fresh(setting Setting, reading *model.Power, now time.Time) bool {
 	return reading != nil && reading.Source == setting.Type && Age(*reading, now) <= setting.Freshness
 }
 
-// pending tells whether it is too early to say that the source does not know.
+// pending reports whether it is too early to say that the source does not know.
 func (c Candidate) pending(setting Setting, now time.Time) bool {
 	last := c.Since
 	if c.Reading != nil {

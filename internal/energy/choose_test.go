@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-func settingsOf(types ...model.PowerSource) []Setting {
+func settingsOf(types ...v1alpha1.PowerSource) []Setting {
 	var settings []Setting
 	for _, kind := range types {
 		settings = append(settings, Setting{Type: kind, Freshness: time.Minute})
@@ -23,8 +24,8 @@ func settingsOf(types ...model.PowerSource) []Setting {
 }
 
 // figure of a source, so many seconds old.
-func figure(source model.PowerSource, age float64) *model.Power {
-	return &model.Power{Source: source, Scope: model.ScopePackage, Watts: 100, Time: noon().Add(-seconds(age))}
+func figure(source v1alpha1.PowerSource, age float64) *model.Power {
+	return &model.Power{Source: source, Scope: v1alpha1.PowerScopePackage, Watts: 100, Time: noon().Add(-seconds(age))}
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -54,36 +55,36 @@ func inShort(choice Choice) string {
 }
 
 func TestChoose(t *testing.T) {
-	const prometheus, rapl, modelled = model.SourcePrometheus, model.SourceRAPL, model.SourceModel
+	const prometheus, rapl, modelled = v1alpha1.PowerPrometheus, v1alpha1.PowerRAPL, v1alpha1.PowerModel
 	all := settingsOf(prometheus, rapl, modelled)
 	denied := Refuse(ReasonUnauthorized, "no")
 	none := Candidate{Refused: Refuse(ReasonNoMeter, "no"), Certain: true}
 	for name, test := range map[string]struct {
 		settings []Setting
-		known    map[model.PowerSource]Candidate
+		known    map[v1alpha1.PowerSource]Candidate
 		want     string
 	}{
 		"no sources":                 {nil, nil, ""},
-		"the first":                  {all, map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 59)}, rapl: {Reading: figure(rapl, 1)}}, "Prometheus 100 W metered"},
-		"at the bound":               {all, map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 60)}}, "Prometheus 100 W metered"},
-		"of the future":              {all, map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, -5)}}, "Prometheus 100 W metered"},
-		"the policy's order":         {settingsOf(rapl, prometheus), map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 1)}, rapl: {Reading: figure(rapl, 50)}}, "RAPL 100 W metered"},
-		"the first is stale":         {all, map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 61)}, rapl: {Reading: figure(rapl, 1)}}, "RAPL 100 W metered (Prometheus Stale)"},
-		"refused, not yet old":       {all, map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 50), Refused: denied}}, "Prometheus 100 W metered doubt Unauthorized"},
-		"refused, and now old":       {settingsOf(prometheus), map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 61), Refused: denied, Since: noon().Add(-time.Hour)}}, "unknown (Prometheus Unauthorized)"},
-		"refused for long":           {settingsOf(prometheus), map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 181), Refused: denied, Since: noon().Add(-time.Hour)}}, "(Prometheus Unauthorized)"},
-		"a little stale":             {settingsOf(prometheus, modelled), map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 180)}, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W unknown (Prometheus Stale)"},
-		"stale":                      {settingsOf(prometheus), map[model.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 181)}}, "(Prometheus Stale)"},
+		"the first":                  {all, map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 59)}, rapl: {Reading: figure(rapl, 1)}}, "Prometheus 100 W metered"},
+		"at the bound":               {all, map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 60)}}, "Prometheus 100 W metered"},
+		"of the future":              {all, map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, -5)}}, "Prometheus 100 W metered"},
+		"the policy's order":         {settingsOf(rapl, prometheus), map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 1)}, rapl: {Reading: figure(rapl, 50)}}, "RAPL 100 W metered"},
+		"the first is stale":         {all, map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 61)}, rapl: {Reading: figure(rapl, 1)}}, "RAPL 100 W metered (Prometheus Stale)"},
+		"refused, not yet old":       {all, map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 50), Refused: denied}}, "Prometheus 100 W metered doubt Unauthorized"},
+		"refused, and now old":       {settingsOf(prometheus), map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 61), Refused: denied, Since: noon().Add(-time.Hour)}}, "unknown (Prometheus Unauthorized)"},
+		"refused for long":           {settingsOf(prometheus), map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 181), Refused: denied, Since: noon().Add(-time.Hour)}}, "(Prometheus Unauthorized)"},
+		"a little stale":             {settingsOf(prometheus, modelled), map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 180)}, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W unknown (Prometheus Stale)"},
+		"stale":                      {settingsOf(prometheus), map[v1alpha1.PowerSource]Candidate{prometheus: {Reading: figure(prometheus, 181)}}, "(Prometheus Stale)"},
 		"nobody was asked":           {all, nil, "unknown (Prometheus Awaiting) (RAPL Awaiting) (Model Awaiting)"},
-		"asked in vain, shortly":     {settingsOf(prometheus), map[model.PowerSource]Candidate{prometheus: {Refused: denied, Since: noon().Add(-3 * time.Minute)}}, "unknown (Prometheus Unauthorized)"},
-		"asked in vain, long":        {settingsOf(prometheus), map[model.PowerSource]Candidate{prometheus: {Refused: denied, Since: noon().Add(-181 * time.Second)}}, "(Prometheus Unauthorized)"},
-		"unknown, but another knows": {all, map[model.PowerSource]Candidate{rapl: {Reading: figure(rapl, 1)}}, "RAPL 100 W metered (Prometheus Awaiting)"},
-		"unknown, but modelled":      {all, map[model.PowerSource]Candidate{rapl: none, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W unknown (Prometheus Awaiting) (RAPL NoMeter)"},
-		"no meter, modelled":         {settingsOf(rapl, modelled), map[model.PowerSource]Candidate{rapl: none, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W (RAPL NoMeter)"},
-		"the model comes first":      {settingsOf(modelled, rapl), map[model.PowerSource]Candidate{rapl: {Reading: figure(rapl, 1)}, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W"},
-		"no model, no matter":        {settingsOf(rapl, modelled), map[model.PowerSource]Candidate{rapl: none}, "(RAPL NoMeter) (Model Awaiting)"},
-		"only reported":              {settingsOf(rapl, modelled), map[model.PowerSource]Candidate{rapl: {Reported: true, Certain: true}}, "RAPL metered"},
-		"another's figure":           {settingsOf(rapl), map[model.PowerSource]Candidate{rapl: {Reading: figure(modelled, 1), Certain: true}}, "(RAPL Stale)"},
+		"asked in vain, shortly":     {settingsOf(prometheus), map[v1alpha1.PowerSource]Candidate{prometheus: {Refused: denied, Since: noon().Add(-3 * time.Minute)}}, "unknown (Prometheus Unauthorized)"},
+		"asked in vain, long":        {settingsOf(prometheus), map[v1alpha1.PowerSource]Candidate{prometheus: {Refused: denied, Since: noon().Add(-181 * time.Second)}}, "(Prometheus Unauthorized)"},
+		"unknown, but another knows": {all, map[v1alpha1.PowerSource]Candidate{rapl: {Reading: figure(rapl, 1)}}, "RAPL 100 W metered (Prometheus Awaiting)"},
+		"unknown, but modelled":      {all, map[v1alpha1.PowerSource]Candidate{rapl: none, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W unknown (Prometheus Awaiting) (RAPL NoMeter)"},
+		"no meter, modelled":         {settingsOf(rapl, modelled), map[v1alpha1.PowerSource]Candidate{rapl: none, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W (RAPL NoMeter)"},
+		"the model comes first":      {settingsOf(modelled, rapl), map[v1alpha1.PowerSource]Candidate{rapl: {Reading: figure(rapl, 1)}, modelled: {Reading: figure(modelled, 1)}}, "Model 100 W"},
+		"no model, no matter":        {settingsOf(rapl, modelled), map[v1alpha1.PowerSource]Candidate{rapl: none}, "(RAPL NoMeter) (Model Awaiting)"},
+		"only reported":              {settingsOf(rapl, modelled), map[v1alpha1.PowerSource]Candidate{rapl: {Reported: true, Certain: true}}, "RAPL metered"},
+		"another's figure":           {settingsOf(rapl), map[v1alpha1.PowerSource]Candidate{rapl: {Reading: figure(modelled, 1), Certain: true}}, "(RAPL Stale)"},
 	} {
 		got := Choose(test.settings, func(s Setting) Candidate { return test.known[s.Type] }, noon())
 		if inShort(got) != test.want {
@@ -93,9 +94,9 @@ func TestChoose(t *testing.T) {
 }
 
 func TestStaleMessageIsConstant(t *testing.T) {
-	know := func(Setting) Candidate { return Candidate{Reading: figure(model.SourceRAPL, 120)} }
-	first := Choose(settingsOf(model.SourceRAPL), know, noon())
-	later := Choose(settingsOf(model.SourceRAPL), know, noon().Add(time.Hour))
+	know := func(Setting) Candidate { return Candidate{Reading: figure(v1alpha1.PowerRAPL, 120)} }
+	first := Choose(settingsOf(v1alpha1.PowerRAPL), know, noon())
+	later := Choose(settingsOf(v1alpha1.PowerRAPL), know, noon().Add(time.Hour))
 	if first.Attempts[0].Message != later.Attempts[0].Message || !strings.Contains(first.Attempts[0].Message, "2026-03-01T11:58:00Z") {
 		t.Errorf("%q, an hour later %q", first.Attempts[0].Message, later.Attempts[0].Message)
 	}
@@ -106,9 +107,9 @@ func TestChooseHoldsBetweenScrapes(t *testing.T) {
 	for second := range 600 {
 		now := noon().Add(time.Duration(second) * time.Second)
 		asked := now.Truncate(15 * time.Second)
-		scraped := figure(model.SourcePrometheus, 0)
+		scraped := figure(v1alpha1.PowerPrometheus, 0)
 		scraped.Time = asked.Add(-7 * time.Second).Truncate(time.Minute)
-		choice := Choose(settingsOf(model.SourcePrometheus), func(Setting) Candidate { return Candidate{Reading: scraped} }, now)
+		choice := Choose(settingsOf(v1alpha1.PowerPrometheus), func(Setting) Candidate { return Candidate{Reading: scraped} }, now)
 		if !choice.Metered && !choice.Unknown {
 			t.Fatalf("%d s: a figure of %s makes %+v", second, scraped.Time, choice)
 		}
@@ -118,14 +119,14 @@ func TestChooseHoldsBetweenScrapes(t *testing.T) {
 // Whatever is known: no stale figure is chosen, nobody before the one chosen
 // could have been, and nothing is unknown once a meter was chosen.
 func TestChooseProperties(t *testing.T) {
-	types := []model.PowerSource{model.SourcePrometheus, model.SourceRAPL, model.SourceModel}
+	types := []v1alpha1.PowerSource{v1alpha1.PowerPrometheus, v1alpha1.PowerRAPL, v1alpha1.PowerModel}
 	for seed := range uint64(5000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		var settings []Setting
 		for _, i := range r.Perm(3)[:1+r.IntN(3)] {
 			settings = append(settings, Setting{Type: types[i], Freshness: seconds(float64(1 + r.IntN(120)))})
 		}
-		known := map[model.PowerSource]Candidate{}
+		known := map[v1alpha1.PowerSource]Candidate{}
 		for _, kind := range types {
 			known[kind] = randomCandidate(r, kind)
 		}
@@ -136,7 +137,7 @@ func TestChooseProperties(t *testing.T) {
 	}
 }
 
-func randomCandidate(r *rand.Rand, kind model.PowerSource) Candidate {
+func randomCandidate(r *rand.Rand, kind v1alpha1.PowerSource) Candidate {
 	var c Candidate
 	if r.IntN(2) == 0 {
 		c.Reading = figure(kind, float64(r.IntN(240)-20))
@@ -153,7 +154,7 @@ func randomCandidate(r *rand.Rand, kind model.PowerSource) Candidate {
 }
 
 // contradiction says what is wrong with a choice, or is empty.
-func contradiction(settings []Setting, known map[model.PowerSource]Candidate, choice Choice) string {
+func contradiction(settings []Setting, known map[v1alpha1.PowerSource]Candidate, choice Choice) string {
 	isFresh := func(s Setting) bool {
 		reading := known[s.Type].Reading
 		return reading != nil && noon().Sub(reading.Time) <= s.Freshness

@@ -31,7 +31,7 @@ type Credentials struct {
 	Cert, Key []byte
 }
 
-// Equal tells whether two credentials are the same.
+// Equal reports whether two credentials are the same.
 func (c Credentials) Equal(other Credentials) bool {
 	return bytes.Equal(c.Token, other.Token) && bytes.Equal(c.CA, other.CA) &&
 		bytes.Equal(c.Cert, other.Cert) && bytes.Equal(c.Key, other.Key)
@@ -40,16 +40,16 @@ func (c Credentials) Equal(other Credentials) bool {
 // Secrets reads Secrets as they are now, not as they were cached. An error that
 // only a person can help against wraps a Refusal.
 type Secrets interface {
-	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
+	Secret(ctx context.Context, name string) (map[string][]byte, error)
 }
 
-// readCredentials reads those of a server, if it needs any. An error without a Refusal says
+// ReadCredentials reads those of a server, if it needs any. An error without a Refusal says
 // that the Secret could not be asked for.
-func readCredentials(ctx context.Context, secrets Secrets, server Server) (Credentials, error) {
-	if server.SecretName == "" {
+func ReadCredentials(ctx context.Context, secrets Secrets, server Server) (Credentials, error) {
+	if server.Secret == "" {
 		return Credentials{}, nil
 	}
-	data, err := secrets.Secret(ctx, server.SecretNamespace, server.SecretName)
+	data, err := secrets.Secret(ctx, server.Secret)
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -60,12 +60,12 @@ func readCredentials(ctx context.Context, secrets Secrets, server Server) (Crede
 	return taken, nil
 }
 
-// unread is an error of readCredentials as a Refusal.
+// unread is an error of ReadCredentials as a Refusal.
 func unread(server Server, err error) error {
 	if RefusalIn(err) != nil {
 		return err
 	}
-	return Refuse(ReasonCredentials, "Secret %s/%s cannot be read: %v", server.SecretNamespace, server.SecretName, err)
+	return Refuse(ReasonCredentials, "Secret %s cannot be read: %v", server.Secret, err)
 }
 
 // credentials takes those of a server from the data of its Secret. What is
@@ -74,10 +74,9 @@ func unread(server Server, err error) error {
 // A token is only sent over https: in clear, everybody on the way could take it
 // and read all of the cluster's metrics, or whatever else it opens.
 func credentials(server Server, data map[string][]byte) (Credentials, *Refusal) {
-	secret := server.SecretNamespace + "/" + server.SecretName
 	c := Credentials{Token: bytes.TrimSpace(data[KeyToken]), CA: data[KeyCA], Cert: data[KeyCert], Key: data[KeyKey]}
 	refuse := func(format string, args ...any) (Credentials, *Refusal) {
-		return Credentials{}, Refuse(ReasonCredentials, "Secret "+secret+" "+format, args...)
+		return Credentials{}, Refuse(ReasonCredentials, "Secret "+server.Secret+" "+format, args...)
 	}
 	switch {
 	case len(c.Token)+len(c.CA)+len(c.Cert)+len(c.Key) == 0:

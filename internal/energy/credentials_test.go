@@ -67,7 +67,7 @@ func TestCredentials(t *testing.T) {
 		"key as authority":  {"https://p", data("ca.crt", string(key)), []string{"ca.crt"}},
 		"a very long token": {"https://p", data("token", strings.Repeat("x", 1<<16)), nil},
 	} {
-		got, refusal := credentials(Server{URL: test.url, SecretNamespace: "mon", SecretName: "reader"}, test.data)
+		got, refusal := credentials(Server{URL: test.url, Secret: "reader"}, test.data)
 		if (refusal != nil) != (test.refused != nil) {
 			t.Errorf("%s: refused: %v, want %v", name, refusal, test.refused)
 			continue
@@ -81,7 +81,7 @@ func TestCredentials(t *testing.T) {
 		if refusal.Reason != ReasonCredentials || !got.Equal(Credentials{}) {
 			t.Errorf("%s: %v, and yet %v", name, refusal, got)
 		}
-		for _, word := range append(test.refused, "Secret mon/reader") {
+		for _, word := range append(test.refused, "Secret reader") {
 			if !strings.Contains(refusal.Message, word) {
 				t.Errorf("%s: %q does not say %q", name, refusal.Message, word)
 			}

@@ -41,8 +41,6 @@ const (
 	ReasonWentBack Reason = "WentBack"
 	// ReasonJumped: far off what the meter said before.
 	ReasonJumped Reason = "Jumped"
-	// ReasonSuspect: the meter went to another level by itself.
-	ReasonSuspect Reason = "MeterSuspect"
 	// ReasonFrozen: the meter stands still.
 	ReasonFrozen Reason = "Frozen"
 	// ReasonStale: older than the source's freshness.
@@ -98,12 +96,6 @@ type Answer struct {
 	// Refused says why what the source has of a node cannot be used, by the
 	// node's name. A node may be in neither: the source has nothing of it.
 	Refused map[string]*Refusal
-	// VMs on the nodes, by the node's name: those that the source was asked for and
-	// knows. A VM whose figure cannot be used is left out.
-	VMs map[string]VMs
-	// VMsErr says why VMs may lack some, or all, while the nodes are known. It wraps
-	// a Refusal.
-	VMsErr error
 }
 
 // Source is a meter of many nodes, such as a Prometheus server. It is used by

@@ -121,7 +121,7 @@ func (g *Guard) frozen(reading model.Power) *Refusal {
 		float64(reading.Watts), g.same.since.UTC().Format(time.RFC3339))
 }
 
-// isCoarse tells whether a figure has few digits.
+// isCoarse reports whether a figure has few digits.
 func isCoarse(watts units.Watts) bool {
 	return math.Round(float64(watts)*coarseParts)/coarseParts == float64(watts)
 }

@@ -5,13 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 func at(seconds float64, watts units.Watts) model.Power {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	return model.Power{Source: model.SourceRAPL, Watts: watts, Time: noon.Add(time.Duration(seconds * float64(time.Second)))}
+	return model.Power{Source: v1alpha1.PowerRAPL, Watts: watts, Time: noon.Add(time.Duration(seconds * float64(time.Second)))}
 }
 
 // series gives n readings, a period apart, from a moment on.

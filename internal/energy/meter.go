@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -22,7 +23,7 @@ type MeterOptions struct {
 	Secrets Secrets
 	// NewSource makes a source for a server.
 	NewSource func(Server, Credentials) (Source, error)
-	// Answered is told that a server answered, or failed. It may block until the
+	// Answered is called when a server answered, or failed. It may block until the
 	// context ends.
 	Answered func(ctx context.Context, server Server, err error, took time.Duration)
 	// Interval between two questions to a server.
@@ -57,16 +58,14 @@ type asked struct {
 
 	source      Source
 	credentials Credentials
-	// failing is true when the last question failed and that was logged; lacksVMs
-	// when it had no power of VMs.
-	failing, lacksVMs bool
+	// failing is true when the last question failed and that was logged.
+	failing bool
 }
 
 // metered is what a server said of one node.
 type metered struct {
 	guard Guard
-	scope model.PowerScope
-	vms   VMs
+	scope v1alpha1.PowerScope
 	Candidate
 }
 
@@ -95,17 +94,6 @@ func (m *Meter) Candidate(server Server, node string) Candidate {
 		return known.nodes[node].Candidate
 	}
 	return Candidate{}
-}
-
-// VMs returns what a server said of the VMs of a node. Figures may be older than
-// the server's freshness by now: who uses them looks at their age.
-func (m *Meter) VMs(server Server, node string) VMs {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if known := m.servers[server]; known != nil && known.nodes[node] != nil {
-		return known.nodes[node].vms
-	}
-	return nil
 }
 
 // Answers tells of each server that was asked whether it answered the last time.
@@ -213,13 +201,10 @@ func (m *Meter) ask(ctx context.Context, target Target, known *asked) {
 		return // the manager ends: what was not answered says nothing of the server
 	}
 	if err != nil && limited.Err() != nil && RefusalIn(err) == nil {
-		err = Refuse(ReasonUnreachable, "%s did not answer within %v: look whether it runs, or raise timeout", target.Server, target.Server.Timeout)
+		err = Refuse(ReasonUnreachable, "%s did not answer within %v: check that it runs and is not overloaded", target.Server, target.Server.Timeout)
 	}
 	took := m.Clock.Since(start)
 	m.logChange(target.Server, known, err)
-	if err == nil {
-		m.logVMs(target.Server, known, answer.VMsErr)
-	}
 	if !m.keep(target, known, answer, err) {
 		closeSource(known.source)
 		return
@@ -239,7 +224,7 @@ func (m *Meter) read(ctx context.Context, target Target, known *asked) (Answer, 
 // the API server cannot be asked, those of the last time serve; what it says is
 // gone, or not to be read, is no longer used.
 func (m *Meter) refresh(ctx context.Context, server Server, known *asked) error {
-	now, err := readCredentials(ctx, m.Secrets, server)
+	now, err := ReadCredentials(ctx, m.Secrets, server)
 	switch {
 	case err != nil && RefusalIn(err) == nil && known.source != nil:
 		return nil
@@ -275,7 +260,6 @@ func (m *Meter) keep(target Target, known *asked, answer Answer, err error) bool
 		if at == nil {
 			continue // forgotten meanwhile
 		}
-		at.vms = at.vms.renewed(answer.VMs[node.Name], target.Server.Freshness, m.Clock.Now())
 		reading, found := answer.Readings[node.Name]
 		switch {
 		case failed != nil:
@@ -303,7 +287,7 @@ func (n *metered) take(reading model.Power, now time.Time) {
 			reading.Time.UTC().Format(time.RFC3339))
 		return
 	}
-	reading.Source = model.SourcePrometheus
+	reading.Source = v1alpha1.PowerPrometheus
 	if reading.Scope != n.scope {
 		// Another meter: what the former said is no measure for it.
 		n.guard, n.scope = Guard{}, reading.Scope
@@ -321,13 +305,6 @@ func (m *Meter) logChange(server Server, known *asked, err error) {
 		m.Log.Info("power is read again", "server", server.String())
 	}
 	known.failing = err != nil
-}
-
-func (m *Meter) logVMs(server Server, known *asked, err error) {
-	if err != nil && !known.lacksVMs {
-		m.Log.Error(err, "power of VMs not read: will retry each round", "server", server.String())
-	}
-	known.lacksVMs = err != nil
 }
 
 // refusalOf returns the refusal in an error's chain, and otherwise one that says

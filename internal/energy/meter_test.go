@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -48,15 +49,15 @@ func (w *world) count(url string) int {
 }
 
 // Secret implements Secrets.
-func (w *world) Secret(_ context.Context, namespace, name string) (map[string][]byte, error) {
+func (w *world) Secret(_ context.Context, name string) (map[string][]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	data, found := w.secrets[namespace+"/"+name]
+	data, found := w.secrets[name]
 	switch {
 	case w.secretErr != nil:
 		return nil, w.secretErr
 	case !found:
-		return nil, Refuse(ReasonCredentials, "Secret %s/%s does not exist", namespace, name)
+		return nil, Refuse(ReasonCredentials, "Secret %s does not exist", name)
 	}
 	return data, nil
 }
@@ -146,7 +147,7 @@ func says(watts float64) func(context.Context, []Node) (Answer, error) {
 		answer := Answer{Readings: map[string]model.Power{}}
 		for _, node := range nodes {
 			noise := float64(time.Now().UnixNano()%1000) / 1e6
-			answer.Readings[node.Name] = model.Power{Scope: model.ScopePackage, Watts: units.Watts(watts + noise), Time: time.Now()}
+			answer.Readings[node.Name] = model.Power{Scope: v1alpha1.PowerScopePackage, Watts: units.Watts(watts + noise), Time: time.Now()}
 		}
 		return answer, nil
 	}
@@ -182,7 +183,7 @@ func TestMeterReads(t *testing.T) {
 		start := time.Now()
 		for _, node := range []string{"n1", "n2"} {
 			got := w.check(m, server("https://a"), node, 100, "")
-			if got.Reading.Source != model.SourcePrometheus || !got.Since.Equal(start) {
+			if got.Reading.Source != v1alpha1.PowerPrometheus || !got.Since.Equal(start) {
 				t.Errorf("%+v since %v, want source Prometheus since %v", got.Reading, got.Since, start)
 			}
 		}
@@ -215,9 +216,9 @@ func TestMeterRefuses(t *testing.T) {
 		"refused by name": {func(context.Context, []Node) (Answer, error) {
 			return Answer{Refused: map[string]*Refusal{"n": Refuse(ReasonManySeries, "two")}}, nil
 		}, ReasonManySeries},
-		"implausible":    {reading(model.Power{Scope: model.ScopePackage, Watts: -1}), ReasonImplausible},
-		"a thousandfold": {reading(model.Power{Scope: model.ScopePackage, Watts: 49_000}), ReasonJumped},
-		"of the future":  {reading(model.Power{Scope: model.ScopePackage, Watts: 100, Time: time.Now().Add(100 * time.Hour)}), ReasonImplausible},
+		"implausible":    {reading(model.Power{Scope: v1alpha1.PowerScopePackage, Watts: -1}), ReasonImplausible},
+		"a thousandfold": {reading(model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 49_000}), ReasonJumped},
+		"of the future":  {reading(model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 100, Time: time.Now().Add(100 * time.Hour)}), ReasonImplausible},
 		"unauthorized":   {fails(Refuse(ReasonUnauthorized, "401")), ReasonUnauthorized},
 		"another error":  {fails(errors.New("connection refused")), ReasonUnreachable},
 	} {
@@ -251,7 +252,7 @@ func TestMeterStartsAnewWithAnotherScope(t *testing.T) {
 		m := w.start(target("https://a", "n"))
 		w.change(func() {
 			w.answers["https://a"] = func(context.Context, []Node) (Answer, error) {
-				return Answer{Readings: map[string]model.Power{"n": {Scope: model.ScopePlatform, Watts: 400, Time: time.Now()}}}, nil
+				return Answer{Readings: map[string]model.Power{"n": {Scope: v1alpha1.PowerScopePlatform, Watts: 400, Time: time.Now()}}}, nil
 			}
 		})
 		after(interval)
@@ -338,10 +339,10 @@ func TestMeterWakeAsksNewServers(t *testing.T) {
 
 func TestMeterCredentials(t *testing.T) {
 	secured := target("https://a", "n")
-	secured.Server.SecretNamespace, secured.Server.SecretName = "mon", "reader"
+	secured.Server.Secret = "reader"
 	inBubble(t, func(w *world) {
 		w.answers["https://a"] = says(100)
-		w.secrets["mon/reader"] = map[string][]byte{"token": []byte("one\n")}
+		w.secrets["reader"] = map[string][]byte{"token": []byte("one\n")}
 		m := w.start(secured)
 		step := func(what, token string, made int, reason Reason, change func()) {
 			t.Helper()
@@ -357,11 +358,11 @@ func TestMeterCredentials(t *testing.T) {
 			}
 		}
 		step("as it was", "one", 1, "", func() {})
-		step("rotated", "two", 2, "", func() { w.secrets["mon/reader"] = map[string][]byte{"token": []byte("two")} })
+		step("rotated", "two", 2, "", func() { w.secrets["reader"] = map[string][]byte{"token": []byte("two")} })
 		step("the API server is away", "two", 2, "", func() { w.secretErr = errors.New("connection refused") })
-		step("emptied", "two", 2, ReasonCredentials, func() { w.secretErr = nil; w.secrets["mon/reader"] = map[string][]byte{"password": nil} })
-		step("deleted", "two", 2, ReasonCredentials, func() { delete(w.secrets, "mon/reader") })
-		step("back", "two", 2, "", func() { w.secrets["mon/reader"] = map[string][]byte{"token": []byte("two")} })
+		step("emptied", "two", 2, ReasonCredentials, func() { w.secretErr = nil; w.secrets["reader"] = map[string][]byte{"password": nil} })
+		step("deleted", "two", 2, ReasonCredentials, func() { delete(w.secrets, "reader") })
+		step("back", "two", 2, "", func() { w.secrets["reader"] = map[string][]byte{"token": []byte("two")} })
 	})
 	inBubble(t, func(w *world) {
 		w.answers["https://a"] = says(100)
@@ -376,7 +377,7 @@ func TestMeterUnusableServer(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.answers["https://a"] = says(100)
 		broken := target("https://user:secret@b", "n")
-		broken.Server.SecretNamespace, broken.Server.SecretName = "mon", "none"
+		broken.Server.Secret = "none"
 		m := w.start(broken, target("https://a", "n"))
 		w.check(m, broken.Server, "n", 0, ReasonCredentials)
 		w.check(m, server("https://a"), "n", 100, "")

@@ -4,20 +4,20 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 // Server is what a policy says of a Prometheus server: where it is and what it
 // is asked. It is comparable: policies that say the same share one server, which
 // is asked once for all of them.
 type Server struct {
-	URL string
-	// Series is a word of the API, see v1alpha1.PrometheusSeries. Query goes with
-	// the word Query.
-	Series, Query string
-	// SecretNamespace and SecretName name the Secret with the credentials. Empty:
-	// none are needed.
-	SecretNamespace, SecretName string
+	URL    string
+	Series v1alpha1.PrometheusSeries
+	// Query of SeriesQuery: an instant vector of watts, one sample per node, with a label
+	// node.
+	Query string
+	// Secret is the name of the Secret with the credentials. Empty: none are needed.
+	Secret string
 	// Timeout of everything that one answer takes.
 	Timeout time.Duration
 	// Freshness up to which readings are of use, see Setting.
@@ -38,7 +38,7 @@ func (s Server) String() string {
 
 // Setting is one of the energy sources of a policy.
 type Setting struct {
-	Type model.PowerSource
+	Type v1alpha1.PowerSource
 	// Freshness is the age at which a figure of the source is no longer used.
 	Freshness time.Duration
 	// Server is asked. Zero unless Type is Prometheus.

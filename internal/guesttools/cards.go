@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,7 @@ func (c cards) dir(name string) string { return filepath.Join(c.sysRoot, "class/
 func (c cards) find() ([]card, error) {
 	entries, err := os.ReadDir(c.dir(""))
 	if err != nil {
-		return nil, fmt.Errorf("look for network cards: %w", err)
+		return nil, fmt.Errorf("list network cards: %w", err)
 	}
 	var found []card
 	for _, e := range entries {
@@ -75,7 +76,7 @@ func (c cards) find() ([]card, error) {
 func (c cards) at(index int) (card, error) {
 	entries, err := os.ReadDir(c.dir(""))
 	if err != nil {
-		return card{}, fmt.Errorf("look for network cards: %w", err)
+		return card{}, fmt.Errorf("list network cards: %w", err)
 	}
 	for _, e := range entries {
 		if n, err := c.number(e.Name(), "ifindex"); err == nil && n == uint64(index) {
@@ -102,26 +103,11 @@ func (c cards) read(name string) (card, error) {
 	if err != nil {
 		return card{}, fmt.Errorf("card %s: %w", name, err)
 	}
-	address, err := parseMAC(strings.TrimSpace(string(text)))
-	if err != nil {
-		return card{}, fmt.Errorf("card %s: %w", name, err)
+	address, err := net.ParseMAC(strings.TrimSpace(string(text)))
+	if err != nil || len(address) != len(inband.MAC{}) {
+		return card{}, fmt.Errorf("card %s has no Ethernet address: %q: %w", name, text, err)
 	}
-	return card{name: name, index: int(index), address: address}, nil
-}
-
-func parseMAC(text string) (mac inband.MAC, err error) {
-	parts := strings.Split(text, ":")
-	if len(parts) != len(mac) {
-		return mac, fmt.Errorf("address %.32q is not one of Ethernet", text)
-	}
-	for i, part := range parts {
-		b, err := strconv.ParseUint(part, 16, 8)
-		if err != nil {
-			return mac, fmt.Errorf("address %.32q is not one of Ethernet", text)
-		}
-		mac[i] = byte(b)
-	}
-	return mac, nil
+	return card{name: name, index: int(index), address: inband.MAC(address)}, nil
 }
 
 // received is how many packets came in through the card.
@@ -155,10 +141,10 @@ func (c cards) write(name, file string, n uint64) error {
 // deferral is what sysfs says about a card's receive interrupts.
 type deferral struct{ times, flush uint64 }
 
-// isDefault tells whether nobody changed it.
+// isDefault returns true if nobody changed it.
 func (d deferral) isDefault() bool { return d == deferral{} }
 
-// isOurs tells whether it is what the tools write, or the half of it that an end in
+// isOurs returns true if it is what the tools write, or the half of it that an end in
 // between leaves.
 func (d deferral) isOurs() bool {
 	window := time.Duration(d.flush)
@@ -179,7 +165,7 @@ func (c cards) deferral(name string) (d deferral, err error) {
 
 // deferFor has receive interrupts deferred, or no longer when flush is 0. Interrupts are
 // off between packets only while both are set, so that is the last that is set and the
-// first that is taken back.
+// first that is reverted.
 func (c cards) deferFor(name string, flush time.Duration) error {
 	if flush == 0 {
 		return errors.Join(c.write(name, hardIRQs, 0), c.write(name, flushTime, 0))

@@ -94,7 +94,7 @@ func TestJunkDoesNotCrowdOutAnswers(t *testing.T) {
 	s := newScene(t)
 	s.open(500 * us)
 	s.declaration()
-	junk := inband.Answer{Destination: s.card.address}.Frame()
+	junk := frameOf(inband.Answer{Destination: s.card.address})
 	for range 2 { // the second round declares again
 		for range 500 {
 			s.must(s.host.send(junk))

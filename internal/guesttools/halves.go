@@ -14,7 +14,7 @@ import (
 const checkAfter = 10 * time.Second
 
 // transmit has a card hold what it sends as wished.
-func (t *Tools) transmit(c *tended, now time.Duration) {
+func (t *Tools) transmit(c *cardState, now time.Duration) {
 	e := t.journal.of(c.card)
 	var err error
 	switch {
@@ -27,8 +27,8 @@ func (t *Tools) transmit(c *tended, now time.Duration) {
 	t.settle(c, &c.out, "transmit", err, now)
 }
 
-// hold gives a card the program and the queue, or tells them of another window.
-func (t *Tools) hold(c *tended, now time.Duration) error {
+// hold gives a card the program and the queue, or has them use another window.
+func (t *Tools) hold(c *cardState, now time.Duration) error {
 	e := t.journal.of(c.card)
 	e.Attached = true
 	if err := t.journal.set(e); err != nil {
@@ -41,7 +41,7 @@ func (t *Tools) hold(c *tended, now time.Duration) error {
 	return nil
 }
 
-func (t *Tools) release(c *tended) error {
+func (t *Tools) release(c *cardState) error {
 	if err := t.Holder.Release(c.index); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (t *Tools) release(c *tended) error {
 }
 
 // receive has a card defer its interrupts as wished.
-func (t *Tools) receive(c *tended, now time.Duration) {
+func (t *Tools) receive(c *cardState, now time.Duration) {
 	var err error
 	if e := t.journal.of(c.card); e.Deferred || c.wished.transmit.Window > 0 && now >= c.in.retryAt {
 		err = t.deferAsWished(c, e)
@@ -60,7 +60,7 @@ func (t *Tools) receive(c *tended, now time.Duration) {
 	t.settle(c, &c.in, "receive", err, now)
 }
 
-func (t *Tools) deferAsWished(c *tended, e entry) error {
+func (t *Tools) deferAsWished(c *cardState, e entry) error {
 	is, err := t.cards.deferral(c.name)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (t *Tools) deferAsWished(c *tended, e entry) error {
 	return t.journal.set(e)
 }
 
-// undefer takes back what the tools wrote for a card, whatever it is called now, and
+// undefer reverts what the tools wrote for a card, whatever it is called now, and
 // nothing else.
 func (t *Tools) undefer(e entry) error {
 	c, err := t.cards.at(e.Index)
@@ -113,8 +113,8 @@ func (t *Tools) undefer(e entry) error {
 	return t.journal.set(e)
 }
 
-// settle notes and logs what became of a half.
-func (t *Tools) settle(c *tended, h *half, name string, err error, now time.Duration) {
+// settle records and logs what became of a half.
+func (t *Tools) settle(c *cardState, h *half, name string, err error, now time.Duration) {
 	was := h.Half
 	switch {
 	case err != nil:

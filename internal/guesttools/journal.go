@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	stateName      = "state.json"
-	lockName       = "lock"
-	statusName     = "status.json"
-	journalVersion = 1
+	stateName  = "state.json"
+	lockName   = "lock"
+	statusName = "status.json"
 )
 
 // ErrInUse means that other tools run in the guest.
@@ -34,16 +33,11 @@ type entry struct {
 	Deferred bool `json:"deferred,omitempty"`
 }
 
-// journal keeps on disk what was changed, each time before it is.
+// journal records on disk what was changed, each time before it is.
 type journal struct {
 	dir     string
 	lock    *os.File
 	entries []entry
-}
-
-type journalFile struct {
-	Version int     `json:"version"`
-	Entries []entry `json:"entries"`
 }
 
 // openJournal reads what a run before left, and locks the folder until close: ErrInUse.
@@ -77,7 +71,7 @@ func lockFolder(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// isLocked tells whether the folder is locked, without a moment in which this locks it.
+// isLocked returns true if the folder is locked, without a moment in which this locks it.
 func isLocked(dir string) (bool, error) {
 	lock, err := os.Open(filepath.Join(dir, lockName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,33 +95,10 @@ func (j *journal) load() error {
 	if err != nil {
 		return fmt.Errorf("read the record of changes: %w", err)
 	}
-	file, err := parseJournal(text)
-	if err != nil {
+	if err := json.Unmarshal(text, &j.entries); err != nil {
 		return fmt.Errorf("record of changes %s: %w; a reboot undoes them all and removes it", path, err)
 	}
-	j.entries = file.Entries
 	return nil
-}
-
-func parseJournal(text []byte) (journalFile, error) {
-	var file journalFile
-	if err := json.Unmarshal(text, &file); err != nil {
-		return file, err
-	}
-	if file.Version != journalVersion {
-		return file, fmt.Errorf("version %d, want %d", file.Version, journalVersion)
-	}
-	for _, e := range file.Entries {
-		if !isName(e.Card) || e.Index <= 0 {
-			return file, fmt.Errorf("card %.32q with index %d makes no sense", e.Card, e.Index)
-		}
-	}
-	return file, nil
-}
-
-// isName tells whether the kernel would have a device of that name.
-func isName(name string) bool {
-	return name != "" && len(name) < unix.IFNAMSIZ && name == filepath.Base(name) && name != "." && name != ".."
 }
 
 // of is the entry of a card: an empty one when it was not changed.
@@ -150,7 +121,7 @@ func (j *journal) set(to entry) error {
 	if slices.Equal(next, j.entries) {
 		return nil
 	}
-	text, err := json.Marshal(journalFile{Version: journalVersion, Entries: next})
+	text, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("encode the record of changes: %w", err)
 	}

@@ -26,10 +26,10 @@ func NewKernel(pinRoot string) (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	return &Kernel{datapath.New(datapath.Options{PinRoot: pinRoot, HoldOnly: true}), handle}, nil
+	return &Kernel{datapath.New(datapath.Options{PinRoot: pinRoot, EgressOnly: true}), handle}, nil
 }
 
-// Close lets go of all programs.
+// Close closes all programs.
 func (k *Kernel) Close() error {
 	k.netlink.Close()
 	return k.Datapath.Close()
@@ -38,7 +38,7 @@ func (k *Kernel) Close() error {
 // id of a card for package datapath.
 func id(index int) string { return "card-" + strconv.Itoa(index) }
 
-// Hold has packets that leave through a card held as told.
+// Hold has packets that leave through a card held as wanted.
 func (k *Kernel) Hold(index int, as model.Buffering) error {
 	link, err := k.netlink.LinkByIndex(index)
 	if err != nil {
@@ -51,7 +51,7 @@ func (k *Kernel) Hold(index int, as model.Buffering) error {
 	if err := k.Apply(k.netlink, link, id(index), config); err != nil {
 		return asUnsupported(err)
 	}
-	state, err := k.Look(k.netlink, link, id(index))
+	state, err := k.Observe(k.netlink, link, id(index))
 	if err == nil && !state.Complete {
 		// An fq older than Linux 5.8 takes the settings that it does not know without
 		// a word.
@@ -60,15 +60,15 @@ func (k *Kernel) Hold(index int, as model.Buffering) error {
 	return err
 }
 
-// asUnsupported tells what the kernel lacks from what failed.
+// asUnsupported separates what the kernel lacks from what failed.
 func asUnsupported(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, ebpf.ErrNotSupported) {
-		return fmt.Errorf("%w (it takes modules sch_fq and, before Linux 6.6, sch_ingress and cls_bpf): %w", datapath.ErrUnsupported, err)
+		return fmt.Errorf("%w (it takes modules sch_fq, sch_ingress and cls_bpf): %w", datapath.ErrUnsupported, err)
 	}
 	return err
 }
 
-// Release takes from a card what Hold gave it, in this run or one before.
+// Release removes from a card what Hold gave it, in this run or one before.
 func (k *Kernel) Release(index int) error {
 	link, err := k.netlink.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// mostHeard frames are taken in a round: more than may wait, so that there is room for
+	// mostReceived frames are taken in a round: more than may wait, so that there is room for
 	// the answer to what is sent next.
-	mostHeard = 1024
+	mostReceived = 1024
 	// roomBytes is what may wait, of which the kernel takes some hundred for each frame.
 	roomBytes = 64 << 10
 )
@@ -55,12 +55,12 @@ func (l *line) send(frame [inband.Size]byte) error {
 	return fmt.Errorf("send a declaration: %w", err)
 }
 
-// hear returns the answer to the declaration of a nonce that came since the last time;
-// nil: none. What else came is dropped.
-func (l *line) hear(c card, nonce uint32) (*inband.Answer, error) {
-	var heard *inband.Answer
+// receive returns the answer to the declaration of a nonce that came since the last time;
+// nil if absent. What else came is dropped.
+func (l *line) receive(c card, nonce uint32) (*inband.Answer, error) {
+	var answer *inband.Answer
 	buffer := make([]byte, 2*inband.Size)
-	for range mostHeard {
+	for range mostReceived {
 		n, _, err := unix.Recvfrom(l.fd, buffer, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 		if errors.Is(err, unix.EAGAIN) {
 			break
@@ -69,14 +69,14 @@ func (l *line) hear(c card, nonce uint32) (*inband.Answer, error) {
 			continue
 		}
 		if err != nil {
-			return heard, fmt.Errorf("hear answers: %w", err)
+			return answer, fmt.Errorf("receive answers: %w", err)
 		}
-		answer, err := inband.ParseAnswer(buffer[:min(n, len(buffer))])
-		if err == nil && answer.Nonce == nonce && answer.Destination == c.address {
-			heard = &answer
+		received, ok := inband.ParseAnswer(buffer[:min(n, len(buffer))])
+		if ok && received.Nonce == nonce && received.Destination == c.address {
+			answer = &received
 		}
 	}
-	return heard, nil
+	return answer, nil
 }
 
 // transient errors are those of a card that is down or busy.

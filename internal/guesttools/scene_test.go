@@ -2,6 +2,7 @@ package guesttools
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,7 +36,7 @@ type scene struct {
 	tools      *Tools
 }
 
-// holder remembers what it was told.
+// holder remembers what it was reported.
 type holder struct {
 	card  int // index of card0
 	calls []string
@@ -157,8 +158,8 @@ func (s *scene) open(longest time.Duration) {
 // kill ends the tools without a word.
 func (s *scene) kill() {
 	s.Helper()
-	for _, c := range s.tools.tended {
-		s.must(c.hangUp())
+	for _, c := range s.tools.states {
+		s.must(c.closeLine())
 	}
 	s.must(s.tools.journal.close())
 }
@@ -185,18 +186,36 @@ func (s *scene) declaration() inband.Declaration {
 			continue
 		}
 		s.must(err)
-		d, err := inband.ParseDeclaration(buffer[:n])
 		s.must(err)
-		return d
+		return declarationOf(buffer[:n])
 	}
+}
+
+// declarationOf decodes a declaration as the host's program does.
+func declarationOf(f []byte) inband.Declaration {
+	window := func(at int) time.Duration { return time.Duration(binary.BigEndian.Uint32(f[at:])) * us }
+	return inband.Declaration{
+		Source: inband.MAC(f[6:12]), Nonce: binary.BigEndian.Uint32(f[22:]),
+		Tolerated: window(26), Transmit: window(30), Defers: f[21]&1 != 0,
+	}
+}
+
+// frameOf encodes an answer as the host's program does.
+func frameOf(a inband.Answer) [inband.Size]byte {
+	f := inband.Declaration{Source: inband.Group(), Nonce: a.Nonce, Tolerated: a.Window}.Frame()
+	copy(f[:], a.Destination[:])
+	const answer = 2
+	f[19] = answer
+	binary.BigEndian.PutUint32(f[30:], a.OnPackets)
+	return f
 }
 
 // answer sends one into the other end of the cable.
 func (s *scene) answer(a inband.Answer) {
 	s.Helper()
-	s.must(s.host.send(a.Frame()))
+	s.must(s.host.send(frameOf(a)))
 	// Until the card's socket has it.
-	_, err := unix.Poll([]unix.PollFd{{Fd: int32(s.tools.tended[s.card.index].line.fd), Events: unix.POLLIN}}, 10_000)
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(s.tools.states[s.card.index].line.fd), Events: unix.POLLIN}}, 10_000)
 	s.must(err)
 }
 

@@ -36,7 +36,7 @@ type Half struct {
 	Message string `json:"message,omitempty"`
 }
 
-// CardStatus tells of one card.
+// CardStatus is the status of one card.
 type CardStatus struct {
 	Card string `json:"card"`
 	// WindowMicroseconds in which packets may be held. 0: none are.
@@ -49,7 +49,7 @@ type CardStatus struct {
 	Deferring bool `json:"deferring"`
 }
 
-// Status tells what the tools do in a guest.
+// Status is what the tools do in a guest.
 type Status struct {
 	Running bool `json:"running"`
 	// ToleratedMicroseconds that the guest declares.
@@ -57,7 +57,7 @@ type Status struct {
 	Cards                 []CardStatus `json:"cards"`
 }
 
-// ReadStatus reads what tools that run with a state folder told last. Running is false
+// ReadStatus reads what tools that run with a state folder wrote last. Running is false
 // when there are none.
 func ReadStatus(dir string) (Status, error) {
 	running, err := isLocked(dir)

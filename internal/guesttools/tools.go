@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// lease is how long packets may be held when the tools end without a word.
+	// lease is how long packets may be held when the tools are killed.
 	lease = 5 * time.Second
 	// retryAfter is how long what failed, or is somebody else's, is left alone.
 	retryAfter = time.Minute
@@ -25,10 +25,10 @@ const (
 // Holder has cards hold what they send. Cards are given by their index. The errors
 // of Hold wrap datapath.ErrForeign or ErrUnsupported when that is why.
 type Holder interface {
-	// Hold has packets that leave through a card held as told; the zero value of as
+	// Hold has packets that leave through a card held as wanted; the zero value of as
 	// holds none. Done again it changes nothing.
 	Hold(card int, as model.Buffering) error
-	// Release lets out what a card holds, in order, takes from it what Hold gave it, in
+	// Release lets out what a card holds, in order, removes what Hold gave it, in
 	// this run or one before, and gives it the kernel's own queue back. Nothing is to be
 	// done on a card that is gone.
 	Release(card int) error
@@ -55,15 +55,15 @@ type Tools struct {
 	Options
 	cards   cards
 	journal *journal
-	// tended cards by their index: a name and an address may change.
-	tended map[int]*tended
-	told   []byte // the status as it is on disk
+	// states of cards by their index: a name and an address may change.
+	states  map[int]*cardState
+	written []byte // the status as it is on disk
 	// failing is the last round's error as text, to log it once.
 	failing string
 }
 
-// tended is a card and what is known of it.
-type tended struct {
+// cardState is a card and what is known of it.
+type cardState struct {
 	card
 	memory   memory
 	line     *line
@@ -74,7 +74,7 @@ type tended struct {
 	// in are the receive and out the transmit half.
 	in, out half
 	wished  wish
-	// flush that was written to the card, and as that it was told to hold, heldAt a time.
+	// flush that was written to the card, and as what it should hold, heldAt since when.
 	flush  time.Duration
 	as     model.Buffering
 	heldAt time.Duration
@@ -93,7 +93,7 @@ func Open(o Options) (*Tools, error) {
 		return nil, err
 	}
 	t := &Tools{
-		Options: o, journal: j, tended: map[int]*tended{},
+		Options: o, journal: j, states: map[int]*cardState{},
 		cards: cards{sysRoot: o.SysRoot, only: o.Cards},
 	}
 	if err := t.restore(); err != nil {
@@ -102,7 +102,7 @@ func Open(o Options) (*Tools, error) {
 	return t, nil
 }
 
-// Restore undoes what a run that is gone left, and tells how many cards that were.
+// Restore undoes what a run that is gone left, and returns how many cards that were.
 func Restore(o Options) (changed int, err error) {
 	j, err := openJournal(o.StateDir)
 	if err != nil {
@@ -140,45 +140,45 @@ func (t *Tools) logFailure(failure error) {
 // close undoes all changes.
 func (t *Tools) close() error {
 	err := t.restore()
-	for _, c := range t.tended {
-		err = errors.Join(err, c.hangUp())
+	for _, c := range t.states {
+		err = errors.Join(err, c.closeLine())
 	}
 	return errors.Join(err, t.journal.close())
 }
 
-// round looks at each card once.
+// round tends each card once.
 func (t *Tools) round() error {
 	found, err := t.cards.find()
 	if err != nil {
 		return err
 	}
-	for index, known := range t.tended {
+	for index, known := range t.states {
 		if !slices.ContainsFunc(found, func(c card) bool { return c.index == index }) {
-			delete(t.tended, index)
-			err = errors.Join(err, known.hangUp(), t.undo(t.journal.of(known.card)))
+			delete(t.states, index)
+			err = errors.Join(err, known.closeLine(), t.undo(t.journal.of(known.card)))
 		}
 	}
 	now, holds := t.Now(), false
 	for _, c := range found {
-		if t.tended[c.index] == nil {
-			t.tended[c.index] = &tended{}
+		if t.states[c.index] == nil {
+			t.states[c.index] = &cardState{}
 		}
-		t.tended[c.index].card = c
-		if failed := t.tend(t.tended[c.index], now); failed != nil {
+		t.states[c.index].card = c
+		if failed := t.tend(t.states[c.index], now); failed != nil {
 			err = errors.Join(err, fmt.Errorf("card %s: %w", c.name, failed))
 		}
-		holds = holds || !t.tended[c.index].as.IsZero()
+		holds = holds || !t.states[c.index].as.IsZero()
 	}
 	if holds {
 		err = errors.Join(err, t.Holder.Extend(lease))
 	}
-	return errors.Join(err, t.tell(found))
+	return errors.Join(err, t.writeStatus(found))
 }
 
-// tend does a round for one card. One that cannot be read, or listened to, counts as slow,
+// tend does a round for one card. One that cannot be read, or has no socket, counts as slow,
 // or unanswered.
-func (t *Tools) tend(c *tended, now time.Duration) error {
-	s := seen{now: now, received: c.memory.received}
+func (t *Tools) tend(c *cardState, now time.Duration) error {
+	s := observation{now: now, received: c.memory.received}
 	received, err := t.cards.received(c.name)
 	if err == nil {
 		s.received = received
@@ -189,14 +189,14 @@ func (t *Tools) tend(c *tended, now time.Duration) error {
 		failures = append(failures, err)
 	}
 	if c.line != nil && c.declared {
-		s.answer, err = c.line.hear(c.card, c.nonce)
+		s.answer, err = c.line.receive(c.card, c.nonce)
 		failures = append(failures, err)
 	}
 	c.memory, c.wished = decide(c.memory, s, t.Longest)
 	t.transmit(c, now)
 	t.receive(c, now)
 	if c.line != nil && (!c.declared || now-c.declaredAt >= inband.Interval) {
-		// Unlike anything that others could guess: see docs/design/inband.md.
+		// Unlike anything that others could guess: see docs/design/shaping-and-buffering.md.
 		c.nonce, c.declared, c.declaredAt = rand.Uint32(), true, now
 		failures = append(failures, c.line.send(inband.Declaration{
 			Source: c.address, Nonce: c.nonce, Tolerated: t.Longest, Transmit: c.as.Window, Defers: c.flush > 0,
@@ -205,7 +205,7 @@ func (t *Tools) tend(c *tended, now time.Duration) error {
 	return errors.Join(failures...)
 }
 
-func (c *tended) hangUp() error {
+func (c *cardState) closeLine() error {
 	if c.line == nil {
 		return nil
 	}
@@ -214,27 +214,27 @@ func (c *tended) hangUp() error {
 	return err
 }
 
-// tell logs and writes down what changed of the halves.
-func (t *Tools) tell(found []card) error {
+// writeStatus writes the status when it changed.
+func (t *Tools) writeStatus(found []card) error {
 	status := Status{Running: true, ToleratedMicroseconds: int(t.Longest.Microseconds()), Cards: []CardStatus{}}
 	for _, c := range found {
-		status.Cards = append(status.Cards, t.tended[c.index].status())
+		status.Cards = append(status.Cards, t.states[c.index].status())
 	}
 	text, err := json.Marshal(status)
 	if err != nil {
 		return fmt.Errorf("encode the status: %w", err)
 	}
-	if string(text) == string(t.told) {
+	if string(text) == string(t.written) {
 		return nil
 	}
 	if err := replace(filepath.Join(t.StateDir, statusName), text); err != nil {
 		return fmt.Errorf("write the status: %w", err)
 	}
-	t.told = text
+	t.written = text
 	return nil
 }
 
-func (c *tended) status() CardStatus {
+func (c *cardState) status() CardStatus {
 	return CardStatus{
 		Card: c.name, WindowMicroseconds: int(c.wished.transmit.Window.Microseconds()),
 		OnPacketsPerSecond: int(c.wished.transmit.OnPackets),

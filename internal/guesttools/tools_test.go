@@ -27,7 +27,7 @@ func TestWithoutAnAnswerNothingChanges(t *testing.T) {
 	}
 	s.answer(inband.Answer{Destination: d.Source, Nonce: d.Nonce + 1, Window: 500 * us, OnPackets: onPackets})
 	s.pass(50_000)
-	s.answer(inband.Answer{Destination: inband.MAC{2, 3}, Nonce: s.tools.tended[s.card.index].nonce, Window: 500 * us, OnPackets: onPackets})
+	s.answer(inband.Answer{Destination: inband.MAC{2, 3}, Nonce: s.tools.states[s.card.index].nonce, Window: 500 * us, OnPackets: onPackets})
 	s.pass(50_000)
 	s.wantCalls("with answers to others")
 	s.wantDeferral("with answers to others", deferral{})
@@ -61,7 +61,7 @@ func TestBothHalves(t *testing.T) {
 
 	t.Log("the host shortens the window, packets come slower, the host stops")
 	s.now += time.Second
-	d := s.tools.tended[s.card.index]
+	d := s.tools.states[s.card.index]
 	s.answer(inband.Answer{Destination: s.card.address, Nonce: d.nonce, Window: 250 * us, OnPackets: onPackets})
 	s.pass(40_000)
 	s.wantCalls("a shorter window", "hold card0 250µs", "extend")
@@ -233,13 +233,13 @@ func TestCardsComeAndGo(t *testing.T) {
 	s.must(os.RemoveAll(filepath.Join(s.sys, "class/net/card0")))
 	s.now += time.Second
 	s.must(s.tools.round())
-	if len(s.tools.tended) != 0 || len(s.tools.journal.entries) != 0 {
-		t.Errorf("tended %v, recorded %v", s.tools.tended, s.tools.journal.entries)
+	if len(s.tools.states) != 0 || len(s.tools.journal.entries) != 0 {
+		t.Errorf("tended %v, recorded %v", s.tools.states, s.tools.journal.entries)
 	}
 	s.show("card0", driver)
 	s.now += time.Second
 	s.must(s.tools.round())
-	if len(s.tools.tended) != 1 {
+	if len(s.tools.states) != 1 {
 		t.Error("the card that came is not tended")
 	}
 }

@@ -5,9 +5,7 @@
 package host
 
 import (
-	"context"
 	"errors"
-	"net"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -77,7 +75,7 @@ type TapSample struct {
 	Name         string
 	ToVM, FromVM TrafficCounters
 	// Backlog is the bytes that wait in the device's queue towards the VM. Nil: it
-	// was not looked at this time.
+	// was not read this time.
 	Backlog *uint64
 }
 
@@ -112,35 +110,6 @@ type CgroupFacts struct {
 	// MemoryBytes that the cgroup has on each NUMA node, from node 0 on. None: not
 	// known.
 	MemoryBytes []uint64
-}
-
-// ActorName names a program or setting beside the agent that decides where threads or
-// interrupts run.
-type ActorName string
-
-// The actors that are looked for.
-const (
-	// ActorCPUManager is kubelet's CPU manager with policy static.
-	ActorCPUManager ActorName = "KubeletCPUManager"
-	// ActorReservedCPUs is kubelet's reservedSystemCPUs.
-	ActorReservedCPUs ActorName = "ReservedSystemCPUs"
-	// ActorIsolatedCPUs is the kernel's isolcpus, and ActorNoHzFull its nohz_full.
-	ActorIsolatedCPUs ActorName = "IsolatedCPUs"
-	ActorNoHzFull     ActorName = "NoHzFull"
-	// ActorTuned and ActorIRQBalance are the daemons.
-	ActorTuned      ActorName = "TuneD"
-	ActorIRQBalance ActorName = "IRQBalance"
-	// ActorNRI is a plug-in of the container runtime (Node Resource Interface).
-	ActorNRI ActorName = "NRIPlugin"
-)
-
-// Actor is one that was found on the node.
-type Actor struct {
-	Name ActorName
-	// CPUs that it decides about. Empty: not limited to some, or not known.
-	CPUs units.CPUSet
-	// Message says what was seen, and what the agent does about it.
-	Message string
 }
 
 // EnergyZone is one energy counter of the node.
@@ -191,7 +160,7 @@ type Host interface {
 	// Uptime is the time since boot in ticks, comparable with TaskID.Start.
 	Uptime() (uint64, error)
 
-	// Processes lists the processes that look like VMs'. It is cheap enough to
+	// Processes lists the processes that seem to run VMs. It is cheap enough to
 	// be called each second.
 	Processes() ([]Process, error)
 	// Sample reads the counters of a process that Processes returned. It
@@ -224,14 +193,11 @@ type Host interface {
 	// Cgroup reads facts of a process's cgroups. What cannot be read is left out of
 	// them. ErrGone when the process has ended.
 	Cgroup(process TaskID) (CgroupFacts, error)
-	// Actors that were found on the node, in the order of their names.
-	Actors() ([]Actor, error)
 
+	// Monotonic is the node's CLOCK_MONOTONIC, on which turns lie.
+	Monotonic() (time.Duration, error)
+
+	Leaser
 	Shaper
 	Bufferer
-
-	// DialUnix connects to the socket at an absolute path of the process's own
-	// file system. Symbolic links in it are followed within that file system
-	// only.
-	DialUnix(ctx context.Context, process TaskID, path string) (net.Conn, error)
 }

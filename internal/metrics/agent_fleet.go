@@ -36,10 +36,5 @@ func agentFleet() []Metric {
 			Help: "Packets towards VMs that lever Buffering watches, by handling: held or passed.",
 			More: "Absent while it watches none.",
 		},
-		{
-			Name: "joulevirt_agent_vms_buffering_bunches_per_second", Type: Gauge, Labels: []string{"node"}, Unit: "bunches/second", Series: 1, Per: PerNode,
-			Help: "Bunches in which held packets were released. Packets held by bunches is how many share a notification.",
-			More: "Absent while lever Buffering watches no VM.",
-		},
 	}
 }

@@ -9,26 +9,17 @@ func managerNodes() []Metric {
 			More: "`source`: `Prometheus` and `RAPL` measure, `Model` does not.",
 		},
 		{
-			Name: "joulevirt_node_meter_suspect", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
-			Help: "1 while what the node's meter says is not believed: it went to another level by itself.",
-			More: "See [lying meters](design/lying-meters.md).",
-		},
-		{
-			Name: "joulevirt_node_power_age_seconds", Type: Gauge, Labels: []string{"node"}, Unit: "seconds", Series: 1, Per: PerNode,
-			Help: "Age of joulevirt_node_power_watts, at most the source's freshness.",
-		},
-		{
 			Name: "joulevirt_node_energy_joules_total", Type: Counter, Labels: []string{"node", "source"}, Unit: "joules", Series: 3, Per: PerNode,
 			Help: "Energy while the manager leads, by the source that the power was known from; what no source knew is left out.",
 		},
 		{
 			Name: "joulevirt_power_model_error_ratio", Type: Gauge, Labels: []string{"node"}, Unit: "ratio", Series: 1, Per: PerNode,
-			Help: "Mean relative error of the manager's model of the node against its meter, each reading foretold before the model learned from it; absent where nothing measures.",
+			Help: "Mean relative error of the manager's model of the node against its meter, each reading predicted before the model learned from it; absent where nothing measures.",
 		},
 		{
-			Name: "joulevirt_vm_exported_power_watts", Type: Gauge, Labels: []string{"node", "namespace", "name", "source"}, Unit: "watts", Series: 1, Per: PerVM,
-			Help: "What an exporter that the policy's Prometheus server scrapes gives to the VM's launcher pod: its share of the dynamic power of the node's CPU packages, by CPU time.",
-			More: "It ranks VMs; two with equal shares can differ in truth, and it proves no saving. Only with `--vm-power`: a series a VM here, and a query that yields as many for each family of Kepler's series there. While a VM migrates it has two, on two nodes.",
+			Name: "joulevirt_own_watts", Type: Gauge, Labels: []string{"component", "node"}, Unit: "watts", Series: 1, Per: PerNode,
+			Help: "What the product itself draws: the cores that an agent, or the manager, used in the mean since its start, times the watts of one more busy core by the node's model.",
+			More: "`component`: `agent`, or `manager` with an empty `node`, whose cores count as the mean of the governed nodes' do. An estimate by a model, which savings leave out.",
 		},
 		{
 			Name: "joulevirt_energy_source_up", Type: Gauge, Labels: []string{"type", "server"}, Unit: "0 or 1", Series: 1, Per: PerSource,
@@ -38,10 +29,6 @@ func managerNodes() []Metric {
 		{
 			Name: "joulevirt_nodes", Type: Gauge, Labels: []string{"state"}, Unit: "nodes", Series: 4, Per: PerManager,
 			Help: "Nodes by what is known of them: reported and rates_fresh by their agents, governed by a policy, and of these metered by its energy sources.",
-		},
-		{
-			Name: "joulevirt_energy_source_read_seconds", Type: Histogram, Unit: "seconds", Series: 19, Per: PerManager,
-			Help: "Time that a Prometheus server took to answer, or to fail.",
 		},
 	}
 }
@@ -63,7 +50,7 @@ func managerGroups() []Metric {
 		},
 		{
 			Name: "joulevirt_group_predicted_saving_watts", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "watts", Series: 1, Per: PerGroup,
-			Help: "What the planned shares are foretold to save against equal shares, or would if they were allowed.",
+			Help: "What the planned shares are predicted to save against equal shares, or would if they were allowed.",
 			More: "It is modelled, and proves no saving.",
 		},
 		{
@@ -91,8 +78,8 @@ func managerWork() []Metric {
 	return []Metric{
 		{
 			Name: "joulevirt_global_guard_breaches_total", Type: Counter, Labels: []string{"sign", "lever"}, Unit: "withdrawals", Series: 25, Per: PerManager,
-			Help: "Levers that the manager withdrew from a VM, from a node's VMs or from a group, because they hurt, by sign: Steal, Drops, Throughput, Readiness, Alert.",
-			More: "See [design/guard.md](design/guard.md).",
+			Help: "Levers that the manager withdrew from a VM, from a node's VMs or from a group, because they hurt, by sign: Steal, Drops, Throughput, Readiness.",
+			More: "See [guards](design/symptoms-and-guards.md).",
 		},
 		{
 			Name: "joulevirt_rates_pulls_total", Type: Counter, Labels: []string{"result"}, Unit: "pulls", Series: 2, Per: PerManager,
@@ -101,10 +88,6 @@ func managerWork() []Metric {
 		{
 			Name: "joulevirt_nodeplans_written_total", Type: Counter, Unit: "plans", Series: 1, Per: PerManager,
 			Help: "NodePlans that were written because they changed.",
-		},
-		{
-			Name: "joulevirt_rates_pull_seconds", Type: Histogram, Unit: "seconds", Series: 16, Per: PerManager,
-			Help: "Time that a pull of an agent's rates took.",
 		},
 	}
 }

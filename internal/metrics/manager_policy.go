@@ -10,36 +10,23 @@ func managerSavings() []Metric {
 		},
 		{
 			Name: "joulevirt_policy_saved_low_joules", Type: Gauge, Labels: []string{"policy", "lever", "basis"}, Unit: "joules", Series: 10, Per: PerPolicy,
-			Help: "Low end of its interval, of spec.verification.confidencePercent.",
+			Help: "Low end of its interval of 95 % confidence.",
 		},
 		{
 			Name: "joulevirt_policy_saved_high_joules", Type: Gauge, Labels: []string{"policy", "lever", "basis"}, Unit: "joules", Series: 10, Per: PerPolicy,
 			Help: "High end of its interval.",
 		},
 		{
-			Name: "joulevirt_node_saved_joules", Type: Gauge, Labels: []string{"policy", "node", "lever", "basis"}, Unit: "joules", Series: 12, Per: PerNode,
-			Help: "What of joulevirt_policy_saved_joules a lever saved on one node, an estimate, which may fall.",
-			More: "One for each lever of which something was booked there. A node that changed its policy has those of both for two days. Intervals of nodes cannot be added up: their errors have parts in common. What a group saves is of no single node.",
-		},
-		{
-			Name: "joulevirt_node_saved_low_joules", Type: Gauge, Labels: []string{"policy", "node", "lever", "basis"}, Unit: "joules", Series: 12, Per: PerNode,
-			Help: "Low end of its interval, of spec.verification.confidencePercent.",
-		},
-		{
-			Name: "joulevirt_node_saved_high_joules", Type: Gauge, Labels: []string{"policy", "node", "lever", "basis"}, Unit: "joules", Series: 12, Per: PerNode,
-			Help: "High end of its interval.",
-		},
-		{
-			Name: "joulevirt_policy_net_saved_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
-			Help: "Energy that all levers saved, less what the product itself drew.",
+			Name: "joulevirt_policy_total_saved_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
+			Help: "Energy that all levers saved.",
 			More: "Measured and modelled are never added up.",
 		},
 		{
-			Name: "joulevirt_policy_net_saved_low_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
+			Name: "joulevirt_policy_total_saved_low_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
 			Help: "Low end of its interval, which is not the sum of the levers'.",
 		},
 		{
-			Name: "joulevirt_policy_net_saved_high_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
+			Name: "joulevirt_policy_total_saved_high_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
 			Help: "High end of its interval.",
 		},
 	}
@@ -54,33 +41,19 @@ func managerProven() []Metric {
 		},
 		{
 			Name: "joulevirt_policy_proven_low_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
-			Help: "Low end of its interval, of spec.verification.confidencePercent.",
+			Help: "Low end of its interval of 95 % confidence.",
 		},
 		{
 			Name: "joulevirt_policy_proven_high_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
 			Help: "High end of its interval.",
 		},
 		{
-			Name: "joulevirt_node_proven_watts", Type: Gauge, Labels: []string{"policy", "node", "lever"}, Unit: "watts", Series: 6, Per: PerNode,
-			Help: "What of joulevirt_policy_proven_watts a lever saves on one node: measured, of what the node draws while the lever is on.",
-			More: "At most three levers; for a moment, a node that changed its policy may have those of both. Absent where the lever was not adopted, acts on no VM of the node, is held back, or the node has no meter. What a group saves is of no single node.",
-		},
-		{
-			Name: "joulevirt_node_proven_low_watts", Type: Gauge, Labels: []string{"policy", "node", "lever"}, Unit: "watts", Series: 6, Per: PerNode,
-			Help: "Low end of its interval, of spec.verification.confidencePercent.",
-			More: "Intervals of nodes cannot be added up.",
-		},
-		{
-			Name: "joulevirt_node_proven_high_watts", Type: Gauge, Labels: []string{"policy", "node", "lever"}, Unit: "watts", Series: 6, Per: PerNode,
-			Help: "High end of its interval.",
-		},
-		{
 			Name: "joulevirt_policy_saved_cost", Type: Gauge, Labels: []string{"policy", "basis", "currency"}, Unit: "currency", Series: 2, Per: PerPolicy,
-			Help: "Cost of the net saved energy by spec.tariff as it is now; absent while there is no price.",
+			Help: "Cost of the saved energy by spec.tariff as it is now; absent while there is no price.",
 		},
 		{
 			Name: "joulevirt_policy_saved_co2_grams", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "grams", Series: 2, Per: PerPolicy,
-			Help: "CO2 equivalents of the net saved energy by the intensity as it is now; absent while there is none.",
+			Help: "CO2 equivalents of the saved energy by the intensity as it is now; absent while there is none.",
 		},
 	}
 }
@@ -88,10 +61,6 @@ func managerProven() []Metric {
 // managerLedgers are those of ledgers and of how levers stand.
 func managerLedgers() []Metric {
 	return []Metric{
-		{
-			Name: "joulevirt_policy_own_joules", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules", Series: 2, Per: PerPolicy,
-			Help: "Energy that the product itself drew: CPU time of agents and manager times the watts of a busy core.",
-		},
 		{
 			Name: "joulevirt_policy_joules_per_gigabyte", Type: Gauge, Labels: []string{"policy", "basis"}, Unit: "joules/1e9 bytes", Series: 2, Per: PerPolicy,
 			Help: "Energy of the policy's nodes for the traffic of their VMs, since its ledger was begun.",
@@ -115,7 +84,7 @@ func managerLedgers() []Metric {
 		{
 			Name: "joulevirt_blocks_not_booked_total", Type: Counter, Labels: []string{"policy", "cause"}, Unit: "blocks", Series: 17, Per: PerPolicy,
 			Help: "Blocks of time that were not booked, by cause.",
-			More: "See [design/ledger.md](design/ledger.md).",
+			More: "See [ledger](design/proof-and-ledger.md).",
 		},
 	}
 }

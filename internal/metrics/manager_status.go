@@ -4,10 +4,6 @@ package metrics
 func statusNodes() []Metric {
 	return []Metric{
 		{
-			Name: "joulevirt_manager_build_info", Type: Gauge, Labels: []string{"version"}, Unit: "1", Series: 1, Per: PerManager,
-			Help: "1, with the version of the manager.",
-		},
-		{
 			Name: "joulevirt_authority_expiry_timestamp_seconds", Type: Gauge, Unit: "seconds since 1970", Series: 1, Per: PerManager,
 			Help: "When the authority's certificate ends that signs those of agents.",
 			More: "The manager makes another 30 days before. Absent: it is not read yet.",
@@ -15,21 +11,7 @@ func statusNodes() []Metric {
 		{
 			Name: "joulevirt_node_info", Type: Gauge, Labels: []string{"node", "policy", "meter", "scope"}, Unit: "1", Series: 1, Per: PerNode,
 			Help: "1 for a governed node, with the policy that governs it, the state of its meter, and what its power covers: Package, Platform or None.",
-			More: "`meter`: `Measured`, `Suspect` (measured and not believed), `Awaited` (it is too early to say that there is none), `Modelled`, `None`.",
-		},
-		{
-			Name: "joulevirt_node_potential_watts", Type: Gauge, Labels: []string{"node", "lever"}, Unit: "watts", Series: 2, Per: PerNode,
-			Help: "What a lever would save on the node by the models, whatever the policy's mode and levers are. It proves no saving.",
-			More: "Worked out each five minutes, and sooner when policy or VMs changed; while the node's agent is not heard it stays as it was. 0: it was worked out, and at the node's present load there is nothing to save. Less than 0: it would cost. Absent: it is not known, as where no VM may be acted on or was seen, while packets come fast and it was not seen for long enough what they cost, and for levers of which no model foretells watts: Shaping and Slice.",
-		},
-		{
-			Name: "joulevirt_node_potential_low_watts", Type: Gauge, Labels: []string{"node", "lever"}, Unit: "watts", Series: 2, Per: PerNode,
-			Help: "Low end of the interval of joulevirt_node_potential_watts, of spec.verification.confidencePercent.",
-			More: "Intervals of nodes cannot be added up: their errors have parts in common, as all have the same model.",
-		},
-		{
-			Name: "joulevirt_node_potential_high_watts", Type: Gauge, Labels: []string{"node", "lever"}, Unit: "watts", Series: 2, Per: PerNode,
-			Help: "High end of the interval of joulevirt_node_potential_watts.",
+			More: "`meter`: `Measured`, `Awaited` (it is too early to say that there is none), `Modelled`, `None`.",
 		},
 		{
 			Name: "joulevirt_nodeplan_applied", Type: Gauge, Labels: []string{"node"}, Unit: "0 or 1", Series: 1, Per: PerNode,
@@ -76,14 +58,6 @@ func statusPolicies() []Metric {
 			Name: "joulevirt_policy_potential_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
 			Help: "What a lever would save by the models. It proves no saving.",
 		},
-		{
-			Name: "joulevirt_policy_potential_low_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
-			Help: "Low end of the interval of joulevirt_policy_potential_watts.",
-		},
-		{
-			Name: "joulevirt_policy_potential_high_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
-			Help: "High end of the interval of joulevirt_policy_potential_watts.",
-		},
 	}
 }
 
@@ -97,7 +71,7 @@ func statusTrials() []Metric {
 		},
 		{
 			Name: "joulevirt_trial_saved_low_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,
-			Help: "Low end of its interval, of the policy's confidence.",
+			Help: "Low end of its interval of 95 % confidence.",
 		},
 		{
 			Name: "joulevirt_trial_saved_high_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,

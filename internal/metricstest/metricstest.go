@@ -1,4 +1,4 @@
-// Package metricstest holds metrics to their descriptions, and to Prometheus'
+// Package metricstest compares metrics with their descriptions, and with Prometheus'
 // conventions, in tests.
 package metricstest
 
@@ -21,7 +21,7 @@ import (
 // prefix of the product's own metrics: a registry may hold a library's, too.
 const prefix = "joulevirt_"
 
-// Metric is what the descriptions and a program have to agree on.
+// Metric is a metric of a program, or its description.
 type Metric struct {
 	// Type is counter, gauge, histogram or summary.
 	Type string
@@ -30,12 +30,11 @@ type Metric struct {
 	Help   string
 }
 
-// Check fails the test when the product's metrics are not those of a table, when one has more
-// series of something than the table says, or when promlint objects to one. The gatherer has
-// to show each metric at least once.
+// Check fails the test if the product's metrics differ from a table, if one has more series
+// than the table allows, or if promlint reports one. The gatherer must have each metric.
 func Check(t testing.TB, table metrics.Table, gatherer prometheus.Gatherer) {
 	t.Helper()
-	if diff := cmp.Diff(Described(table), Gathered(t, gatherer)); diff != "" {
+	if diff := cmp.Diff(Described(table), gathered(t, gatherer)); diff != "" {
 		t.Errorf("internal/metrics and the program differ (-described +gathered):\n%s", diff)
 	}
 	families, err := gatherer.Gather()
@@ -56,8 +55,8 @@ func Check(t testing.TB, table metrics.Table, gatherer prometheus.Gatherer) {
 	}
 }
 
-// TooMany says of which metrics of a table there are more series of one thing, as a node or a
-// policy, than the table says that there are at most.
+// TooMany returns problems of metrics that have more series for one owner, such as a node or a
+// policy, than the table allows.
 func TooMany(table metrics.Table, families []*dto.MetricFamily) (problems []string) {
 	for _, family := range families {
 		at := slices.IndexFunc(table, func(m metrics.Metric) bool { return m.Name == family.GetName() })
@@ -84,7 +83,7 @@ func TooMany(table metrics.Table, families []*dto.MetricFamily) (problems []stri
 	return problems
 }
 
-// width of a metric is its series: a histogram has one a bucket, one of all, a sum and a count.
+// width is the number of series: a histogram has one per bucket, the total, a sum and a count.
 func width(metric *dto.Metric) int {
 	if metric.Histogram == nil {
 		return 1
@@ -94,9 +93,9 @@ func width(metric *dto.Metric) int {
 	return len(bounded) + others
 }
 
-// Gathered returns the product's metrics by their name. Series of one metric
-// have to have the same labels.
-func Gathered(t testing.TB, gatherer prometheus.Gatherer) map[string]Metric {
+// gathered returns the product's metrics by their name. Series of one metric must have the same
+// labels.
+func gathered(t testing.TB, gatherer prometheus.Gatherer) map[string]Metric {
 	t.Helper()
 	families, err := gatherer.Gather()
 	if err != nil {

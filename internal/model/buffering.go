@@ -8,30 +8,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// LeverBuffering holds packets of a VM's taps and releases them in bunches.
-const LeverBuffering Lever = "Buffering"
-
-// TrafficThroughput traffic moves bytes: some delay costs nothing.
-const TrafficThroughput TrafficClass = "Throughput"
-
-// Reasons of what lever Buffering does for a VM.
-const (
-	// ReasonBuffered: packets are held while they come fast.
-	ReasonBuffered Reason = "Buffered"
-	// ReasonFloodDefenceOnly: packets are held only during floods.
-	ReasonFloodDefenceOnly Reason = "FloodDefenceOnly"
-	// ReasonNoLatencyBudget: the profile leaves no time to hold packets.
-	ReasonNoLatencyBudget Reason = "NoLatencyBudget"
-	// ReasonBufferingUnsupported: the node lacks what the lever needs.
-	ReasonBufferingUnsupported Reason = "BufferingUnsupported"
-	// ReasonFewPackets: packets have not come fast enough.
-	ReasonFewPackets Reason = "FewPackets"
-	// ReasonHurts: every window that is allowed was seen to cost service.
-	ReasonHurts Reason = "Hurts"
-	// ReasonNoTap: the VM has no tap.
-	ReasonNoTap Reason = "NoTap"
-)
-
 // The windows of buffering, shortest first. The boundaries of each are boundaries of
 // all shorter ones: multiples of the window on the node's CLOCK_MONOTONIC.
 const (
@@ -55,7 +31,7 @@ func WindowOf(longest time.Duration) time.Duration {
 	return 0
 }
 
-// IsWindow tells whether a time is one of the windows.
+// IsWindow reports whether a time is one of the windows.
 func IsWindow(w time.Duration) bool { return w > 0 && WindowOf(w) == w }
 
 // Service is a port that a VM serves, by UDP or else TCP.
@@ -87,15 +63,15 @@ type Buffering struct {
 	Services []Service
 }
 
-// IsZero tells whether no packet is ever held.
+// IsZero reports whether no packet is ever held.
 func (b Buffering) IsZero() bool { return b.Window == 0 && b.FloodWindow == 0 }
 
-// Equal tells whether both hold the same packets for as long.
+// Equal reports whether both hold the same packets for as long.
 func (b Buffering) Equal(o Buffering) bool {
 	return b.Window == o.Window && b.FloodWindow == o.FloodWindow && b.OnPackets == o.OnPackets && slices.Equal(b.Services, o.Services)
 }
 
-// IsValid tells whether an agent can do it: windows that there are, a rate, and no more
+// IsValid reports whether an agent can do it: windows that there are, a rate, and no more
 // services than fit.
 func (b Buffering) IsValid() bool {
 	return (b.Window == 0 || IsWindow(b.Window)) &&
@@ -116,8 +92,6 @@ type BufferingRates struct {
 	// packet of many segments is one.
 	PassedPerSecond units.PacketsPerSecond `json:"passedPerSecond"`
 	HeldPerSecond   units.PacketsPerSecond `json:"heldPerSecond"`
-	// BunchesPerSecond that held packets were released in.
-	BunchesPerSecond units.PerSecond `json:"bunchesPerSecond"`
 	// DropsPerSecond in the queue in front of the tap. Nil: not looked at.
 	DropsPerSecond *units.PacketsPerSecond `json:"dropsPerSecond,omitempty"`
 	// GuestTools is what the guest declared. Nil: nothing, or too long ago.
@@ -135,7 +109,7 @@ func (v *VMRates) HeldFor() time.Duration {
 	return time.Duration(v.Buffering.WindowMicroseconds) * time.Microsecond
 }
 
-// Flooded tells whether the VM is flooded with small packets.
+// Flooded reports whether the VM is flooded with small packets.
 func (v *VMRates) Flooded() bool { return v.Buffering != nil && v.Buffering.Flood != nil }
 
 // GuestTools is what a guest declares of itself.
@@ -144,8 +118,6 @@ type GuestTools struct {
 	ToleratedMicroseconds int `json:"toleratedMicroseconds"`
 	// TransmitMicroseconds is the window of what it sends. 0: it holds nothing.
 	TransmitMicroseconds int `json:"transmitMicroseconds"`
-	// DefersInterrupts is true when it defers its receive interrupts.
-	DefersInterrupts bool `json:"defersInterrupts,omitempty"`
 }
 
 // Flood is the evidence of a flood of small packets towards a VM, of its last second.
@@ -159,4 +131,39 @@ type Flood struct {
 	Sources int `json:"sources"`
 	// ReplyShare is packets from the VM for each segment towards it.
 	ReplyShare float64 `json:"replyShare"`
+}
+
+// Tuning is what was seen of one VM's packets with each window of buffering, and of
+// VMs like it. The zero value: nothing yet.
+type Tuning struct {
+	// Trials in the order of their windows, 0 first; none twice.
+	Trials []Trial
+	// Hurts are the windows that cost VMs of the same profile their service, in the
+	// order of the windows, until when that is remembered.
+	Hurts []Hurt
+	// Since is when the window in force was set, by the manager's clock. Zero: not known.
+	Since time.Time
+}
+
+// Trial is what was seen of a VM while one window was in force and packets came fast
+// enough to be held: means over Seconds.
+type Trial struct {
+	Window  time.Duration
+	Seconds float64
+	// Packets of both directions, and the share of those towards the VM that were lost on
+	// the node.
+	PacketsPerSecond units.PacketsPerSecond
+	BitsPerSecond    units.BitsPerSecond
+	DropShare        float64
+	// WakeUpsPerPacket of the VM's threads, and CoresPerPacket that they used.
+	WakeUpsPerPacket float64
+	CoresPerPacket   float64
+}
+
+// Hurt is a window that was seen to cost service.
+type Hurt struct {
+	Window time.Duration
+	Until  time.Time
+	// Why names the sign, in words.
+	Why string
 }

@@ -17,20 +17,15 @@ type Lack struct {
 	part units.Cores
 }
 
-// NewLack takes the use of a node's CPUs. Figures that cannot be count as unknown.
+// NewLack takes the use of a node's CPUs.
 func NewLack(cpus []CPURates) *Lack {
 	l := &Lack{part: 1}
 	for _, cpu := range cpus {
-		if cpu.CPU < 0 || cpu.CPU >= units.MaxCPUs {
-			continue
-		}
 		for len(l.use) <= cpu.CPU {
 			l.use = append(l.use, -1)
 		}
 		// What a hypervisor took was no idle time either.
-		if use := cpu.BusyCores + max(0, cpu.StealCores); use >= 0 {
-			l.use[cpu.CPU] = min(1, use)
-		}
+		l.use[cpu.CPU] = min(1, cpu.BusyCores+cpu.StealCores)
 	}
 	return l
 }

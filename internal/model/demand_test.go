@@ -17,7 +17,6 @@ func TestLack(t *testing.T) {
 		}
 		return all
 	}
-	nan := units.Cores(math.NaN())
 	for name, tc := range map[string]struct {
 		cpus []model.CPURates
 		set  units.CPUSet
@@ -33,8 +32,6 @@ func TestLack(t *testing.T) {
 		"nothing known":                   {nil, units.NewCPUSet(0, 1), run + wait},
 		"of none of them":                 {cpus(0.1), units.NewCPUSet(3), run + wait},
 		"of one":                          {cpus(0.1), units.NewCPUSet(0, 3), run},
-		"figures that cannot be":          {cpus(nan, -1, 0.2), units.NewCPUSet(0, 1, 2), run},
-		"numbers that cannot be":          {[]model.CPURates{{CPU: -1}, {CPU: 1 << 40}}, units.NewCPUSet(0), run + wait},
 	} {
 		lack, threads := model.NewLack(tc.cpus), model.ThreadRates{RunCores: run, WaitCores: wait}
 		for range 2 { // what was asked for last is remembered

@@ -3,22 +3,7 @@ package model
 import (
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/units"
-)
-
-// Interference says what keeps a VM from its network work.
-type Interference string
-
-// The verdicts.
-const (
-	// InterferenceUnknown: the VM was not seen for long enough.
-	InterferenceUnknown Interference = ""
-	// InterferenceStable: nothing does.
-	InterferenceStable Interference = "Stable"
-	// InterferenceCoRunner: other work on the same cores does.
-	InterferenceCoRunner Interference = "CoRunner"
-	// InterferenceSelf: the VM's own computing does.
-	InterferenceSelf Interference = "Self"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 // Evidence is one sign of interference.
@@ -54,7 +39,7 @@ const (
 
 // Disturbance is what an interference detector says of a VM.
 type Disturbance struct {
-	Verdict Interference
+	Verdict v1alpha1.Interference
 	// Heavy is true when steal is at a level at which the VM had better run on
 	// another node.
 	Heavy bool
@@ -62,53 +47,4 @@ type Disturbance struct {
 	Since time.Time
 	// Evidence for the verdict, in the order of the signs. None for Stable.
 	Evidence []Evidence
-}
-
-// Pool is the kind of work that a VM shares its cores with.
-type Pool string
-
-// The pools.
-const (
-	// PoolNone: the VM is in neither pool.
-	PoolNone Pool = ""
-	// PoolNetwork has VMs whose packets must not wait for somebody's time slice.
-	PoolNetwork Pool = "Network"
-	// PoolCompute has all others.
-	PoolCompute Pool = "Compute"
-)
-
-// PoolCores are the cores of a node's two pools: whole physical cores that share no
-// CPU. Both are empty when the pools share their cores.
-type PoolCores struct {
-	Network, Compute units.CPUSet
-}
-
-// Shared tells whether the pools share their cores.
-func (c PoolCores) Shared() bool { return c.Network.IsEmpty() }
-
-// Equal tells whether the pools have the same cores.
-func (c PoolCores) Equal(o PoolCores) bool {
-	return c.Network.Equal(o.Network) && c.Compute.Equal(o.Compute)
-}
-
-// SiblingSharing says whose vCPUs may be bound to one physical core with siblings.
-type SiblingSharing string
-
-// The kinds of sharing, from none to any.
-const (
-	ShareWithinVM        SiblingSharing = "SameVM"
-	ShareWithinNamespace SiblingSharing = "SameNamespace"
-	ShareAny             SiblingSharing = "Any"
-)
-
-// PowerCosts are what a node's dynamic power is made of, and what affinity changes
-// of it: the planner weighs plans by them. power.Coefficients holds the same terms.
-type PowerCosts struct {
-	PerBusyCore  units.Watts
-	PerWakeUp    units.Joules
-	PerAwakeCore units.Watts
-	// Pinned and Separated are the shares of the dynamic power of a VM's threads
-	// that are saved by binding each of its vCPUs to one core, or all to a part of
-	// the cores, against running anywhere: from 0 to 1.
-	Pinned, Separated float64
 }

@@ -9,95 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
-)
-
-// Reason is a CamelCase word that says why a lever acts or not. The words are
-// those of the API.
-type Reason string
-
-// Reasons of a plan and of what it does for a VM.
-const (
-	ReasonPlanned              Reason = "Planned"
-	ReasonNothingToDo          Reason = "NothingToDo"
-	ReasonNodeFrozen           Reason = "NodeFrozen"
-	ReasonNoReport             Reason = "NoReport"
-	ReasonReportUnreadable     Reason = "ReportUnreadable"
-	ReasonNoRates              Reason = "NoRates"
-	ReasonNoMeter              Reason = "NoMeter"
-	ReasonAwaitingMeter        Reason = "AwaitingMeter"
-	ReasonObserveOnly          Reason = "ObserveOnly"
-	ReasonLeverNotAllowed      Reason = "LeverNotAllowed"
-	ReasonNamespaceNotSelected Reason = "NamespaceNotSelected"
-	ReasonPinned               Reason = "Pinned"
-	ReasonSharedPreferred      Reason = "SharedPreferred"
-	ReasonDedicatedCPUs        Reason = "DedicatedCPUs"
-	ReasonCoreWouldBeHot       Reason = "CoreWouldBeHot"
-	ReasonNoAllowedCore        Reason = "NoAllowedCore"
-	ReasonNotRunning           Reason = "NotRunning"
-	ReasonAwaitingApproval     Reason = "AwaitingApproval"
-)
-
-// Reasons of levers Affinity and Slice.
-const (
-	// ReasonSeparated: the VM's threads run on a part of the node's cores.
-	ReasonSeparated Reason = "Separated"
-	// ReasonNothingToSeparate: the node has no parts, or no other pool.
-	ReasonNothingToSeparate Reason = "NothingToSeparate"
-	// ReasonNoSaving: no binding saves enough, nor does holding packets.
-	ReasonNoSaving Reason = "NoSaving"
-	// ReasonWouldWait: the VM waited where it was bound, and there is no room for it alone.
-	ReasonWouldWait Reason = "WouldWait"
-	// ReasonSiblingsTaken: the cores that are left are shared with VMs of others.
-	ReasonSiblingsTaken Reason = "SiblingsTaken"
-	// ReasonShortSlice and ReasonLongSlice: those of the two pools.
-	ReasonShortSlice Reason = "ShortSlice"
-	ReasonLongSlice  Reason = "LongSlice"
-	// ReasonNoOtherPool: the node has no VM of the other pool.
-	ReasonNoOtherPool Reason = "NoOtherPool"
-	// ReasonSlicesUnsupported: the node's kernel has no slices of threads.
-	ReasonSlicesUnsupported Reason = "SlicesUnsupported"
-)
-
-// Reasons of what lever Shaping does for a VM. ReasonNoRoom is one too: the VM
-// would need a longer turn than the others leave.
-const (
-	ReasonTakesTurns     Reason = "TakesTurns"
-	ReasonCeiling        Reason = "Ceiling"
-	ReasonNothingToShape Reason = "NothingToShape"
-	ReasonCeilingTooLow  Reason = "CeilingTooLow"
-	ReasonTrafficUnknown Reason = "TrafficUnknown"
-	ReasonSendsLittle    Reason = "SendsLittle"
-	ReasonNoOtherSender  Reason = "NoOtherSender"
-)
-
-// Reasons of how a group's traffic is split, for the group as a whole.
-const (
-	// ReasonSkewed: traffic is brought together where it costs least.
-	ReasonSkewed Reason = "Skewed"
-	// ReasonBalanced: no other split saves enough.
-	ReasonBalanced          Reason = "Balanced"
-	ReasonCurvesUnknown     Reason = "CurvesUnknown"
-	ReasonCurvesLinear      Reason = "CurvesLinear"
-	ReasonFloorsExceedTotal Reason = "FloorsExceedTotal"
-	// ReasonNoRoom: the members' limits leave no choice.
-	ReasonNoRoom        Reason = "NoRoom"
-	ReasonTooFewMembers Reason = "TooFewMembers"
-	ReasonNoTraffic     Reason = "NoTraffic"
-)
-
-// Reasons of one member's share of its group's traffic.
-const (
-	ReasonAtLimit Reason = "AtLimit"
-	ReasonAtFloor Reason = "AtFloor"
-	// ReasonRemainder: the member carries what the others leave.
-	ReasonRemainder Reason = "Remainder"
-	// ReasonKeptActive: a little, so that enough members and domains serve.
-	ReasonKeptActive Reason = "KeptActive"
-	// ReasonActive: the member is one of those that share the traffic alike.
-	ReasonActive     Reason = "Active"
-	ReasonStandby    Reason = "Standby"
-	ReasonEqualShare Reason = "EqualShare"
 )
 
 // Pin binds one vCPU to CPUs: all siblings of one or more physical cores.
@@ -112,20 +25,20 @@ type ThreadCPUs struct {
 	Emulator, IOThreads, Vhost units.CPUSet
 }
 
-// IsZero tells whether nothing is bound.
+// IsZero reports whether nothing is bound.
 func (t ThreadCPUs) IsZero() bool {
 	return t.Emulator.IsEmpty() && t.IOThreads.IsEmpty() && t.Vhost.IsEmpty()
 }
 
-// Equal tells whether both bind the same to the same.
+// Equal reports whether both bind the same to the same.
 func (t ThreadCPUs) Equal(o ThreadCPUs) bool {
 	return t.Emulator.Equal(o.Emulator) && t.IOThreads.Equal(o.IOThreads) && t.Vhost.Equal(o.Vhost)
 }
 
 // LeverReason says why a lever acts on a VM, or why not.
 type LeverReason struct {
-	Lever   Lever
-	Reason  Reason
+	Lever   v1alpha1.Lever
+	Reason  string
 	Message string
 }
 
@@ -139,7 +52,7 @@ type VMPlan struct {
 	Threads ThreadCPUs
 	// Pool that the VM counts to, and Slice of its threads. A slice of 0 is the
 	// kernel's.
-	Pool  Pool
+	Pool  v1alpha1.Pool
 	Slice time.Duration
 	// Shaping bounds what the VM sends.
 	Shaping Shaping
@@ -149,13 +62,13 @@ type VMPlan struct {
 	Reasons []LeverReason
 }
 
-// Acts tells whether anything is done for the VM.
+// Acts reports whether anything is done for the VM.
 func (v *VMPlan) Acts() bool {
 	return len(v.Pins) > 0 || !v.Threads.IsZero() || v.Slice > 0 || !v.Shaping.IsZero() || !v.Buffering.IsZero()
 }
 
 // Reason returns why a lever acts or not. It is empty when nothing is said.
-func (v *VMPlan) Reason(lever Lever) LeverReason {
+func (v *VMPlan) Reason(lever v1alpha1.Lever) LeverReason {
 	at, found := slices.BinarySearchFunc(v.Reasons, lever, compareLevers)
 	if !found {
 		return LeverReason{Lever: lever}
@@ -173,25 +86,22 @@ func (v *VMPlan) Explain(why LeverReason) {
 	v.Reasons[at] = why
 }
 
-func compareLevers(r LeverReason, lever Lever) int {
+func compareLevers(r LeverReason, lever v1alpha1.Lever) int {
 	return strings.Compare(string(r.Lever), string(lever))
 }
 
 // Plan is the complete desired state of one node.
 type Plan struct {
 	Policy   string
-	Mode     Mode
+	Mode     v1alpha1.PolicyMode
 	Revision string
 	// Apply is true when the agent is to act on the plan.
 	Apply bool
 	// RecommendedAt is when a plan of mode Recommend was made: zero in the
 	// other modes, and when nothing is recommended.
 	RecommendedAt time.Time
-	// ReplacedRevision is that of the recommendation before this one. Empty: none is
-	// remembered.
-	ReplacedRevision string
-	Reason           Reason
-	Message          string
+	Reason        string
+	Message       string
 	// Changes of the last hour, the oldest first, and older ones until the next.
 	Changes []Change
 	// Pools are the cores that VMs of each pool are kept on. The pins say the same of
@@ -211,7 +121,7 @@ type Plan struct {
 	Withdrawn []Withdrawal
 }
 
-// HasActions tells whether the plan does anything for any VM.
+// HasActions reports whether the plan does anything for any VM.
 func (p *Plan) HasActions() bool {
 	return slices.ContainsFunc(p.VMs, func(vm VMPlan) bool { return vm.Acts() })
 }

@@ -4,13 +4,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // maxWord is the length of the longest word, with room for those to come.
 const maxWord = 64
 
-// IsWord tells whether a text may be one of the API's CamelCase words, such as a
+// IsWord reports whether a text may be one of the API's CamelCase words, such as a
 // source or a reason: agents of other versions have words that this one does not
 // know.
 func IsWord(text string) bool {
@@ -18,43 +19,12 @@ func IsWord(text string) bool {
 	return text != "" && len(text) <= maxWord && strings.TrimFunc(text, isLetter) == ""
 }
 
-// PowerSource is where a figure of power comes from. The words are those of the
-// API.
-type PowerSource string
-
-// The sources of power.
-const (
-	// SourcePrometheus is a meter that is read through a Prometheus server.
-	SourcePrometheus PowerSource = "Prometheus"
-	// SourceRAPL is the node's own energy counters, read by its agent.
-	SourceRAPL PowerSource = "RAPL"
-	// SourceModel is no meter: the figure is computed from the node's load.
-	SourceModel PowerSource = "Model"
-)
-
-// Measures tells whether the source is a meter. Only what a meter says judges a
-// saving.
-func (s PowerSource) Measures() bool { return s == SourcePrometheus || s == SourceRAPL }
-
-// PowerScope is the part of a node that a figure of power covers. Figures of
-// different scopes are not comparable.
-type PowerScope string
-
-// The scopes of power.
-const (
-	// ScopePackage is all CPU packages, without memory that is counted apart.
-	ScopePackage PowerScope = "Package"
-	// ScopePlatform is the whole machine, as psys or the platform's management
-	// controller measures it.
-	ScopePlatform PowerScope = "Platform"
-)
-
 // Power is the power that a node draws, with where that is known from, when it
 // was so, and over how long. It is a mean over the interval that ends at Time.
 type Power struct {
-	Source PowerSource `json:"source"`
-	Scope  PowerScope  `json:"scope"`
-	Watts  units.Watts `json:"watts"`
+	Source v1alpha1.PowerSource `json:"source"`
+	Scope  v1alpha1.PowerScope  `json:"scope"`
+	Watts  units.Watts          `json:"watts"`
 	// StdErrWatts is the standard error of a modelled figure; 0 for meters,
 	// which do not tell theirs.
 	StdErrWatts units.Watts `json:"stdErrWatts,omitempty"`

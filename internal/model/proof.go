@@ -3,6 +3,7 @@ package model
 import (
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -12,7 +13,7 @@ type Stance string
 
 // The stances.
 const (
-	// StanceUnproven: the lever acts, and no trial tells whether it saves: there is no
+	// StanceUnproven: the lever acts, and no trial reports whether it saves: there is no
 	// meter, or the policy asks for no trials.
 	StanceUnproven Stance = "Unproven"
 	// StanceAwaiting: it waits for its trial, and does not act.
@@ -27,23 +28,11 @@ const (
 	StanceUndecided Stance = "Undecided"
 )
 
-// Reasons of levers that experiments keep away.
-const (
-	// ReasonAwaitingTrial: the lever waits for its trial.
-	ReasonAwaitingTrial Reason = "AwaitingTrial"
-	// ReasonRejectedByTrial: its trial showed that it does not save, or that it hurts.
-	ReasonRejectedByTrial Reason = "RejectedByTrial"
-	// ReasonTrialUndecided: its trial ended without a verdict.
-	ReasonTrialUndecided Reason = "TrialUndecided"
-	// ReasonAwaitingProof: it is not known yet how the lever stands.
-	ReasonAwaitingProof Reason = "AwaitingProof"
-)
-
 // Proof is how one lever of a unit stands, and what is to be done about it.
 type Proof struct {
-	Lever  Lever
+	Lever  v1alpha1.Lever
 	Stance Stance
-	// Use tells whether the lever is planned at all. Where a schedule switches it, it is.
+	// Use reports whether the lever is planned at all. Where a schedule switches it, it is.
 	Use bool
 	// Schedule that the unit's plan is to have of the lever. Nil: none.
 	Schedule *Schedule
@@ -56,18 +45,18 @@ type Proof struct {
 // Potential is what a lever would save on a node, or of a group, by the models, if it were
 // allowed and did all that it can.
 type Potential struct {
-	Lever Lever
+	Lever v1alpha1.Lever
 	// Watts saved, with their standard error. An error of 0 is not known.
 	Watts, StdErr units.Watts
 	// VMs that the lever would act on.
 	VMs int
 	// Considered VMs are those that the figure was worked out for, acted on or not. 0: there
-	// is no figure, for no VM could be looked at, or no model foretells the lever.
+	// is no figure, for no VM could be looked at, or no model predicts the lever.
 	Considered int
 }
 
-// IsKnown tells whether there is a figure. One of 0 W says that nothing is to be saved now.
+// IsKnown reports whether there is a figure. One of 0 W says that nothing is to be saved now.
 func (p *Potential) IsKnown() bool { return p.Considered > 0 }
 
-// IsNone tells whether there is nothing to be saved, or no figure.
+// IsNone reports whether there is nothing to be saved, or no figure.
 func (p *Potential) IsNone() bool { return p.Watts == 0 && p.StdErr == 0 }

@@ -77,8 +77,6 @@ type VMRates struct {
 	Buffering *BufferingRates `json:"buffering,omitempty"`
 	// Sent is what the VM sends on average, over many rounds. Nil: not known yet.
 	Sent *Sent `json:"sent,omitempty"`
-	// Domain holds what libvirt said. Nil when it did not answer.
-	Domain *DomainFacts `json:"domain,omitempty"`
 	// Watts is the VM's share of the node's dynamic power. It ranks VMs; it does
 	// not judge savings. Nil: not known.
 	Watts *units.Watts `json:"watts,omitempty"`
@@ -128,19 +126,6 @@ type Sent struct {
 	BitsPerSecond units.BitsPerSecond `json:"bitsPerSecond"`
 	// Seconds that it is the mean over.
 	Seconds float64 `json:"seconds"`
-}
-
-// DomainFacts is what a launcher's libvirt said of its domain.
-type DomainFacts struct {
-	// Time of the answer.
-	Time time.Time `json:"time"`
-	// VCPUDelaySeconds is the total time that each vCPU was runnable without
-	// running, by index.
-	VCPUDelaySeconds []float64 `json:"vcpuDelaySeconds,omitempty"`
-	// MaxMemoryKiB of the domain.
-	MaxMemoryKiB uint64 `json:"maxMemoryKiB,omitempty"`
-	// VCPUs that are online.
-	VCPUs int `json:"vcpus,omitempty"`
 }
 
 // Demand is the most CPU time that the threads may have wanted: what they ran and what

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -53,8 +54,8 @@ func TestOnline(t *testing.T) {
 // TestOnlyMetersMeasure: a model judges no saving, nor does a source that nobody
 // knows.
 func TestOnlyMetersMeasure(t *testing.T) {
-	for source, want := range map[model.PowerSource]bool{
-		model.SourcePrometheus: true, model.SourceRAPL: true, model.SourceModel: false, "": false, "Other": false,
+	for source, want := range map[v1alpha1.PowerSource]bool{
+		v1alpha1.PowerPrometheus: true, v1alpha1.PowerRAPL: true, v1alpha1.PowerModel: false, "": false, "Other": false,
 	} {
 		if source.Measures() != want {
 			t.Errorf("%q measures: %v", source, !want)

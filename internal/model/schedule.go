@@ -3,6 +3,8 @@ package model
 import (
 	"slices"
 	"time"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 // Bounds of schedules: how many blocks there are at most, and how long each is.
@@ -15,7 +17,7 @@ const (
 // Schedule switches one lever of a node on and off, so that what the lever saves shows.
 // The agent follows it without being told, by its own clock.
 type Schedule struct {
-	Lever Lever
+	Lever v1alpha1.Lever
 	// Seed that the blocks were drawn with.
 	Seed int64
 	// Start of the first block.
@@ -25,7 +27,7 @@ type Schedule struct {
 	Block, WashOut time.Duration
 	// On tells of each block, in order, whether the lever is on.
 	On []bool
-	// Otherwise tells whether the lever is on before the first block and after the last.
+	// Otherwise reports whether the lever is on before the first block and after the last.
 	Otherwise bool
 }
 
@@ -33,13 +35,13 @@ type Schedule struct {
 type Moment struct {
 	// Block that the time lies in, from 0. -1: before the first or after the last.
 	Block int
-	// On tells whether the lever is on.
+	// On reports whether the lever is on.
 	On bool
 	// Washing is true in the wash-out at a block's start.
 	Washing bool
 }
 
-// IsValid tells whether an agent can follow the schedule: blocks of a minute at least,
+// IsValid reports whether an agent can follow the schedule: blocks of a minute at least,
 // with a wash-out that leaves something to judge.
 func (s *Schedule) IsValid() bool {
 	return s.Block >= LeastBlock && s.Block <= MostBlock && s.WashOut >= 0 && s.WashOut < s.Block &&
@@ -75,7 +77,7 @@ func (s *Schedule) Next(now time.Time) (time.Time, bool) {
 	return now.Add(s.Block - since%s.Block), true
 }
 
-// Equal tells whether both switch the same lever at the same times, drawn alike.
+// Equal reports whether both switch the same lever at the same times, drawn alike.
 func (s *Schedule) Equal(o *Schedule) bool {
 	return s.Lever == o.Lever && s.Seed == o.Seed && s.Start.Equal(o.Start) && s.Block == o.Block && s.WashOut == o.WashOut &&
 		s.Otherwise == o.Otherwise && slices.Equal(s.On, o.On)
@@ -83,13 +85,13 @@ func (s *Schedule) Equal(o *Schedule) bool {
 
 // Switch is what an agent did of a schedule.
 type Switch struct {
-	Lever Lever `json:"lever"`
+	Lever v1alpha1.Lever `json:"lever"`
 	// Seed and Start are those of the schedule.
 	Seed  int64     `json:"seed"`
 	Start time.Time `json:"start"`
 	// Block that the agent is in. -1: none.
 	Block int `json:"block"`
-	// On tells whether the lever is on, Since when.
+	// On reports whether the lever is on, Since when.
 	On    bool      `json:"on"`
 	Since time.Time `json:"since"`
 }

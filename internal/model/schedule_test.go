@@ -4,11 +4,13 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 func scheduled() Schedule {
 	return Schedule{
-		Lever: LeverAffinity, Seed: 7, Start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Lever: v1alpha1.LeverAffinity, Seed: 7, Start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 		Block: 10 * time.Minute, WashOut: 30 * time.Second, On: []bool{true, false, false, true}, Otherwise: true,
 	}
 }
@@ -79,7 +81,7 @@ func TestScheduleEqual(t *testing.T) {
 		t.Error("the same time by another zone is another schedule")
 	}
 	for name, change := range map[string]func(*Schedule){
-		"lever": func(s *Schedule) { s.Lever = LeverSlice }, "seed": func(s *Schedule) { s.Seed++ },
+		"lever": func(s *Schedule) { s.Lever = v1alpha1.LeverSlice }, "seed": func(s *Schedule) { s.Seed++ },
 		"start": func(s *Schedule) { s.Start = s.Start.Add(time.Second) }, "block": func(s *Schedule) { s.Block++ },
 		"wash-out": func(s *Schedule) { s.WashOut++ }, "otherwise": func(s *Schedule) { s.Otherwise = false },
 		"blocks": func(s *Schedule) { s.On[2] = true }, "length": func(s *Schedule) { s.On = s.On[:3] },

@@ -22,7 +22,7 @@ const LeastRate units.BitsPerSecond = 256_000
 // fast, and kernels do not count much further.
 const MostRate units.BitsPerSecond = 1e12
 
-// IsValid tells whether a turn lies within its period, in whole milliseconds as
+// IsValid reports whether a turn lies within its period, in whole milliseconds as
 // the API has them, and leaves a trickle with which no connection times out.
 func (t Turn) IsValid() bool {
 	whole := t.Period%time.Millisecond == 0 && t.Offset%time.Millisecond == 0 && t.Length%time.Millisecond == 0
@@ -38,13 +38,35 @@ type Shaping struct {
 	Turn *Turn
 }
 
-// IsZero tells whether nothing is bounded or held.
+// IsZero reports whether nothing is bounded or held.
 func (s Shaping) IsZero() bool { return s.Ceiling == 0 && s.Turn == nil }
 
-// Equal tells whether two shapings bound the same.
+// Equal reports whether two shapings bound the same.
 func (s Shaping) Equal(o Shaping) bool {
 	if s.Turn == nil || o.Turn == nil {
 		return s == o
 	}
 	return s.Ceiling == o.Ceiling && *s.Turn == *o.Turn
 }
+
+// Phase reports whether the VM's turn is on at a time of the node's
+// CLOCK_MONOTONIC, and when that changes next: later than now, and never when
+// the turn lasts all of its period. A turn without a period is always on.
+func (t Turn) Phase(now time.Duration) (open bool, next time.Duration) {
+	if t.Period <= 0 || t.Length >= t.Period {
+		return true, never
+	}
+	// into is the time since the start of the turn before now, also when now is
+	// before the first.
+	into := (now - t.Offset) % t.Period
+	if into < 0 {
+		into += t.Period
+	}
+	if into < t.Length {
+		return true, now - into + t.Length
+	}
+	return false, now - into + t.Period
+}
+
+// never is later than any time of a clock.
+const never time.Duration = 1<<63 - 1

@@ -4,72 +4,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
-)
-
-// Mode says how far the product may go on a node.
-type Mode string
-
-// The modes of a policy.
-const (
-	ModeObserve   Mode = "Observe"
-	ModeRecommend Mode = "Recommend"
-	ModeEnforce   Mode = "Enforce"
-)
-
-// Lever is a means by which a VM's cost is changed.
-type Lever string
-
-// LeverAffinity restricts the CPUs that a VM's threads may run on.
-const LeverAffinity Lever = "Affinity"
-
-// LeverSlice sets the scheduler slice of a VM's threads.
-const LeverSlice Lever = "Slice"
-
-// LeverTrafficShare moves new traffic between interchangeable VMs.
-const LeverTrafficShare Lever = "TrafficShare"
-
-// LeverShaping bounds what a VM sends, and lets deferrable traffic take turns.
-const LeverShaping Lever = "Shaping"
-
-// NodeLevers are the levers that plans of nodes hold, and agents switch, in the order of
-// their names.
-func NodeLevers() []Lever {
-	return []Lever{LeverAffinity, LeverBuffering, LeverShaping, LeverSlice}
-}
-
-// ActsOnNodes tells whether a lever is one of NodeLevers.
-func (l Lever) ActsOnNodes() bool { return slices.Contains(NodeLevers(), l) }
-
-// TrafficClass says what a VM's traffic needs most.
-type TrafficClass string
-
-// The classes that matter to the planner.
-const (
-	// TrafficInteractive traffic waits on each reply.
-	TrafficInteractive TrafficClass = "Interactive"
-	// TrafficDeferrable traffic may be held, for the profile's maxDelay at most.
-	TrafficDeferrable TrafficClass = "Deferrable"
-)
-
-// AffinityPreference is what a VM's owner wants of its vCPUs' affinity.
-type AffinityPreference string
-
-// The preferences of a profile.
-const (
-	AffinityAuto      AffinityPreference = "Auto"
-	AffinityShared    AffinityPreference = "Shared"
-	AffinitySeparated AffinityPreference = "Separated"
-	AffinityPinned    AffinityPreference = "Pinned"
 )
 
 // Policy is what an admin allows on a node.
 type Policy struct {
 	Name string
-	Mode Mode
+	Mode v1alpha1.PolicyMode
 	// Paused policies undo what they did, and do nothing.
 	Paused        bool
-	Levers        []Lever
+	Levers        []v1alpha1.Lever
 	AllowModelled bool
 	// MaxCoreUtilization is the predicted use of a physical core, per sibling
 	// CPU, above which no vCPU is placed on it: from 0 to 1.
@@ -77,7 +22,7 @@ type Policy struct {
 	// Reserved CPUs take no pins.
 	Reserved units.CPUSet
 	// Sharing says whose vCPUs may be bound to the siblings of one core.
-	Sharing SiblingSharing
+	Sharing v1alpha1.SiblingSharing
 	// RecommendationValidity is how long a recommendation stays as it is.
 	RecommendationValidity time.Duration
 	// Approvals are the revisions that may be applied in mode Recommend.
@@ -87,8 +32,8 @@ type Policy struct {
 	MaxNodesChanging, MaxChangesPerHour int
 }
 
-// Allows tells whether the policy allows a lever.
-func (p *Policy) Allows(lever Lever) bool { return slices.Contains(p.Levers, lever) }
+// Allows reports whether the policy allows a lever.
+func (p *Policy) Allows(lever v1alpha1.Lever) bool { return slices.Contains(p.Levers, lever) }
 
 // VM is one launcher pod on the node whose VM a profile governs. During a live
 // migration a VM has two, on two nodes.
@@ -97,9 +42,9 @@ type VM struct {
 	// Profile that governs the VM: a name in the VM's namespace.
 	Profile string
 	// Affinity is the profile's wish.
-	Affinity AffinityPreference
+	Affinity v1alpha1.AffinityPreference
 	// TrafficClass of the profile.
-	TrafficClass TrafficClass
+	TrafficClass v1alpha1.TrafficClass
 	// MaxDelay is how long Deferrable traffic may be held. 0: not at all.
 	MaxDelay time.Duration
 	// Ceiling is the most that the VM is to send. 0: no bound.
@@ -131,16 +76,10 @@ type VM struct {
 	NamespaceSelected bool
 	// OptOut is what the VM's owner keeps away from it.
 	OptOut OptOut
-	// Power is what an exporter says of the launcher pod: a share of the node's
-	// dynamic power by CPU time, over the exporter's own interval. It ranks VMs and
-	// judges nothing: two VMs of equal share may cost different power, and only a
-	// meter of the node tells what a change saves. Nil: none says anything, or the
-	// manager does not ask.
-	Power *Power
 }
 
-// Defers tells whether the VM's traffic may be held.
-func (v *VM) Defers() bool { return v.TrafficClass == TrafficDeferrable && v.MaxDelay > 0 }
+// Defers reports whether the VM's traffic may be held.
+func (v *VM) Defers() bool { return v.TrafficClass == v1alpha1.TrafficDeferrable && v.MaxDelay > 0 }
 
 // Node is everything that the plan of one node depends on. It is never changed
 // once made.
@@ -170,8 +109,9 @@ type Node struct {
 	Topology         Topology
 	// Slices is true when the node's kernel has slices of single threads.
 	Slices bool
-	// Buffering says why the node's agent can hold no packets. Empty: it can.
-	Buffering string
+	// Buffering says why the node's agent can hold no packets, and Shaping why it cannot shape
+	// what VMs send. Empty: it can.
+	Buffering, Shaping string
 	// Costs are what the node's dynamic power is made of, as far as it was learned.
 	Costs PowerCosts
 	// Power that the node draws, by the first of the policy's sources that knows.
@@ -187,8 +127,8 @@ type Node struct {
 	MeterLost bool
 	// Rates are the agent's newest. Nil: none, or too old to plan with.
 	Rates *NodeRates
-	// RatesAwaited is true while there are no rates because the node's agent was
-	// not asked yet, as after a change of leader.
+	// RatesAwaited is true while there are no rates because the node's agent was not asked
+	// yet, as after a change of leader.
 	RatesAwaited bool
 	// VMs in the order of their PodUID.
 	VMs []VM
@@ -201,4 +141,31 @@ type Node struct {
 	Withdrawn []Withdrawal
 	// Current is the plan that the node has. Nil: none.
 	Current *Plan
+}
+
+// Hold says why nothing new may be done now, though all is known. The zero value:
+// nothing forbids it.
+type Hold struct {
+	Reason  string
+	Message string
+}
+
+// OptOut names the levers that its owner keeps away from a VM, or from a node.
+type OptOut struct {
+	// All of them.
+	All    bool
+	Levers []v1alpha1.Lever
+	// Unreadable is what the owner wrote, quoted, when it is no list of levers: All is
+	// then true.
+	Unreadable string
+}
+
+// Keeps reports whether a lever is kept away.
+func (o OptOut) Keeps(lever v1alpha1.Lever) bool { return o.All || slices.Contains(o.Levers, lever) }
+
+// Change counts the VMs of a node for which a plan did something that was not in force.
+type Change struct {
+	// Time of the plan, to the minute.
+	Time time.Time
+	VMs  int
 }

@@ -1,18 +1,8 @@
 package model
 
 import (
-	"time"
-
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
-)
-
-// CoreClass tells what a core was built for.
-type CoreClass string
-
-// The classes of cores. On most machines all cores are alike, and have none.
-const (
-	CorePerformance CoreClass = "Performance"
-	CoreEfficiency  CoreClass = "Efficiency"
 )
 
 // Core is one physical core.
@@ -23,16 +13,7 @@ type Core struct {
 	// last-level cache.
 	Package, NUMANode, LLC int
 	// Class of the core. Empty: the node's cores are all alike.
-	Class CoreClass
-}
-
-// IdleState is a state that an idle CPU may sleep in.
-type IdleState struct {
-	// Name that the kernel has for the state, such as "C6".
-	Name string
-	// ExitLatency is how long a CPU needs to leave the state, and TargetResidency
-	// how long it must stay for the state to save energy.
-	ExitLatency, TargetResidency time.Duration
+	Class v1alpha1.CoreClass
 }
 
 // Clocks are how fast a node's CPUs may run.
@@ -67,8 +48,9 @@ type Topology struct {
 	Exclusive units.CPUSet
 	// Reserved CPUs are kept for the system by the kubelet (reservedSystemCPUs).
 	Reserved units.CPUSet
-	// IdleStates of the first CPU, the shallowest first. None: not known.
-	IdleStates []IdleState
+	// DeepestIdle is the name of the deepest state that the first CPU may sleep in, such as
+	// "C6". Empty: not known.
+	DeepestIdle string
 	// Clocks of the first CPU. Zero: not known.
 	Clocks Clocks
 	// NICs in the order of their names: those with interrupts of their own.
@@ -91,4 +73,30 @@ func (t Topology) Online() units.CPUSet {
 // Taken returns the CPUs that somebody else decides about: no VM is bound to them.
 func (t Topology) Taken() units.CPUSet {
 	return t.Isolated.Union(t.Exclusive).Union(t.Reserved)
+}
+
+// PoolCores are the cores of a node's two pools: whole physical cores that share no
+// CPU. Both are empty when the pools share their cores.
+type PoolCores struct {
+	Network, Compute units.CPUSet
+}
+
+// Shared reports whether the pools share their cores.
+func (c PoolCores) Shared() bool { return c.Network.IsEmpty() }
+
+// Equal reports whether the pools have the same cores.
+func (c PoolCores) Equal(o PoolCores) bool {
+	return c.Network.Equal(o.Network) && c.Compute.Equal(o.Compute)
+}
+
+// PowerCosts are what a node's dynamic power is made of, and what affinity changes
+// of it: the planner weighs plans by them. power.Coefficients holds the same terms.
+type PowerCosts struct {
+	PerBusyCore  units.Watts
+	PerWakeUp    units.Joules
+	PerAwakeCore units.Watts
+	// Pinned and Separated are the shares of the dynamic power of a VM's threads
+	// that are saved by binding each of its vCPUs to one core, or all to a part of
+	// the cores, against running anywhere: from 0 to 1.
+	Pinned, Separated float64
 }

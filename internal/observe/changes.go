@@ -11,7 +11,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
-// ChangeTimes tells whether a policy's windows and freezes let something new be done.
+// ChangeTimes reports whether a policy's windows and freezes let something new be done.
 type ChangeTimes struct {
 	// Hold says why not.
 	Hold model.Hold
@@ -36,9 +36,9 @@ func Changes(policy *v1alpha1.EnergyPolicy, now time.Time) ChangeTimes {
 	out := ChangeTimes{Again: earlier(windows.changes(now), freezes.changes(now))}
 	switch {
 	case freezes.until(now).After(now):
-		out.Hold.Reason, out.Hold.Message = model.ReasonInFreeze, "it is a time of the policy's spec.budgets.freezes"
+		out.Hold.Reason, out.Hold.Message = v1alpha1.ReasonInFreeze, "it is a time of the policy's spec.budgets.freezes"
 	case len(windows) > 0 && !windows.until(now).After(now):
-		out.Hold.Reason, out.Hold.Message = model.ReasonOutsideChangeWindow, "none of the policy's spec.budgets.windows is open"
+		out.Hold.Reason, out.Hold.Message = v1alpha1.ReasonOutsideChangeWindow, "none of the policy's spec.budgets.windows is open"
 	default:
 		return out
 	}
@@ -51,7 +51,7 @@ func Changes(policy *v1alpha1.EnergyPolicy, now time.Time) ChangeTimes {
 
 func unreadableTimes(err error) ChangeTimes {
 	return ChangeTimes{Err: err, Hold: model.Hold{
-		Reason: model.ReasonInvalidSchedule, Message: fmt.Sprintf("%v: correct it; nothing new is done until then", err),
+		Reason: v1alpha1.ReasonInvalidSchedule, Message: fmt.Sprintf("%v: correct it; nothing new is done until then", err),
 	}}
 }
 

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 func recurringAt(schedule string, length time.Duration) v1alpha1.ChangeWindow {
@@ -29,7 +28,7 @@ func TestChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		windows, freezes times
 		now              string
-		reason           model.Reason
+		reason           string
 		words, again     string
 	}{
 		"always":                   {nil, nil, "2026-03-02T12:00:00Z", "", "", ""},
@@ -39,7 +38,7 @@ func TestChanges(t *testing.T) {
 		"as it closes":             {nights, nil, "2026-03-03T06:00:00Z", "OutsideChangeWindow", "until 2026-03-03T22:00:00Z", "2026-03-03T22:00:00Z"},
 		"Friday's lasts":           {nights, nil, "2026-03-07T05:00:00Z", "", "", "2026-03-07T06:00:00Z"},
 		"none at the weekend":      {nights, nil, "2026-03-07T12:00:00Z", "OutsideChangeWindow", "until 2026-03-09T22:00:00Z", "2026-03-09T22:00:00Z"},
-		"told elsewhere":           {nights, nil, "2026-03-02T23:30:00+02:00", "OutsideChangeWindow", "until 2026-03-02T22:00:00Z", "2026-03-02T22:00:00Z"},
+		"reported elsewhere":       {nights, nil, "2026-03-02T23:30:00+02:00", "OutsideChangeWindow", "until 2026-03-02T22:00:00Z", "2026-03-02T22:00:00Z"},
 		"in a freeze":              {nil, times{recurringAt("0 0 24 12 *", 72*time.Hour)}, "2026-12-25T08:00:00Z", "InFreeze", "until 2026-12-27T00:00:00Z", "2026-12-27T00:00:00Z"},
 		"a freeze in the window":   {nights, times{recurringAt("30 22 * * *", time.Hour)}, "2026-03-02T22:45:00Z", "InFreeze", "until 2026-03-02T23:30:00Z", "2026-03-02T23:30:00Z"},
 		"a freeze till the end":    {nights, times{recurringAt("30 22 * * *", 12*time.Hour)}, "2026-03-02T22:45:00Z", "InFreeze", "until 2026-03-03T22:00:00Z", "2026-03-03T06:00:00Z"},
@@ -61,14 +60,14 @@ func TestChanges(t *testing.T) {
 		if !got.Again.IsZero() {
 			again = got.Again.Format(time.RFC3339)
 		}
-		if got.Hold.Reason != tc.reason || !strings.Contains(got.Hold.Message, tc.words) || again != tc.again || (got.Err != nil) != (tc.reason == model.ReasonInvalidSchedule) {
+		if got.Hold.Reason != tc.reason || !strings.Contains(got.Hold.Message, tc.words) || again != tc.again || (got.Err != nil) != (tc.reason == v1alpha1.ReasonInvalidSchedule) {
 			t.Errorf("%s: %+v, looked at again %s, error %v; want %s, %q, again %s", name, got.Hold, again, got.Err, tc.reason, tc.words, tc.again)
 		}
 	}
 }
 
 // Windows and freezes hold each minute as a clock that runs through them says, and what
-// is foretold of the next time of changes comes true.
+// is predicted of the next time of changes comes true.
 func TestChangesMinuteByMinute(t *testing.T) {
 	start := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	type rule struct{ minute, hour, day int } // day -1: each
@@ -89,7 +88,7 @@ func TestChangesMinuteByMinute(t *testing.T) {
 		windowRules, windows := draw()
 		freezeRules, freezes := draw()
 		left := make([]time.Duration, len(windows)+len(freezes))
-		var foretold time.Time
+		var predicted time.Time
 		for minute := range 10 * 24 * 60 {
 			at := start.Add(time.Duration(minute) * time.Minute)
 			open := func(rules []rule, windows []v1alpha1.ChangeWindow, left []time.Duration) (any bool) {
@@ -106,25 +105,25 @@ func TestChangesMinuteByMinute(t *testing.T) {
 			if minute < 8*24*60 || minute%7 != 0 {
 				continue // what began before the start is over, and it is often enough
 			}
-			want := model.Reason("")
+			want := string("")
 			switch {
 			case frozen:
-				want = model.ReasonInFreeze
+				want = v1alpha1.ReasonInFreeze
 			case len(windows) > 0 && !inWindow:
-				want = model.ReasonOutsideChangeWindow
+				want = v1alpha1.ReasonOutsideChangeWindow
 			}
 			got := Changes(changing(windows, freezes), at)
 			if got.Hold.Reason != want {
 				t.Fatalf("seed %d at %v: %q, want %q: windows %v, freezes %v", seed, at, got.Hold.Reason, want, windows, freezes)
 			}
-			if want == "" && at.Before(foretold) {
-				t.Fatalf("seed %d: changes were foretold for %v, and are allowed at %v", seed, foretold, at)
+			if want == "" && at.Before(predicted) {
+				t.Fatalf("seed %d: changes were predicted for %v, and are allowed at %v", seed, predicted, at)
 			}
-			foretold = time.Time{}
+			predicted = time.Time{}
 			if _, text, found := strings.Cut(got.Hold.Message, "until "); found {
-				foretold, _ = time.Parse(time.RFC3339, text)
-				if Changes(changing(windows, freezes), foretold).Hold.Reason != "" {
-					t.Fatalf("seed %d at %v: foretold for %v, when %+v", seed, at, foretold, Changes(changing(windows, freezes), foretold).Hold)
+				predicted, _ = time.Parse(time.RFC3339, text)
+				if Changes(changing(windows, freezes), predicted).Hold.Reason != "" {
+					t.Fatalf("seed %d at %v: predicted for %v, when %+v", seed, at, predicted, Changes(changing(windows, freezes), predicted).Hold)
 				}
 			}
 		}
@@ -139,7 +138,7 @@ func FuzzChanges(f *testing.F) {
 	f.Fuzz(func(t *testing.T, schedule string, length int64) {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		got := Changes(changing([]v1alpha1.ChangeWindow{recurringAt(schedule, time.Duration(length))}, nil), now)
-		if got.Err != nil && got.Hold.Reason != model.ReasonInvalidSchedule {
+		if got.Err != nil && got.Hold.Reason != v1alpha1.ReasonInvalidSchedule {
 			t.Errorf("%v, and %+v", got.Err, got.Hold)
 		}
 		if !got.Again.IsZero() && !got.Again.After(now) {

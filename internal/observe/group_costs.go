@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/observe/learned"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -20,18 +20,15 @@ const (
 	// usualPacket is the size in bit of a packet while no member has any traffic to
 	// tell: between a full frame and its acknowledgement.
 	usualPacket = 8e3
-	// sizesPerOctave is how finely packet sizes are told apart. Members of the same
+	// sizesPerOctave is how finely packet sizes are distinguished. Members of the same
 	// size, class and node share a curve.
 	sizesPerOctave = 4
 	// noticedSeconds of VMs of a class must have been seen on a node before that none
 	// of its rates went well means anything.
 	noticedSeconds = 60
-	// stretched is by how much package curve stretches the highest healthy rate
-	// where the knee is not known.
-	stretched = 1.3
 )
 
-// basis is what a member's costs are foretold by.
+// basis is what a member's costs are predicted by.
 type basis struct {
 	node string
 	key  curve.Key
@@ -39,7 +36,7 @@ type basis struct {
 	bitsPerPacket float64
 }
 
-// knee tells how much traffic a member carries well.
+// knee reports how much traffic a member carries well.
 type knee struct {
 	limit units.BitsPerSecond
 	// bitsPerPacket that the limit is of.
@@ -47,26 +44,6 @@ type knee struct {
 	// sure is false while nothing was seen of the class on the node, measured true
 	// when the knee itself was found.
 	sure, measured bool
-}
-
-// GroupLook is what is known of a node that runs members of a group.
-type GroupLook struct {
-	// Rates are nil when none are fresh.
-	Rates *model.NodeRates
-	// Processor is the model of its CPUs.
-	Processor string
-}
-
-// Cost gives a group that was not read from a cluster what Group finds of its members by
-// what was learned: rates, limits and curves. Looks are those at its nodes, in their order.
-func (g *Group) Cost(models *learned.Models, looks []GroupLook) {
-	nodes := make([]groupNode, len(looks))
-	for i, look := range looks {
-		nodes[i] = groupNode{processor: look.Processor}
-		nodes[i].hear(look.Rates)
-	}
-	g.models = models
-	(&GroupObserver{Models: models}).costs(g, nodes)
 }
 
 // costs gives the members their rates, limits and curves.
@@ -109,7 +86,7 @@ func (g *Group) missing(m *planner.GroupMember, agentHeard bool) {
 		return
 	}
 	node := g.Plan.Nodes[m.Node].Name
-	g.Plan.Missing = model.ReasonNoRates
+	g.Plan.Missing = v1alpha1.ReasonNoRates
 	g.Plan.MissingMessage = fmt.Sprintf("the rates of the agent of node %s are missing or old: nothing new is planned until they can be read", node)
 	if agentHeard {
 		g.Plan.MissingMessage = fmt.Sprintf("the agent of node %s tells no rates of VM %s: nothing new is planned until it does", node, m.Name)
@@ -132,25 +109,25 @@ func meanPacket(vms []*model.VMRates) float64 {
 	return usualPacket
 }
 
-// vhostSeen tells whether VMs of the group are to be taken for such with vhost
+// vhostSeen reports whether VMs of the group are to be taken for such with vhost
 // workers when they have no traffic, and so nothing shows: as those that have some.
 // Members are interchangeable. Otherwise one on standby would seem to cost
 // something else than if it were active, and the plan would change without end.
 func vhostSeen(vms []*model.VMRates) bool {
-	told := false
+	reported := false
 	for _, vm := range vms {
 		if vm == nil || vm.Traffic().PacketsPerSecond == 0 {
 			continue
 		}
-		told = true
+		reported = true
 		if vm.Vhost.SwitchesPerSecond > 0 || vm.Vhost.RunCores > 0 {
 			return true
 		}
 	}
-	return !told
+	return !reported
 }
 
-// anyHeld tells whether the packets of some member are held.
+// anyHeld reports whether the packets of some member are held.
 func anyHeld(vms []*model.VMRates) bool {
 	return slices.ContainsFunc(vms, func(vm *model.VMRates) bool { return vm != nil && vm.HeldFor() > 0 })
 }
@@ -201,7 +178,7 @@ func (o *GroupObserver) knee(b basis, bitsPerPacket float64) knee {
 	o.Models.Basis(b.node, func(host whatif.Host) {
 		found := host.Curves.Knee(b.key)
 		out.limit = units.BitsPerSecond(float64(found.Rate) * bitsPerPacket)
-		out.measured = found.Known()
+		out.measured = found.Measured
 		out.sure = found.Rate > 0 || host.Curves.Seconds(b.key) >= noticedSeconds
 	})
 	return out
@@ -215,7 +192,7 @@ func pool(knees []knee, bases []basis, processor func(int) string) {
 	type kind struct{ processor, class string }
 	best := map[kind]float64{}
 	of := func(i int) kind { return kind{processor(i), bases[i].key.Class} }
-	packets := func(i int) float64 { return float64(knees[i].limit) / knees[i].bitsPerPacket / stretched }
+	packets := func(i int) float64 { return float64(knees[i].limit) / knees[i].bitsPerPacket / curve.Stretch }
 	for i := range knees {
 		if !knees[i].measured && knees[i].limit > 0 {
 			best[of(i)] = max(best[of(i)], packets(i))
@@ -263,7 +240,7 @@ func (g *Group) limit(knees []knee) {
 
 func (g *Group) learning(m *planner.GroupMember) {
 	if g.Plan.Missing == "" && m.Ready {
-		g.Plan.Missing = model.ReasonLearning
+		g.Plan.Missing = v1alpha1.ReasonLearning
 		g.Plan.MissingMessage = "it is not known yet how much traffic the VMs carry well: that takes a minute of traffic"
 	}
 }
@@ -329,7 +306,7 @@ func (o *GroupObserver) curve(b basis, upTo units.BitsPerSecond) traffic.Curve {
 	return table.At
 }
 
-// Saving foretells what the members' nodes would save together, and each of them,
+// Saving predicts what the members' nodes would save together, and each of them,
 // when the members' rates change. It returns false when something of it is not
 // known. Errors of nodes are added up as they are: what is wrong of one is likely
 // wrong of all.

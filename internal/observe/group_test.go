@@ -21,8 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
+	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power/curve"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
@@ -35,7 +37,7 @@ type ratesOf map[string]*model.NodeRates
 
 func (r ratesOf) Fresh(node string) *model.NodeRates { return r[node] }
 
-func (r ratesOf) Heard(node string) (*model.NodeRates, time.Time) { return r[node], at(0).Time }
+func (r ratesOf) Latest(node string) (*model.NodeRates, time.Time) { return r[node], at(0).Time }
 
 func (r ratesOf) Awaited(node string) bool { return r[node] == nil }
 
@@ -135,8 +137,8 @@ func (s *groupScene) look(rounds int, nodes ...string) {
 		for _, node := range nodes {
 			rates := *s.rates[node]
 			rates.Time = at(0).Add(time.Duration(round+1) * time.Minute)
-			s.observer.Models.Look(node, learned.Sight{
-				Processor: learned.Processor{Name: "cpu", Cores: 4}, Rates: &rates, Received: rates.Time,
+			s.observer.Models.Observe(node, learned.Sample{
+				Processor: learned.Processor{Name: "cpu", Cores: 4}, Sample: stream.Sample{Rates: &rates, Received: rates.Time, Now: rates.Time},
 				Topology: func() (model.Topology, error) {
 					return model.Topology{Cores: []model.Core{{CPUs: units.NewCPUSet(0)}, {CPUs: units.NewCPUSet(1)}}}, nil
 				},
@@ -168,8 +170,8 @@ func TestGroupObserved(t *testing.T) {
 	var members, domains []string
 	for _, m := range seen.Plan.Members {
 		members, domains = append(members, m.Name), append(domains, m.Domain)
-		if !m.Ready || m.Rate != 100e6 || m.Limit < 129e6 || m.Limit > 131e6 {
-			t.Errorf("%+v, want 100 Mbit/s, and 1.3 times that as limit", m)
+		if !m.Ready || m.Rate != 100e6 || m.Limit < 399e6 || m.Limit > 401e6 {
+			t.Errorf("%+v, want 100 Mbit/s, and 4 times that as limit", m)
 		}
 		if curve := seen.Plan.Curves[m.Curve]; curve == nil || !(curve(100e6) > curve(0)) {
 			t.Errorf("%s has no curve that rises", m.Name)
@@ -203,22 +205,22 @@ func TestGroupLimits(t *testing.T) {
 		change  func(*groupScene)
 		rounds  int
 		nodes   []string
-		missing model.Reason
+		missing string
 		words   string
 		// limits in Mbit/s of a, b and c.
 		limits []float64
 	}{
-		"learned":                  {nil, 3, []string{"n", "m"}, "", "", []float64{130, 130, 130}},
-		"nothing is learned":       {nil, 0, nil, model.ReasonLearning, "minute of traffic", []float64{0, 0, 0}},
-		"one node is new":          {nil, 3, []string{"n"}, "", "", []float64{130, 130, 130}},
-		"no rates":                 {func(s *groupScene) { delete(s.rates, "m") }, 3, []string{"n"}, model.ReasonNoRates, "node m", nil},
-		"a VM that nobody sees":    {func(s *groupScene) { s.rates["m"].VMs = nil }, 3, []string{"n", "m"}, model.ReasonNoRates, "VM c", nil},
-		"who is not ready may":     {func(s *groupScene) { s.rates["m"].VMs = nil; s.notReady("c") }, 3, []string{"n", "m"}, "", "", []float64{130, 130, 130}},
+		"learned":                  {nil, 3, []string{"n", "m"}, "", "", []float64{400, 400, 400}},
+		"nothing is learned":       {nil, 0, nil, v1alpha1.ReasonLearning, "minute of traffic", []float64{0, 0, 0}},
+		"one node is new":          {nil, 3, []string{"n"}, "", "", []float64{400, 400, 400}},
+		"no rates":                 {func(s *groupScene) { delete(s.rates, "m") }, 3, []string{"n"}, v1alpha1.ReasonNoRates, "node m", nil},
+		"a VM that nobody sees":    {func(s *groupScene) { s.rates["m"].VMs = nil }, 3, []string{"n", "m"}, v1alpha1.ReasonNoRates, "VM c", nil},
+		"who is not ready may":     {func(s *groupScene) { s.rates["m"].VMs = nil; s.notReady("c") }, 3, []string{"n", "m"}, "", "", []float64{400, 400, 400}},
 		"ceiling":                  {func(s *groupScene) { s.ceiling("120M") }, 3, []string{"n", "m"}, "", "", []float64{120, 120, 120}},
-		"remembered":               {func(s *groupScene) { s.remember("a", "n", 900e6) }, 3, []string{"n", "m"}, "", "", []float64{900, 130, 130}},
-		"remembered, moved":        {func(s *groupScene) { s.remember("a", "m", 900e6) }, 3, []string{"n", "m"}, "", "", []float64{130, 130, 130}},
-		"remembered for long":      {func(s *groupScene) { s.remember("a", "n", 900e6); s.observer.Since = at(0).Add(-7 * time.Hour) }, 3, []string{"n", "m"}, "", "", []float64{130, 130, 130}},
-		"on standby":               {func(s *groupScene) { s.report("n"); s.report("m"); s.quiet("m") }, 3, []string{"n", "m"}, "", "", []float64{130, 130, 100}},
+		"remembered":               {func(s *groupScene) { s.remember("a", "n", 900e6) }, 3, []string{"n", "m"}, "", "", []float64{900, 400, 400}},
+		"remembered, moved":        {func(s *groupScene) { s.remember("a", "m", 900e6) }, 3, []string{"n", "m"}, "", "", []float64{400, 400, 400}},
+		"remembered for long":      {func(s *groupScene) { s.remember("a", "n", 900e6); s.observer.Since = at(0).Add(-7 * time.Hour) }, 3, []string{"n", "m"}, "", "", []float64{400, 400, 400}},
+		"on standby":               {func(s *groupScene) { s.report("n"); s.report("m"); s.quiet("m") }, 3, []string{"n", "m"}, "", "", []float64{400, 400, 100}},
 		"on standby, of two kinds": {func(s *groupScene) { s.quiet("m") }, 3, []string{"n", "m"}, "", "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -376,12 +378,12 @@ func TestPoolNeedsEqualProcessors(t *testing.T) {
 		measured   bool
 		want       []units.BitsPerSecond
 	}{
-		"equal":    {[]string{"p", "p", "p"}, false, []units.BitsPerSecond{1300, 1000, 10}},
-		"other":    {[]string{"p", "q", "p"}, false, []units.BitsPerSecond{1300, 10, 10}},
-		"unknown":  {[]string{"", "", ""}, false, []units.BitsPerSecond{1300, 10, 10}},
-		"measured": {[]string{"p", "p", "p"}, true, []units.BitsPerSecond{1300, 10, 10}},
+		"equal":    {[]string{"p", "p", "p"}, false, []units.BitsPerSecond{4000, 1000, 10}},
+		"other":    {[]string{"p", "q", "p"}, false, []units.BitsPerSecond{4000, 10, 10}},
+		"unknown":  {[]string{"", "", ""}, false, []units.BitsPerSecond{4000, 10, 10}},
+		"measured": {[]string{"p", "p", "p"}, true, []units.BitsPerSecond{4000, 10, 10}},
 	} {
-		knees := []knee{{limit: 1300, sure: true}, {limit: 10, sure: true, measured: tc.measured}, {limit: 10, sure: true}}
+		knees := []knee{{limit: 4000, sure: true}, {limit: 10, sure: true, measured: tc.measured}, {limit: 10, sure: true}}
 		for i := range knees {
 			knees[i].bitsPerPacket = 1000
 		}
@@ -391,5 +393,63 @@ func TestPoolNeedsEqualProcessors(t *testing.T) {
 				t.Errorf("%s: %d carries %v, want %v", name, i, knees[i].limit, want)
 			}
 		}
+	}
+}
+
+// A VM on standby must seem to cost what it costs when it is active, or the two
+// change places for ever.
+func TestIdleMembersAreOfTheGroupsClass(t *testing.T) {
+	vm := func(packets units.PacketsPerSecond, vhost units.Cores) *model.VMRates {
+		return &model.VMRates{
+			VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.1}}},
+			Vhost: model.ThreadRates{RunCores: vhost},
+			Taps: []model.TapRates{{Name: "tap0", ToVM: model.TrafficRates{
+				PacketsPerSecond: packets, BitsPerSecond: 8000 * units.BitsPerSecond(packets),
+			}}},
+		}
+	}
+	for name, test := range map[string]struct {
+		busy []*model.VMRates
+		want string
+	}{
+		"with vhost workers":    {[]*model.VMRates{vm(1000, 0.1)}, "1-vcpu"},
+		"without":               {[]*model.VMRates{vm(1000, 0)}, "1-vcpu-no-vhost"},
+		"some with":             {[]*model.VMRates{vm(1000, 0), vm(1000, 0.1)}, "1-vcpu"},
+		"nobody has traffic":    {[]*model.VMRates{vm(0, 0)}, "1-vcpu"},
+		"nothing is known":      {[]*model.VMRates{nil}, "1-vcpu"},
+		"of one nothing, other": {[]*model.VMRates{nil, vm(1000, 0)}, "1-vcpu-no-vhost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			idle := vm(0, 0)
+			all := append(test.busy, idle)
+			if got := basisOf("a", idle, packetSize(idle, meanPacket(all)), vhostSeen(all)).key.Class; got != test.want {
+				t.Errorf("an idle VM is of class %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// A VM that restarts has no rates for a moment. What was learned of the group must
+// outlive that in the status, for a manager that is young itself.
+func TestLimitsAreRememberedWhileRatesAreMissing(t *testing.T) {
+	profile := &v1alpha1.VMNetworkProfile{}
+	profile.Status.Traffic = &v1alpha1.TrafficStatus{Shares: []v1alpha1.MemberShare{
+		{Name: "stays", Node: "a", LimitBitsPerSecond: ptr.To(int64(1e6))},
+		{Name: "moved", Node: "b", LimitBitsPerSecond: ptr.To(int64(1e6))},
+	}}
+	g := &Group{Profile: profile, Remember: true, Plan: planner.Group{
+		Nodes:   []planner.GroupNode{{Name: "a"}},
+		Members: []planner.GroupMember{{Ready: true}, {Ready: true}},
+	}}
+	g.Plan.Members[0].Name, g.Plan.Members[1].Name = "stays", "moved"
+	(&GroupObserver{}).costs(g, []groupNode{{rates: &model.NodeRates{}}})
+	if g.Plan.Missing != v1alpha1.ReasonNoRates {
+		t.Fatalf("missing is %q, want the rates", g.Plan.Missing)
+	}
+	if got := g.Plan.Members[0].Limit; got != 1e6 {
+		t.Errorf("the limit of a VM that stays is %v, want what is remembered", got)
+	}
+	if got := g.Plan.Members[1].Limit; got != 0 {
+		t.Errorf("the limit of a VM on another node is %v, want none", got)
 	}
 }

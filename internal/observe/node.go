@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/plan"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -57,10 +59,10 @@ type Disturbances interface {
 	Of(podUID string) model.Disturbance
 }
 
-// Tunings tell what was seen of a VM's packets with each window of buffering, and of VMs
-// of the same profile. Package tuning has them.
+// Tunings tell what was observed of a VM's packets with each window of buffering. Package
+// tuning has them.
 type Tunings interface {
-	Of(podUID string, profile types.NamespacedName) model.Tuning
+	Of(podUID string) model.Tuning
 }
 
 // Withdrawals tell the levers that are taken from a node's VMs because they hurt, given what
@@ -90,11 +92,11 @@ type Observation struct {
 // is no error: what a plan takes back must not wait for it.
 func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, error) {
 	var seen Observation
-	plan, err := get(ctx, o.Reader, node.Name, &v1alpha1.NodePlan{})
+	current, err := get(ctx, o.Reader, node.Name, &v1alpha1.NodePlan{})
 	if err != nil {
 		return seen, err
 	}
-	seen.Plan = plan
+	seen.Plan = current
 	report, err := get(ctx, o.Reader, node.Name, &v1alpha1.NodeReport{})
 	if err != nil {
 		return seen, err
@@ -117,8 +119,8 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 		return seen, fmt.Errorf("%w EnergyPolicy %s: %w", ErrUnreadable, policy.Name, err)
 	}
 	if seen.Plan != nil {
-		seen.Node.Current = Plan(seen.Plan)
-		if seen.Edited = Edited(seen.Plan); seen.Edited {
+		seen.Node.Current, _ = plan.Decode(&seen.Plan.Spec)
+		if seen.Edited = plan.Edited(seen.Plan); seen.Edited {
 			seen.Node.Current = &model.Plan{Policy: policy.Name, Changes: seen.Node.Current.Changes}
 		}
 	}
@@ -134,9 +136,8 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 	seen.Node.Withdrawn = o.withdrawn(&seen.Node, seen.Plan)
 	for i := range seen.Node.VMs {
 		vm := &seen.Node.VMs[i]
-		vm.Power = o.Powers.OfVM(node.Name, settings, vm.PodUID, vm.Namespace, vm.Name)
 		vm.Disturbance = o.Disturbances.Of(vm.PodUID)
-		vm.Tuning = o.Tunings.Of(vm.PodUID, types.NamespacedName{Namespace: vm.Namespace, Name: vm.Profile})
+		vm.Tuning = o.Tunings.Of(vm.PodUID)
 	}
 	return seen, err
 }
@@ -150,7 +151,7 @@ func (o *Observer) report(into *model.Node, report *v1alpha1.NodeReport) error {
 	}
 	into.Topology, into.Reported = topology, true
 	into.Slices = HasSlices(report)
-	into.Buffering = WithoutBuffering(report)
+	into.Buffering, into.Shaping = WithoutBuffering(report), WithoutShaping(report)
 	into.Costs = o.Costs.Costs(into.Name, topology)
 	into.Rates = o.Powers.Rates.Fresh(into.Name)
 	into.RatesAwaited = into.Rates == nil && report.Status.RatesAddress != "" && o.Powers.Rates.Awaited(into.Name)
@@ -160,7 +161,7 @@ func (o *Observer) report(into *model.Node, report *v1alpha1.NodeReport) error {
 // capabilitySlices is the name that agents give to slices of single threads.
 const capabilitySlices = "SchedSlice"
 
-// HasSlices tells whether a node's kernel has slices of single threads, by its report.
+// HasSlices reports whether a node's kernel has slices of single threads, by its report.
 func HasSlices(report *v1alpha1.NodeReport) bool {
 	return slices.ContainsFunc(report.Status.Capabilities, func(c v1alpha1.Capability) bool {
 		return c.Name == capabilitySlices && c.Available
@@ -207,8 +208,8 @@ func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile,
 		}
 		vms = append(vms, model.VM{
 			PodUID: string(podUID), Namespace: vmi.Namespace, Name: vmi.Name,
-			Profile: profile.Name, Affinity: model.AffinityPreference(profile.Spec.Affinity),
-			TrafficClass: model.TrafficClass(profile.Spec.TrafficClass),
+			Profile: profile.Name, Affinity: profile.Spec.Affinity,
+			TrafficClass: profile.Spec.TrafficClass,
 			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec), MaxSteal: MaxSteal(&profile.Spec),
 			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected, OptOut: optOut,
 		})
@@ -280,3 +281,95 @@ func get[T client.Object](ctx context.Context, reader client.Reader, name string
 }
 
 func fieldError(field string, err error) error { return fmt.Errorf("%s: %w", field, err) }
+
+// Proofs report how levers stand on a unit of a policy, and false while that is not known.
+// Package proofs has them.
+type Proofs interface {
+	Of(policy, unit string) ([]model.Proof, bool)
+}
+
+// prove reports how levers stand on a node whose plan acts. What is only recommended is so
+// whatever is proven: whoever approves it decides.
+func (o *Observer) prove(node *model.Node) {
+	acts := node.Policy.Mode == v1alpha1.ModeEnforce || node.Policy.Mode == v1alpha1.ModeRecommend && node.Current != nil && node.Current.Apply
+	if o.Proofs == nil || !acts {
+		return
+	}
+	proofs, known := o.Proofs.Of(node.Policy.Name, node.Name)
+	node.Proofs, node.ProofsAwaited = proofs, !known
+}
+
+// withdrawn returns the withdrawals that concern the node or a VM on it. Those of an edited
+// plan count too: they only keep levers away, for a day at most.
+func (o *Observer) withdrawn(node *model.Node, current *v1alpha1.NodePlan) []model.Withdrawal {
+	var held []model.Withdrawal
+	if current != nil {
+		held = plan.DecodeWithdrawals(current.Spec.Withdrawn)
+	}
+	if o.Withdrawals != nil {
+		held = o.Withdrawals.Of(node.Name, held)
+	}
+	return slices.DeleteFunc(held, func(w model.Withdrawal) bool {
+		is := func(vm model.VM) bool { return vm.PodUID == w.PodUID }
+		return w.PodUID != "" && !slices.ContainsFunc(node.VMs, is)
+	})
+}
+
+// GroupWithdrawn returns the withdrawal of lever TrafficShare in the status of a profile.
+func GroupWithdrawn(status *v1alpha1.TrafficStatus) []model.Withdrawal {
+	if status == nil || status.Withdrawn == nil {
+		return nil
+	}
+	return plan.DecodeWithdrawals([]v1alpha1.WithdrawnLever{*status.Withdrawn})
+}
+
+// GroupWithdrawnStatus returns what the status of a profile reports of a group's withdrawals.
+func GroupWithdrawnStatus(all []model.Withdrawal) *v1alpha1.WithdrawnLever {
+	if len(all) == 0 {
+		return nil
+	}
+	return &plan.EncodeWithdrawals(all[:1])[0]
+}
+
+// Switched tells which schedules switch levers of a node by its plan, and which levers act
+// all the time. Of a plan that is not acted on, or that somebody edited, there is neither:
+// what an edited one does is not what was decided.
+func Switched(p *v1alpha1.NodePlan) (by []model.Schedule, acting []v1alpha1.Lever) {
+	if !p.Spec.Apply || plan.Edited(p) {
+		return nil, nil
+	}
+	decoded, _ := plan.Decode(&p.Spec)
+	by = decoded.Schedules
+	scheduled := map[v1alpha1.Lever]bool{}
+	for i := range by {
+		scheduled[by[i].Lever] = true
+	}
+	acts := map[v1alpha1.Lever]bool{
+		v1alpha1.LeverAffinity:  slices.ContainsFunc(p.Spec.VMs, func(vm v1alpha1.VMPlan) bool { return vm.Affinity != nil }),
+		v1alpha1.LeverBuffering: slices.ContainsFunc(p.Spec.VMs, func(vm v1alpha1.VMPlan) bool { return vm.Buffering != nil }),
+		v1alpha1.LeverShaping:   slices.ContainsFunc(p.Spec.VMs, func(vm v1alpha1.VMPlan) bool { return vm.Shaping != nil }),
+	}
+	for lever, does := range acts {
+		if does && !scheduled[lever] {
+			acting = append(acting, lever)
+		}
+	}
+	slices.SortFunc(acting, func(x, y v1alpha1.Lever) int { return strings.Compare(string(x), string(y)) })
+	return by, acting
+}
+
+// Partly are the levers that a plan does not do for all VMs for which it would, because budgets
+// of changes let them come one after the other.
+func Partly(p *v1alpha1.NodePlan) []v1alpha1.Lever {
+	var levers []v1alpha1.Lever
+	for i := range p.Spec.VMs {
+		for _, why := range p.Spec.VMs[i].Reasons {
+			waits := why.Reason == v1alpha1.ReasonChangeBudgetHour || why.Reason == v1alpha1.ReasonChangeBudgetNodes
+			if lever := why.Lever; waits && !slices.Contains(levers, lever) {
+				levers = append(levers, lever)
+			}
+		}
+	}
+	slices.Sort(levers)
+	return levers
+}

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,55 +16,9 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/internal/verify"
 )
-
-// The model repeats the API's words, because it must not import the API.
-func TestReasonsAreTheAPIs(t *testing.T) {
-	for word, api := range map[model.Reason]string{
-		model.ReasonPlanned: v1alpha1.ReasonPlanned, model.ReasonNothingToDo: v1alpha1.ReasonNothingToDo,
-		model.ReasonNodeFrozen: v1alpha1.ReasonNodeFrozen, model.ReasonNoReport: v1alpha1.ReasonNoReport,
-		model.ReasonReportUnreadable: v1alpha1.ReasonReportUnreadable, model.ReasonNoRates: v1alpha1.ReasonNoRates, model.ReasonNoMeter: v1alpha1.ReasonNoMeter,
-		model.ReasonObserveOnly: v1alpha1.ReasonObserveOnly, model.ReasonLeverNotAllowed: v1alpha1.ReasonLeverNotAllowed,
-		model.ReasonNamespaceNotSelected: v1alpha1.ReasonNamespaceNotSelected, model.ReasonPinned: v1alpha1.ReasonPinned,
-		model.ReasonSharedPreferred: v1alpha1.ReasonSharedPreferred, model.ReasonDedicatedCPUs: v1alpha1.ReasonDedicatedCPUs,
-		model.ReasonCoreWouldBeHot: v1alpha1.ReasonCoreWouldBeHot, model.ReasonNoAllowedCore: v1alpha1.ReasonNoAllowedCore,
-		model.ReasonTakesTurns: v1alpha1.ReasonTakesTurns, model.ReasonCeiling: v1alpha1.ReasonCeiling,
-		model.ReasonNothingToShape: v1alpha1.ReasonNothingToShape, model.ReasonCeilingTooLow: v1alpha1.ReasonCeilingTooLow,
-		model.ReasonTrafficUnknown: v1alpha1.ReasonTrafficUnknown, model.ReasonSendsLittle: v1alpha1.ReasonSendsLittle,
-		model.ReasonNoOtherSender: v1alpha1.ReasonNoOtherSender, model.ReasonNoRoom: v1alpha1.ReasonNoRoom,
-		model.ReasonSeparated: v1alpha1.ReasonSeparated, model.ReasonNothingToSeparate: v1alpha1.ReasonNothingToSeparate,
-		model.ReasonNoSaving: v1alpha1.ReasonNoSaving, model.ReasonSiblingsTaken: v1alpha1.ReasonSiblingsTaken,
-		model.ReasonShortSlice: v1alpha1.ReasonShortSlice, model.ReasonLongSlice: v1alpha1.ReasonLongSlice,
-		model.ReasonNoOtherPool: v1alpha1.ReasonNoOtherPool, model.ReasonSlicesUnsupported: v1alpha1.ReasonSlicesUnsupported,
-		model.ReasonBuffered: v1alpha1.ReasonBuffered, model.ReasonFloodDefenceOnly: v1alpha1.ReasonFloodDefenceOnly,
-		model.ReasonNoLatencyBudget: v1alpha1.ReasonNoLatencyBudget, model.ReasonBufferingUnsupported: v1alpha1.ReasonBufferingUnsupported,
-		model.ReasonFewPackets: v1alpha1.ReasonFewPackets, model.ReasonHurts: v1alpha1.ReasonHurts, model.ReasonNoTap: v1alpha1.ReasonNoTap,
-		model.ReasonNotRunning: v1alpha1.ReasonNotRunning, model.ReasonAwaitingMeter: v1alpha1.ReasonAwaitingMeter, model.ReasonAwaitingApproval: v1alpha1.ReasonAwaitingApproval,
-	} {
-		if string(word) != api {
-			t.Errorf("the model's %q is the API's %q", word, api)
-		}
-	}
-	for word, api := range map[string]string{
-		string(model.ModeObserve): string(v1alpha1.ModeObserve), string(model.ModeRecommend): string(v1alpha1.ModeRecommend),
-		string(model.ModeEnforce): string(v1alpha1.ModeEnforce), string(model.LeverAffinity): string(v1alpha1.LeverAffinity),
-		string(model.AffinityAuto): string(v1alpha1.AffinityAuto), string(model.AffinityShared): string(v1alpha1.AffinityShared),
-		string(model.LeverShaping): string(v1alpha1.LeverShaping), string(model.TrafficDeferrable): string(v1alpha1.TrafficDeferrable),
-		string(model.LeverSlice):     string(v1alpha1.LeverSlice),
-		string(model.LeverBuffering): string(v1alpha1.LeverBuffering), string(model.TrafficThroughput): string(v1alpha1.TrafficThroughput),
-		string(model.TrafficInteractive): string(v1alpha1.TrafficInteractive),
-		string(model.PoolNetwork):        string(v1alpha1.PoolNetwork), string(model.PoolCompute): string(v1alpha1.PoolCompute),
-		string(model.ShareWithinVM): string(v1alpha1.ShareWithinVM), string(model.ShareAny): string(v1alpha1.ShareAny),
-		string(model.ShareWithinNamespace): string(v1alpha1.ShareWithinNamespace),
-		string(model.InterferenceStable):   string(v1alpha1.InterferenceStable), string(model.InterferenceSelf): string(v1alpha1.InterferenceSelf),
-		string(model.InterferenceCoRunner): string(v1alpha1.InterferenceCoRunner),
-		string(model.AffinitySeparated):    string(v1alpha1.AffinitySeparated), string(model.AffinityPinned): string(v1alpha1.AffinityPinned),
-	} {
-		if word != api {
-			t.Errorf("the model's %q is the API's %q", word, api)
-		}
-	}
-}
 
 func TestLaunchers(t *testing.T) {
 	ceiling := resource.MustParse("1.5G")
@@ -78,15 +33,15 @@ func TestLaunchers(t *testing.T) {
 			LatencyBudget: &metav1.Duration{Duration: 500 * time.Microsecond},
 			Buffering: v1alpha1.BufferingPreferences{
 				OnPacketsPerSecond: 20_000, FloodDefence: v1alpha1.FloodDefenceForbid,
-				SmallPacketServices: []v1alpha1.ServicePort{{Port: 5060}, {Protocol: "TCP", Port: 53}, {Protocol: "UDP", Port: 53}, {Port: 5060}, {Port: 70_000}},
+				SmallPacketServices: []v1alpha1.ServicePort{{Port: 5060}, {Protocol: "TCP", Port: 53}, {Protocol: "UDP", Port: 53}, {Port: 5060}},
 			},
 		},
 	}}
 	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm"}}
 	vmi.Status.ActivePods = map[types.UID]string{"a": "n", "b": "other"}
 	want := []model.VM{{
-		PodUID: "a", Namespace: "ns", Name: "vm", Profile: "backup", Affinity: model.AffinityAuto,
-		TrafficClass: model.TrafficDeferrable, MaxDelay: time.Minute, Ceiling: 1.5e9, MaxSteal: 0.08, NamespaceSelected: true,
+		PodUID: "a", Namespace: "ns", Name: "vm", Profile: "backup", Affinity: v1alpha1.AffinityAuto,
+		TrafficClass: v1alpha1.TrafficDeferrable, MaxDelay: time.Minute, Ceiling: 1.5e9, MaxSteal: 0.08, NamespaceSelected: true,
 		LatencyBudget: 500 * time.Microsecond, OnPackets: 20_000, MaxDrops: ptr.To(20e-6), KeepThroughput: 0.95,
 		Services: []model.Service{{Port: 53}, {UDP: true, Port: 53}, {UDP: true, Port: 5060}},
 	}}
@@ -95,7 +50,7 @@ func TestLaunchers(t *testing.T) {
 	}
 	plain := Profile{VMNetworkProfile: &v1alpha1.VMNetworkProfile{Spec: v1alpha1.VMNetworkProfileSpec{Bandwidth: &v1alpha1.BandwidthLimits{}}}}
 	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() || got.MaxSteal != 0.05 ||
-		got.LatencyBudget != 0 || got.OnPackets != 10_000 || !got.DefendFloods || got.MaxDrops != nil || got.KeepThroughput != 0 || got.Services != nil {
+		got.LatencyBudget != 0 || !got.DefendFloods || got.MaxDrops != nil || got.KeepThroughput != 0 || got.Services != nil {
 		t.Errorf("a profile that asks for nothing gives %+v", got)
 	}
 }
@@ -174,17 +129,6 @@ func TestPoliciesOrder(t *testing.T) {
 	}
 }
 
-func TestSharingOfStoredPolicies(t *testing.T) {
-	for given, want := range map[v1alpha1.SiblingSharing]model.SiblingSharing{
-		"": model.ShareWithinNamespace, v1alpha1.ShareWithinVM: model.ShareWithinVM, v1alpha1.ShareAny: model.ShareAny,
-	} {
-		policy := &v1alpha1.EnergyPolicy{Spec: v1alpha1.EnergyPolicySpec{Guardrails: v1alpha1.Guardrails{SiblingSharing: given}}}
-		if got, err := Policy(policy); err != nil || got.Sharing != want {
-			t.Errorf("%q is read as %q, %v; want %q", given, got.Sharing, err, want)
-		}
-	}
-}
-
 func TestNodes(t *testing.T) {
 	cordoned := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
 	draining := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "kubevirt.io/drain"}}}}
@@ -199,5 +143,178 @@ func TestNodes(t *testing.T) {
 	migrating.Status.ActivePods = map[types.UID]string{"1": "b", "2": "a", "3": ""}
 	if got := NodesOf(migrating); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("nodes %v", got)
+	}
+}
+
+func TestWithoutBuffering(t *testing.T) {
+	for name, tc := range map[string]struct {
+		has  []v1alpha1.Capability
+		want string
+	}{
+		"an older agent": {[]v1alpha1.Capability{{Name: "SchedSlice", Available: true}}, "the node's agent has not reported whether it can hold packets"},
+		"able":           {[]v1alpha1.Capability{{Name: "SchedSlice"}, {Name: "Buffering", Available: true, Message: "by fq"}}, ""},
+		"unable":         {[]v1alpha1.Capability{{Name: "Buffering", Message: "the kernel has no fq"}}, "the kernel has no fq"},
+		"without a word": {[]v1alpha1.Capability{{Name: "Buffering"}}, "the node's agent says that it can hold no packets"},
+	} {
+		report := &v1alpha1.NodeReport{Status: v1alpha1.NodeReportStatus{Capabilities: tc.has}}
+		if got := WithoutBuffering(report); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestWithoutShaping(t *testing.T) {
+	for want, has := range map[string][]v1alpha1.Capability{
+		"":                     {{Name: "Buffering"}, {Name: "Shaping", Available: true}},
+		"the kernel has no fq": {{Name: "Shaping", Message: "the kernel has no fq"}},
+		"the node's agent says that it cannot shape what VMs send": {{Name: "Shaping"}},
+	} {
+		report := &v1alpha1.NodeReport{Status: v1alpha1.NodeReportStatus{Capabilities: has}}
+		if got := WithoutShaping(report); got != want {
+			t.Errorf("%+v: %q, want %q", has, got, want)
+		}
+	}
+}
+
+// A group's member that carries little counts as held while others are: or it would seem
+// to cost something else than if it carried more.
+func TestGroupsWindow(t *testing.T) {
+	member := func(window int, share float64) *model.VMRates {
+		return &model.VMRates{Buffering: &model.BufferingRates{WindowMicroseconds: window, ActiveShare: share}}
+	}
+	plain, idle, busy := &model.VMRates{}, member(500, 0.1), member(250, 0.9)
+	if anyHeld([]*model.VMRates{plain, nil, idle}) || windowOf(idle, false) != 0 {
+		t.Error("held where nobody's packets are")
+	}
+	if !anyHeld([]*model.VMRates{idle, nil, busy}) || windowOf(idle, true) != 500*time.Microsecond ||
+		windowOf(busy, true) != 250*time.Microsecond || windowOf(plain, true) != 0 || windowOf(nil, true) != 0 {
+		t.Error("members' windows while some are held")
+	}
+}
+
+func TestClassOf(t *testing.T) {
+	report := &v1alpha1.NodeReport{}
+	if got := ClassOf(nil, "Mixed"); got != (verify.Class{}) {
+		t.Errorf("without a report %+v", got)
+	}
+	report.Status.KernelVersion = "6.12.9-lts"
+	if got := ClassOf(report, "Mixed"); got != (verify.Class{}) {
+		t.Errorf("without a processor %+v", got)
+	}
+	report.Status.Topology.CPUModel = "C"
+	want := verify.Class{CPUModel: "C", Kernel: "6.12", Workload: "Mixed"}
+	if got := ClassOf(report, "Mixed"); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	report.Status.Topology.DeepestIdleState = "C6"
+	want.Idle = "C6"
+	if got := ClassOf(report, "Mixed"); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	report.Status.Topology.Clocks = &v1alpha1.Clocks{Governor: "powersave", FollowLoad: true}
+	want.Clocks = "powersave/follows"
+	if got := ClassOf(report, "Mixed"); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestTopology(t *testing.T) {
+	got, err := Topology(v1alpha1.Topology{
+		IsolatedCPUs: "3", ExclusiveCPUs: "2,4", ReservedCPUs: "0", Nested: true, CPUModel: "m",
+		CoreGroups: []v1alpha1.CoreGroup{
+			{Cores: []string{"1,3"}, LLC: 1, Class: v1alpha1.CorePerformance},
+			{Cores: []string{"0,2"}, Package: 2, NUMANode: 3, Class: v1alpha1.CoreEfficiency},
+			{Cores: []string{"4"}, LLC: 2},
+		},
+		NICs: []v1alpha1.NIC{{Name: "eth0", NUMANode: 1, InterruptCPUs: "1-2"}, {Name: "eth1"}},
+	})
+	want := model.Topology{
+		Isolated: units.NewCPUSet(3), Exclusive: units.NewCPUSet(2, 4), Reserved: units.NewCPUSet(0), Nested: true, CPUModel: "m",
+		Cores: []model.Core{
+			{CPUs: units.NewCPUSet(0, 2), Package: 2, NUMANode: 3, Class: v1alpha1.CoreEfficiency},
+			{CPUs: units.NewCPUSet(1, 3), LLC: 1, Class: v1alpha1.CorePerformance},
+			{CPUs: units.NewCPUSet(4), LLC: 2},
+		},
+		NICs: []model.NIC{{Name: "eth0", NUMANode: 1, CPUs: units.NewCPUSet(1, 2)}, {Name: "eth1"}},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if taken := got.Taken().String(); taken != "0,2-4" {
+		t.Errorf("taken CPUs %s", taken)
+	}
+}
+
+func TestTopologiesThatCannotBeRead(t *testing.T) {
+	groups := func(cores ...string) v1alpha1.Topology {
+		return v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"9"}}, {Cores: cores}}}
+	}
+	for field, bad := range map[string]v1alpha1.Topology{
+		"coreGroups[1].cores[1]": groups("0,2", "2,3"),
+		"coreGroups[1].cores[0]": groups(""),
+		"coreGroups[1].cores[2]": groups("0", "1", "x"),
+		"isolatedCPUs":           {IsolatedCPUs: "9999999"},
+		"exclusiveCPUs":          {ExclusiveCPUs: "3-1"},
+		"reservedCPUs":           {ReservedCPUs: "all"},
+	} {
+		if _, err := Topology(bad); err == nil || !strings.Contains(err.Error(), "status.topology."+field+":") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func annotated(value string) *corev1.Node {
+	node := &corev1.Node{}
+	node.Annotations = map[string]string{v1alpha1.AnnotationOptOut: value}
+	return node
+}
+
+func TestOptOut(t *testing.T) {
+	levers := func(levers ...v1alpha1.Lever) model.OptOut { return model.OptOut{Levers: levers} }
+	all := func(unreadable string) model.OptOut { return model.OptOut{All: true, Unreadable: unreadable} }
+	for value, want := range map[string]model.OptOut{
+		"true": all(""), " true ": all(""), "false": {},
+		"Affinity": levers(v1alpha1.LeverAffinity), "Affinity, Buffering": levers(v1alpha1.LeverAffinity, v1alpha1.LeverBuffering),
+		"TrafficShare,Slice,Shaping": levers(v1alpha1.LeverTrafficShare, v1alpha1.LeverSlice, v1alpha1.LeverShaping),
+		"":                           all(`""`), "yes": all(`"yes"`), "affinity": all(`"affinity"`), "Affinity,": all(`"Affinity,"`),
+		"Affinity;Slice": all(`"Affinity;Slice"`), "True": all(`"True"`), "true,Affinity": all(`"true,Affinity"`),
+		strings.Repeat("x", 1000): all(`"` + strings.Repeat("x", 24) + `"`),
+	} {
+		if diff := cmp.Diff(want, OptOut(annotated(value))); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", value, diff)
+		}
+	}
+	if got := OptOut(&corev1.Node{}); got.Keeps(v1alpha1.LeverAffinity) {
+		t.Errorf("without the annotation %+v", got)
+	}
+	if none := (&corev1.Node{}); !OptOutChanged(none, annotated("")) || OptOutChanged(annotated("true"), annotated("true")) || !OptOutChanged(annotated("true"), none) {
+		t.Error("changes of the annotation are not seen")
+	}
+}
+
+// All that there is of levers can be opted out of.
+func TestOptOutKnowsAllLevers(t *testing.T) {
+	for _, lever := range allLevers() {
+		if got := OptOut(annotated(string(lever))); got.All || !got.Keeps(lever) {
+			t.Errorf("%s: %+v", lever, got)
+		}
+	}
+}
+
+func TestPartly(t *testing.T) {
+	vm := func(reasons ...v1alpha1.LeverReason) v1alpha1.VMPlan { return v1alpha1.VMPlan{Reasons: reasons} }
+	of := func(lever v1alpha1.Lever, reason string) v1alpha1.LeverReason {
+		return v1alpha1.LeverReason{Lever: lever, Reason: reason}
+	}
+	plan := &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{VMs: []v1alpha1.VMPlan{
+		vm(of(v1alpha1.LeverAffinity, "Pinned"), of(v1alpha1.LeverBuffering, v1alpha1.ReasonChangeBudgetNodes)),
+		vm(of(v1alpha1.LeverAffinity, v1alpha1.ReasonChangeBudgetHour), of(v1alpha1.LeverBuffering, v1alpha1.ReasonChangeBudgetHour)),
+		vm(of(v1alpha1.LeverShaping, "NotDeferrable")),
+	}}}
+	if diff := cmp.Diff([]v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverBuffering}, Partly(plan)); diff != "" {
+		t.Errorf("levers that wait (-want +got):\n%s", diff)
+	}
+	if got := Partly(&v1alpha1.NodePlan{}); len(got) > 0 {
+		t.Errorf("an empty plan waits for %v", got)
 	}
 }

@@ -20,7 +20,7 @@ type heard struct{ rates *model.NodeRates }
 
 func (h heard) Fresh(string) *model.NodeRates { return h.rates }
 
-func (h heard) Heard(string) (*model.NodeRates, time.Time) {
+func (h heard) Latest(string) (*model.NodeRates, time.Time) {
 	return h.rates, at(0).Add(-10 * time.Second)
 }
 
@@ -32,11 +32,11 @@ type server struct{ candidate energy.Candidate }
 func (s server) Candidate(energy.Server, string) energy.Candidate { return s.candidate }
 
 // agentRates are of an agent whose clock is an hour ahead.
-func agentRates(source model.PowerSource, behind time.Duration, message string) *model.NodeRates {
+func agentRates(source v1alpha1.PowerSource, behind time.Duration, message string) *model.NodeRates {
 	now := at(0).Add(time.Hour)
 	r := &model.NodeRates{Node: "n", Time: now, PowerMessage: message}
 	if source != "" {
-		r.Power = &model.Power{Source: source, Scope: model.ScopePackage, Watts: 90, Time: now.Add(-behind)}
+		r.Power = &model.Power{Source: source, Scope: v1alpha1.PowerScopePackage, Watts: 90, Time: now.Add(-behind)}
 	}
 	return r
 }
@@ -49,17 +49,16 @@ func reportOf(source v1alpha1.PowerSource, age time.Duration) *v1alpha1.NodeRepo
 }
 
 func TestPowers(t *testing.T) {
-	const rapl, modelled = model.SourceRAPL, model.SourceModel
+	const rapl, modelled = v1alpha1.PowerRAPL, v1alpha1.PowerModel
 	denied := reportOf(v1alpha1.PowerNone, time.Minute)
-	denied.Status.Power.Message = "in the report"
-	denied.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionFalse, Reason: "PermissionDenied"}}
+	denied.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionFalse, Reason: "PermissionDenied", Message: "in the report"}}
 	// What does not fit into a status would keep all of it from being written.
 	hostile := denied.DeepCopy()
 	hostile.Status.Conditions[0].Reason = strings.Repeat("A", 1024)
 	for name, tc := range map[string]struct {
 		rates  *model.NodeRates
 		report *v1alpha1.NodeReport
-		source model.PowerSource
+		source v1alpha1.PowerSource
 		// power is true when there is a figure.
 		power, metered, unknown bool
 		// words are of the first attempt.
@@ -76,7 +75,7 @@ func TestPowers(t *testing.T) {
 		"no rates, reported long ago":     {nil, reportOf(v1alpha1.PowerRAPL, time.Hour), "", false, false, true, "NoMeter: the node's agent does not report"},
 		"a model":                         {agentRates(modelled, 0, "no zones"), reportOf(v1alpha1.PowerModel, time.Minute), modelled, true, false, false, "NoMeter: no zones"},
 		"a model, the report lags":        {agentRates(modelled, 0, "no zones"), reportOf(v1alpha1.PowerRAPL, time.Minute), modelled, true, false, false, "NoMeter: no zones"},
-		"no rates, a model reported":      {nil, reportOf(v1alpha1.PowerModel, time.Minute), modelled, false, false, false, "NoMeter: the node's agent reads no energy counters: see status.power of NodeReport n"},
+		"no rates, a model reported":      {nil, reportOf(v1alpha1.PowerModel, time.Minute), modelled, false, false, false, "NoMeter: the node's agent reads no energy counters: see condition MeterAvailable of NodeReport n"},
 		"nothing, as the report says":     {nil, denied, "", false, false, false, "PermissionDenied: in the report"},
 		"nothing, as the rates say":       {agentRates("", 0, "in the rates"), denied, "", false, false, false, "PermissionDenied: in the rates"},
 		"a reason that is none":           {nil, hostile, "", false, false, false, "NoMeter: in the report"},
@@ -106,14 +105,14 @@ func TestPowers(t *testing.T) {
 // why.
 func TestPowersTellAnAgentsDoubt(t *testing.T) {
 	for message, want := range map[string]energy.Attempt{
-		"Frozen: stands still: look":    {Type: model.SourceRAPL, Reason: energy.ReasonFrozen, Message: "stands still: look"},
-		"who knows: words":              {Type: model.SourceRAPL, Reason: energy.ReasonStale, Message: "who knows: words"},
-		": no reason":                   {Type: model.SourceRAPL, Reason: energy.ReasonStale, Message: ": no reason"},
-		strings.Repeat("A", 65) + ": a": {Type: model.SourceRAPL, Reason: energy.ReasonStale, Message: strings.Repeat("A", 65) + ": a"},
-		"Äh: words":                     {Type: model.SourceRAPL, Reason: energy.ReasonStale, Message: "Äh: words"},
-		"words":                         {Type: model.SourceRAPL, Reason: energy.ReasonStale, Message: "words"},
+		"Frozen: stands still: look":    {Type: v1alpha1.PowerRAPL, Reason: energy.ReasonFrozen, Message: "stands still: look"},
+		"who knows: words":              {Type: v1alpha1.PowerRAPL, Reason: energy.ReasonStale, Message: "who knows: words"},
+		": no reason":                   {Type: v1alpha1.PowerRAPL, Reason: energy.ReasonStale, Message: ": no reason"},
+		strings.Repeat("A", 65) + ": a": {Type: v1alpha1.PowerRAPL, Reason: energy.ReasonStale, Message: strings.Repeat("A", 65) + ": a"},
+		"Äh: words":                     {Type: v1alpha1.PowerRAPL, Reason: energy.ReasonStale, Message: "Äh: words"},
+		"words":                         {Type: v1alpha1.PowerRAPL, Reason: energy.ReasonStale, Message: "words"},
 	} {
-		powers := &Powers{Rates: heard{agentRates(model.SourceRAPL, 20*time.Second, message)}, Meters: server{}, Clock: testingclock.NewFakePassiveClock(at(0).Time)}
+		powers := &Powers{Rates: heard{agentRates(v1alpha1.PowerRAPL, 20*time.Second, message)}, Meters: server{}, Clock: testingclock.NewFakePassiveClock(at(0).Time)}
 		got := powers.Of("n", EnergySettings(&v1alpha1.EnergyPolicy{}), nil)
 		if !got.Metered || got.Doubt == nil || *got.Doubt != want {
 			t.Errorf("%q: %+v, doubt %+v", message, got, got.Doubt)
@@ -122,20 +121,20 @@ func TestPowersTellAnAgentsDoubt(t *testing.T) {
 }
 
 func TestPowersAskTheServerFirst(t *testing.T) {
-	reading := &model.Power{Source: model.SourcePrometheus, Scope: model.ScopePlatform, Watts: 200, Time: at(0).Time}
+	reading := &model.Power{Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePlatform, Watts: 200, Time: at(0).Time}
 	powers := &Powers{
-		Rates: heard{agentRates(model.SourceRAPL, 0, "")}, Meters: server{energy.Candidate{Reading: reading}},
+		Rates: heard{agentRates(v1alpha1.PowerRAPL, 0, "")}, Meters: server{energy.Candidate{Reading: reading}},
 		Clock: testingclock.NewFakePassiveClock(at(0).Time),
 	}
 	policy := &v1alpha1.EnergyPolicy{}
 	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{
-		{Type: v1alpha1.EnergySourcePrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}, {Type: v1alpha1.EnergySourceRAPL},
+		{Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}, {Type: v1alpha1.PowerRAPL},
 	}
 	if got := powers.Of("n", EnergySettings(policy), nil); got.Power != reading || !got.Metered {
 		t.Errorf("%+v", got)
 	}
 	powers.Meters = server{}
-	if got := powers.Of("n", EnergySettings(policy), nil); got.Source != model.SourceRAPL || len(got.Attempts) != 1 || got.Unknown {
+	if got := powers.Of("n", EnergySettings(policy), nil); got.Source != v1alpha1.PowerRAPL || len(got.Attempts) != 1 || got.Unknown {
 		t.Errorf("while the server is awaited: %+v", got)
 	}
 }
@@ -147,28 +146,28 @@ func TestEnergySettings(t *testing.T) {
 		want    []energy.Setting
 	}{
 		"none, as of old": {nil, []energy.Setting{
-			{Type: model.SourceRAPL, Freshness: 2 * time.Minute}, {Type: model.SourceModel, Freshness: 2 * time.Minute},
+			{Type: v1alpha1.PowerRAPL, Freshness: 2 * time.Minute}, {Type: v1alpha1.PowerModel, Freshness: 2 * time.Minute},
 		}},
 		"everything": {
-			[]v1alpha1.EnergySource{{Type: v1alpha1.EnergySourceModel, Freshness: seconds(7)}, {
-				Type: v1alpha1.EnergySourcePrometheus, Freshness: seconds(90),
+			[]v1alpha1.EnergySource{{Type: v1alpha1.PowerModel, Freshness: seconds(7)}, {
+				Type: v1alpha1.PowerPrometheus, Freshness: seconds(90),
 				Prometheus: &v1alpha1.PrometheusSource{
-					URL: "https://p", Series: v1alpha1.SeriesQuery, Query: ptr.To("watts"), Timeout: seconds(3),
-					Secret: &v1alpha1.SecretReference{Namespace: "mon", Name: "reader"},
+					URL: "https://p", Series: v1alpha1.SeriesQuery, Query: ptr.To("watts"),
+					Secret: "reader",
 				},
 			}},
-			[]energy.Setting{{Type: model.SourceModel, Freshness: 7 * time.Second}, {
-				Type: model.SourcePrometheus, Freshness: 90 * time.Second,
+			[]energy.Setting{{Type: v1alpha1.PowerModel, Freshness: 7 * time.Second}, {
+				Type: v1alpha1.PowerPrometheus, Freshness: 90 * time.Second,
 				Server: energy.Server{
-					URL: "https://p", Series: "Query", Query: "watts", SecretNamespace: "mon", SecretName: "reader",
-					Timeout: 3 * time.Second, Freshness: 90 * time.Second,
+					URL: "https://p", Series: "Query", Query: "watts", Secret: "reader",
+					Timeout: 10 * time.Second, Freshness: 90 * time.Second,
 				},
 			}},
 		},
 		"least": {
-			[]v1alpha1.EnergySource{{Type: v1alpha1.EnergySourcePrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}},
+			[]v1alpha1.EnergySource{{Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}},
 			[]energy.Setting{{
-				Type: model.SourcePrometheus, Freshness: 2 * time.Minute,
+				Type: v1alpha1.PowerPrometheus, Freshness: 2 * time.Minute,
 				Server: energy.Server{URL: "https://p", Series: "Auto", Timeout: 10 * time.Second, Freshness: 2 * time.Minute},
 			}},
 		},
@@ -181,21 +180,47 @@ func TestEnergySettings(t *testing.T) {
 	}
 }
 
-// The model and package energy repeat the API's words, because they must not
-// import the API.
-func TestPowerWordsAreTheAPIs(t *testing.T) {
-	for _, words := range [][2]string{
-		{string(model.SourcePrometheus), string(v1alpha1.EnergySourcePrometheus)},
-		{string(model.SourceRAPL), string(v1alpha1.EnergySourceRAPL)},
-		{string(model.SourceModel), string(v1alpha1.EnergySourceModel)},
-		{string(model.SourceRAPL), string(v1alpha1.PowerRAPL)},
-		{string(model.SourceModel), string(v1alpha1.PowerModel)},
-		{string(model.ScopePackage), string(v1alpha1.PowerScopePackage)},
-		{string(model.ScopePlatform), string(v1alpha1.PowerScopePlatform)},
-		{string(energy.ReasonNoMeter), v1alpha1.ReasonNoMeter},
+func TestMeterPast(t *testing.T) {
+	now := at(0).Time
+	meters := []energy.Setting{{Type: v1alpha1.PowerPrometheus}, {Type: v1alpha1.PowerModel}}
+	for name, tc := range map[string]struct {
+		ago      time.Duration
+		settings []energy.Setting
+		choice   energy.Choice
+		lost     bool
+	}{
+		"for an hour":                {time.Hour, meters, energy.Choice{}, true},
+		"and modelled":               {time.Hour, meters, energy.Choice{Source: v1alpha1.PowerModel}, true},
+		"for almost a day":           {lostFor - time.Second, meters, energy.Choice{}, true},
+		"for a day":                  {lostFor, meters, energy.Choice{}, false},
+		"never had one":              {-1, meters, energy.Choice{}, false},
+		"has one":                    {time.Hour, meters, energy.Choice{Metered: true}, false},
+		"too early to tell":          {time.Hour, meters, energy.Choice{Unknown: true}, false},
+		"the policy wants no meters": {time.Hour, meters[1:], energy.Choice{}, false},
 	} {
-		if words[0] != words[1] {
-			t.Errorf("%q is the API's %q", words[0], words[1])
-		}
+		t.Run(name, func(t *testing.T) {
+			past := NewMeterPast()
+			past.Metered("another", now)
+			if tc.ago >= 0 {
+				past.Metered("n", now.Add(-tc.ago))
+			}
+			want := time.Time{}
+			if tc.lost {
+				want = now.Add(-tc.ago)
+			}
+			if got := past.Lose("n", tc.settings, &tc.choice, now); !got.Equal(want) {
+				t.Errorf("lost since %v, want %v", got, want)
+			}
+			past.Retain(map[string]bool{"another": true})
+			if got := past.Lose("n", tc.settings, &tc.choice, now); !got.IsZero() {
+				t.Errorf("a node that is gone lost its meter at %v", got)
+			}
+		})
+	}
+	var none *MeterPast
+	none.Metered("n", now)
+	none.Retain(nil)
+	if !none.Lose("n", meters, &energy.Choice{}, now).IsZero() {
+		t.Error("without a memory a meter is lost")
 	}
 }

@@ -40,7 +40,7 @@ func NewProfiles(items []v1alpha1.VMNetworkProfile) Profiles {
 	return out
 }
 
-// Selects tells whether the profile's selector picks a VM.
+// Selects reports whether the profile's selector picks a VM.
 func (p Profile) Selects(vmi *virtv1.VirtualMachineInstance) bool {
 	return p.selector.Matches(labels.Set(vmi.Labels))
 }
@@ -102,13 +102,13 @@ func newPolicyEntry(policy *v1alpha1.EnergyPolicy) PolicyEntry {
 	return entry
 }
 
-// SelectsNode tells whether the policy's nodeSelector picks a node. Whether the
+// SelectsNode reports whether the policy's nodeSelector picks a node. Whether the
 // node runs VMs at all is asked apart, see RunsVMs.
 func (p PolicyEntry) SelectsNode(node *corev1.Node) bool {
 	return p.nodes.Matches(labels.Set(node.Labels))
 }
 
-// SelectsNamespace tells whether the policy covers a namespace with these
+// SelectsNamespace reports whether the policy covers a namespace with these
 // labels.
 func (p PolicyEntry) SelectsNamespace(namespaceLabels map[string]string) bool {
 	return p.namespaces.Matches(labels.Set(namespaceLabels))
@@ -123,14 +123,14 @@ func (p Policies) Governing(node *corev1.Node) (PolicyEntry, bool) {
 	return p[at], true
 }
 
-// RunsVMs tells whether a node counts at all: KubeVirt uses it, whatever the
+// RunsVMs reports whether a node counts at all: KubeVirt uses it, whatever the
 // state that its label tells, or an agent reported from it.
 func RunsVMs(node *corev1.Node, hasReport bool) bool {
 	_, labelled := node.Labels[virtv1.NodeSchedulable]
 	return labelled || hasReport
 }
 
-// Frozen tells whether a node is cordoned, draining or going: nothing new is
+// Frozen reports whether a node is cordoned, draining or going: nothing new is
 // then done on it.
 func Frozen(node *corev1.Node) bool {
 	draining := slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == drainTaint })
@@ -141,7 +141,7 @@ func Frozen(node *corev1.Node) bool {
 // it is configured otherwise.
 const drainTaint = "kubevirt.io/drain"
 
-// IsRunning tells whether a VM runs and stays.
+// IsRunning reports whether a VM runs and stays.
 func IsRunning(vmi *virtv1.VirtualMachineInstance) bool {
 	return vmi.Status.Phase == virtv1.Running
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// mostPins of a core that are named.
-const mostPins = 16
+// maxPins of a core that are named.
+const maxPins = 16
 
 // coresView is the cores of a node.
 type coresView struct {
-	// HeardAt is when the loads came. Nil: they are not known, as to a manager that does not
-	// lead.
-	HeardAt *time.Time  `json:"heardAt,omitempty"`
-	Groups  []coreGroup `json:"groups"`
+	// ReceivedAt is when the loads arrived. Nil: they are unknown, as to a manager that does
+	// not lead.
+	ReceivedAt *time.Time  `json:"receivedAt,omitempty"`
+	Groups     []coreGroup `json:"groups"`
 }
 
 // coreGroup is cores that share a last-level cache.
@@ -34,18 +34,18 @@ type coreGroup struct {
 type coreView struct {
 	// CPUs of the core, in the kernel's list form.
 	CPUs string `json:"cpus"`
-	// BusyPercent is the mean over the core's CPUs. Nil: not known.
+	// BusyPercent is the mean over the core's CPUs. Nil: unknown.
 	BusyPercent *float64 `json:"busyPercent,omitempty"`
-	// Pool that has the core for itself. Empty: none does.
+	// Pool of the core, if any.
 	Pool v1alpha1.Pool `json:"pool,omitempty"`
-	// Kept says by whom the core is kept from pins. Empty: it is not.
-	Kept string `json:"kept,omitempty"`
+	// Excluded says why no VM is pinned to the core. Empty: VMs may be.
+	Excluded string `json:"excluded,omitempty"`
 	// Pins of VMs' vCPUs that are in force there: some of them, and how many there are.
 	Pins  []string `json:"pins,omitempty"`
 	Count int      `json:"count"`
 }
 
-// viewCores tells of the cores of a topology. A plan and rates may be nil. Nil: the topology
+// viewCores returns the cores of a topology. A plan and rates may be nil. Nil: the topology
 // has none.
 func viewCores(topology *v1alpha1.Topology, plan *v1alpha1.NodePlan, rates *model.NodeRates) *coresView {
 	if len(topology.CoreGroups) == 0 {
@@ -67,7 +67,7 @@ func viewCores(topology *v1alpha1.Topology, plan *v1alpha1.NodePlan, rates *mode
 				continue // a newer agent's way to write it
 			}
 			core := coreView{CPUs: set.String(), BusyPercent: mean(set.CPUs(), busy)}
-			marks.put(&core, set)
+			marks.apply(&core, set)
 			group.Cores = append(group.Cores, core)
 		}
 		view.Groups = append(view.Groups, group)
@@ -75,7 +75,7 @@ func viewCores(topology *v1alpha1.Topology, plan *v1alpha1.NodePlan, rates *mode
 	return view
 }
 
-// mean of what some CPUs are used, in percent. Nil: of one it is not known.
+// mean use of some CPUs, in percent. Nil: that of one is unknown.
 func mean(cpus []int, busy map[int]float64) *float64 {
 	sum := 0.0
 	for _, cpu := range cpus {
@@ -92,33 +92,31 @@ func mean(cpus []int, busy map[int]float64) *float64 {
 	return &percent
 }
 
-// mark is something that is so of some CPUs.
+// mark is a text about some CPUs.
 type mark struct {
 	cpus units.CPUSet
-	is   string
+	text string
 }
 
-// marks are what is known of CPUs beside their load.
-type marks struct{ pools, kept, pins []mark }
+// marks are pools, exclusions and pins of a node's CPUs.
+type marks struct{ pools, excluded, pins []mark }
 
 func marksOf(topology *v1alpha1.Topology, plan *v1alpha1.NodePlan) marks {
 	var out marks
-	add := func(to *[]mark, cpus, is string) {
+	add := func(to *[]mark, cpus, text string) {
 		if set, err := units.ParseCPUSet(cpus); err == nil && !set.IsEmpty() {
-			*to = append(*to, mark{set, is})
+			*to = append(*to, mark{set, text})
 		}
 	}
-	add(&out.kept, topology.ExclusiveCPUs, "given to one container by the kubelet")
-	add(&out.kept, topology.ReservedCPUs, "reserved by the kubelet")
-	add(&out.kept, topology.IsolatedCPUs, "isolated by the kernel")
+	add(&out.excluded, topology.ExclusiveCPUs, "given to one container by the kubelet")
+	add(&out.excluded, topology.ReservedCPUs, "reserved by the kubelet")
+	add(&out.excluded, topology.IsolatedCPUs, "isolated by the kernel")
 	if plan == nil {
 		return out
 	}
-	add(&out.kept, plan.Spec.ExcludedCPUs, "left out by the plan")
-	if p := plan.Spec.Pools; p != nil {
-		add(&out.pools, p.NetworkCPUs, string(v1alpha1.PoolNetwork))
-		add(&out.pools, p.ComputeCPUs, string(v1alpha1.PoolCompute))
-	}
+	add(&out.excluded, plan.Spec.ExcludedCPUs, "left out by the plan")
+	add(&out.pools, plan.Spec.NetworkCPUs, string(v1alpha1.PoolNetwork))
+	add(&out.pools, plan.Spec.ComputeCPUs, string(v1alpha1.PoolCompute))
 	for i := range plan.Status.VMs {
 		applied := &plan.Status.VMs[i]
 		if applied.Lever != v1alpha1.LeverAffinity || applied.State != v1alpha1.LeverInForce {
@@ -131,19 +129,19 @@ func marksOf(topology *v1alpha1.Topology, plan *v1alpha1.NodePlan) marks {
 	return out
 }
 
-// put writes on a core what is so of it.
-func (m marks) put(core *coreView, cpus units.CPUSet) {
+// apply adds the marks of a core to it.
+func (m marks) apply(core *coreView, cpus units.CPUSet) {
 	overlaps := func(of mark) bool { return !of.cpus.Intersection(cpus).IsEmpty() }
 	if i := slices.IndexFunc(m.pools, overlaps); i >= 0 {
-		core.Pool = v1alpha1.Pool(m.pools[i].is)
+		core.Pool = v1alpha1.Pool(m.pools[i].text)
 	}
-	if i := slices.IndexFunc(m.kept, overlaps); i >= 0 {
-		core.Kept = m.kept[i].is
+	if i := slices.IndexFunc(m.excluded, overlaps); i >= 0 {
+		core.Excluded = m.excluded[i].text
 	}
 	for _, pin := range m.pins {
 		if overlaps(pin) {
-			if core.Count++; core.Count <= mostPins {
-				core.Pins = append(core.Pins, pin.is)
+			if core.Count++; core.Count <= maxPins {
+				core.Pins = append(core.Pins, pin.text)
 			}
 		}
 	}

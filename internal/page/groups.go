@@ -12,21 +12,21 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/top"
 )
 
-// groupsAtOnce are sent: each with up to 50 shares.
+// groupsAtOnce are sent at once: each has up to 50 shares.
 const groupsAtOnce = 10
 
 // groupView is how the traffic of a group is spread, and why.
 type groupView struct {
 	top.GroupEnergy
 	Shares []v1alpha1.MemberShare `json:"shares"`
-	// LingeringBytesPercent of the bytes are on connections that do not move. Nil: not known.
+	// LingeringBytesPercent of the bytes are on connections that do not move. Nil: unknown.
 	LingeringBytesPercent *int32 `json:"lingeringBytesPercent,omitempty"`
 	Why                   words  `json:"why"`
 }
 
-// groupSlice is a part of the groups.
-type groupSlice struct {
-	slice[groupView]
+// groupPart is a part of the groups.
+type groupPart struct {
+	part[groupView]
 	Gaps []show.Gap `json:"gaps,omitempty"`
 }
 
@@ -41,23 +41,23 @@ func (p *Page) groups(ctx context.Context, query url.Values) (any, error) {
 	return viewGroups(f, query), nil
 }
 
-func viewGroups(f *facts.Facts, query url.Values) groupSlice {
+func viewGroups(f *facts.Facts, query url.Values) groupPart {
 	find := strings.ToLower(text(query, "find"))
 	profiles := map[string]*v1alpha1.VMNetworkProfile{}
 	for i := range f.Profiles {
 		profiles[f.Profiles[i].Namespace+"/"+f.Profiles[i].Name] = &f.Profiles[i]
 	}
-	list := top.Groups(f, nil)
+	list := top.Groups(f)
 	found := list.Items[:0:0]
 	for _, group := range list.Items {
 		if strings.Contains(strings.ToLower(group.Namespace+"/"+group.Name), find) {
 			found = append(found, group)
 		}
 	}
-	part := sliceBy(found, query, groupsAtOnce)
-	out := groupSlice{slice: slice[groupView]{Items: []groupView{}, Total: part.Total, From: part.From, Size: part.Size}, Gaps: list.Gaps}
+	rows := partOf(found, query, groupsAtOnce)
+	out := groupPart{part: part[groupView]{Items: []groupView{}, Total: rows.Total, From: rows.From, Size: rows.Size}, Gaps: list.Gaps}
 	table := reasons.All()
-	for _, group := range part.Items {
+	for _, group := range rows.Items {
 		view := groupView{GroupEnergy: group, Shares: []v1alpha1.MemberShare{}, Why: wordsOf(table, group.Reason, "")}
 		if t := profiles[group.Namespace+"/"+group.Name].Status.Traffic; t != nil {
 			view.Why.Message, view.LingeringBytesPercent = t.Message, t.LingeringBytesPercent

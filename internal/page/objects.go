@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 )
 
@@ -25,38 +25,23 @@ func (o objects) List(ctx context.Context, list client.ObjectList, options ...cl
 	return explained(o.cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...), "", "", "")
 }
 
-// Get reads an object. The error is an *access.NotFound when there is none.
+// Get reads an object. The error is an *access.NotFound if it does not exist.
 func (o objects) Get(ctx context.Context, namespace, name string, into client.Object) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	partial, isMetadata := into.(*metav1.PartialObjectMetadata)
 	if !isMetadata || partial.Kind != "Node" {
-		return explained(o.cache.Get(ctx, key, into), kindOf(into), namespace, name)
+		return explained(o.cache.Get(ctx, key, into), reflect.TypeOf(into).Elem().Name(), namespace, name)
 	}
-	// Nodes are in the cache whole: to ask for their metadata alone would keep them twice.
+	// The cache has whole nodes: a request for metadata alone would store them twice.
 	var node corev1.Node
 	err := o.cache.Get(ctx, key, &node)
 	partial.ObjectMeta = node.ObjectMeta
 	return explained(err, "Node", namespace, name)
 }
 
-func kindOf(object client.Object) string {
-	switch object.(type) {
-	case *v1alpha1.EnergyPolicy:
-		return "EnergyPolicy"
-	case *v1alpha1.NodePlan:
-		return "NodePlan"
-	case *v1alpha1.NodeReport:
-		return "NodeReport"
-	case *v1alpha1.VMNetworkProfile:
-		return "VMNetworkProfile"
-	default:
-		return "object"
-	}
-}
-
 var errSlow = errors.New("the manager has not read the objects yet: the API server does not answer it, or has many; try again in a moment")
 
-// explained says what is wrong in the words of kubectl joulevirt.
+// explained turns errors of the cache into those of kubectl joulevirt.
 func explained(err error, kind, namespace, name string) error {
 	var missing *meta.NoKindMatchError
 	switch {

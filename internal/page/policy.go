@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,17 +13,49 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/cli/savings"
+	"github.com/joulevirt/joulevirt/internal/cli/show"
 	"github.com/joulevirt/joulevirt/internal/cli/top"
 )
 
-// policyView is all that the page tells of one policy.
+// summary is what each view of the page needs.
+type summary struct {
+	Version string    `json:"version"`
+	Now     time.Time `json:"now"`
+	// Leads is true if this manager leads: only a leader has rates of nodes. Led is true if some
+	// manager leads.
+	Leads bool `json:"leads"`
+	Led   bool `json:"led"`
+	// Policies by name, and the number of nodes whose agents reported.
+	Policies []top.PolicyEnergy `json:"policies"`
+	Reports  int                `json:"reports"`
+	Gaps     []show.Gap         `json:"gaps,omitempty"`
+}
+
+func (p *Page) summary(ctx context.Context, _ url.Values) (any, error) {
+	f, err := facts.Read(ctx, p.objects, p.Clock.Now(), facts.Scope{}, facts.Policies, facts.Reports)
+	if err != nil {
+		return nil, err
+	}
+	list := top.Policies(f)
+	led, err := p.Led(ctx)
+	gaps := list.Gaps
+	if err != nil {
+		gaps = append(gaps, show.Gap{Of: "Lease", Message: "whether a manager leads is unknown: " + err.Error()})
+	}
+	return summary{
+		Version: p.Version, Now: f.Now, Leads: p.Leads(), Led: led || err != nil,
+		Policies: list.Items, Reports: len(f.Reports), Gaps: gaps,
+	}, nil
+}
+
+// policyView is all that the page shows of one policy.
 type policyView struct {
 	Energy top.PolicyEnergy `json:"energy"`
 	Levers []v1alpha1.Lever `json:"levers"`
 	// Proven is what all levers together save of what the metered nodes draw. Nil: nothing
 	// is proven.
 	Proven *saving `json:"proven,omitempty"`
-	// Savings are what was booked and what goes on.
+	// Savings were booked, or are proven or predicted now.
 	Savings    savings.Policy        `json:"savings"`
 	Sources    []source              `json:"sources"`
 	Conditions []condition           `json:"conditions"`
@@ -48,9 +81,9 @@ func wordsOf(table reasons.Table, reason, message string) words {
 
 // source of energy of a policy.
 type source struct {
-	Type      v1alpha1.EnergySourceType `json:"type"`
-	Available bool                      `json:"available"`
-	Nodes     int32                     `json:"nodes"`
+	Type      v1alpha1.PowerSource `json:"type"`
+	Available bool                 `json:"available"`
+	Nodes     int32                `json:"nodes"`
 	words
 }
 
@@ -67,7 +100,7 @@ type coverage struct {
 	Lever      v1alpha1.Lever `json:"lever"`
 	VMs        int32          `json:"vms"`
 	ReachedVMs int32          `json:"reachedVMs"`
-	// ReachedBytesPercent of all VMs' traffic. Nil: not known.
+	// ReachedBytesPercent of all VMs' traffic. Nil: unknown.
 	ReachedBytesPercent *int32   `json:"reachedBytesPercent,omitempty"`
 	Missed              []missed `json:"missed"`
 }
@@ -89,14 +122,13 @@ func (p *Page) policy(ctx context.Context, query url.Values) (any, error) {
 
 func viewPolicy(policy *v1alpha1.EnergyPolicy) policyView {
 	table := reasons.All()
-	f := &facts.Facts{Policies: []v1alpha1.EnergyPolicy{*policy}}
 	view := policyView{
-		Energy: top.Policies(f).Items[0], Savings: savings.Of(f).Items[0], Proven: proven(policy),
+		Energy: top.PolicyOf(policy), Savings: savings.OfPolicy(policy), Proven: proven(policy),
 		Levers: append([]v1alpha1.Lever{}, policy.Spec.Levers...), Trials: append([]v1alpha1.LeverTrial{}, policy.Status.Trials...),
 		Sources: []source{}, Conditions: []condition{}, Coverage: []coverage{},
 	}
 	for _, s := range policy.Status.EnergySources {
-		view.Sources = append(view.Sources, source{Type: s.Type, Available: s.Available, Nodes: s.Nodes, words: wordsOf(table, s.Reason, s.Message)})
+		view.Sources = append(view.Sources, source{Type: s.Type, Available: s.Nodes > 0, Nodes: s.Nodes, words: wordsOf(table, s.Reason, s.Message)})
 	}
 	for _, c := range policy.Status.Conditions {
 		view.Conditions = append(view.Conditions, condition{Type: c.Type, Status: c.Status, Since: c.LastTransitionTime, words: wordsOf(table, c.Reason, c.Message)})

@@ -2,89 +2,101 @@ package page
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"math"
 	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/utils/ptr"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 const (
-	// step between two points, and span that is remembered.
+	// step between two points of the manager, and span of them.
 	step = time.Minute
-	span = 24 * time.Hour
-	// mostPolicies whose figures are remembered, by name.
-	mostPolicies = 200
+	span = time.Hour
+	// historyStep and historySpan of points of Prometheus.
+	historyStep = 5 * time.Minute
+	historySpan = 24 * time.Hour
 )
 
-// point is what the nodes of a policy drew at a time, in watts. NaN: not known.
+// point is what the nodes of a policy draw at a time, in watts. Nil: unknown.
 type point struct {
-	at time.Time
-	// measured by meters, and modelled where there are none.
-	measured, modelled float32
-	// saved of measured, as levers were proven to save, with the ends of the interval.
-	saved, low, high float32
+	// Time in seconds since 1970.
+	Time int64 `json:"time"`
+	// Measured by meters, and Modelled for nodes without one.
+	Measured *float64 `json:"measured"`
+	Modelled *float64 `json:"modelled"`
+	// Saved of Measured, as trials have proven, with the ends of the interval.
+	Saved *float64 `json:"saved"`
+	Low   *float64 `json:"low"`
+	High  *float64 `json:"high"`
 }
 
-// Trend remembers a day of points of each policy. It is safe for concurrent use.
-type Trend struct {
-	since time.Time
-	mu    sync.Mutex
-	by    map[string][]point
+// trend has the last hour of points of each policy. It is safe for concurrent use.
+type trend struct {
+	since    time.Time
+	mu       sync.Mutex
+	byPolicy map[string][]point
 }
 
-func newTrend(since time.Time) *Trend { return &Trend{since: since, by: map[string][]point{}} }
+func newTrend(since time.Time) *trend { return &trend{since: since, byPolicy: map[string][]point{}} }
 
-// add points of one time, by policy. Policies that are gone are forgotten.
-func (t *Trend) add(points map[string]point) {
+// add adds points of one time, by policy. Deleted policies are forgotten.
+func (t *trend) add(points map[string]point) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name := range t.by {
-		if _, there := points[name]; !there {
-			delete(t.by, name)
-		}
-	}
+	next := make(map[string][]point, len(points))
 	for name, p := range points {
-		if t.by[name] == nil && len(t.by) >= mostPolicies {
-			continue
-		}
-		kept := append(t.by[name], p)
+		all := append(t.byPolicy[name], p)
 		first := 0
-		for first < len(kept) && p.at.Sub(kept[first].at) >= span {
+		for first < len(all) && p.Time-all[first].Time > int64(span.Seconds()) {
 			first++
 		}
-		t.by[name] = kept[first:]
+		next[name] = all[first:]
 	}
+	t.byPolicy = next
 }
 
-// of returns the points of a policy, the oldest first. They are not changed.
-func (t *Trend) of(policy string) []point {
+// of returns the points of a policy, the oldest first, for reading only.
+func (t *trend) of(policy string) []point {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.by[policy]
+	return t.byPolicy[policy]
 }
 
-// Remember takes points until the context ends.
-func (p *Page) Remember(ctx context.Context) {
+// NeedLeaderElection is false: managers that stand by serve the page too.
+func (p *Page) NeedLeaderElection() bool { return false }
+
+// Start records points until the context ends.
+func (p *Page) Start(ctx context.Context) error {
 	ticker := p.Clock.NewTicker(step)
 	defer ticker.Stop()
 	for {
-		if err := p.take(ctx); err != nil && ctx.Err() == nil {
+		if err := p.recordPoints(ctx); err != nil && ctx.Err() == nil {
 			p.Log.Error(err, "the power of this minute is missing on the page")
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C():
 		}
 	}
 }
 
-// take one point of each policy, if there is something to take it from.
-func (p *Page) take(ctx context.Context) error {
+// recordPoints adds one point of each policy, if the objects can be read.
+func (p *Page) recordPoints(ctx context.Context) error {
 	if p.Ready() != nil {
-		return nil // as the answers say
+		return nil // each answer of the page says why
 	}
 	ctx, cancel := context.WithTimeout(ctx, dataTimeout)
 	defer cancel()
@@ -95,7 +107,6 @@ func (p *Page) take(ctx context.Context) error {
 	if err := f.Need(facts.Policies, facts.Plans); err != nil {
 		return err
 	}
-	// What statuses say is of now only while somebody writes them.
 	led, err := p.Led(ctx)
 	if err != nil {
 		return err
@@ -104,49 +115,159 @@ func (p *Page) take(ctx context.Context) error {
 	return nil
 }
 
-// series are points as columns, which are short. Null: not known.
-type series struct {
-	// Since is when this manager began to remember.
-	Since time.Time `json:"since"`
-	// StepSeconds between two points: longer gaps are gaps.
-	StepSeconds float64 `json:"stepSeconds"`
-	// Times in seconds since 1970.
-	Times []int64 `json:"times"`
-	// Watts.
-	Measured []*float32 `json:"measured"`
-	Modelled []*float32 `json:"modelled"`
-	Saved    []*float32 `json:"saved"`
-	Low      []*float32 `json:"low"`
-	High     []*float32 `json:"high"`
-}
-
-func (p *Page) trendOf(_ context.Context, query url.Values) (any, error) {
-	return seriesOf(p.trend.of(query.Get("policy")), p.trend.since), nil
-}
-
-func seriesOf(points []point, since time.Time) series {
-	out := series{
-		Since: since, StepSeconds: step.Seconds(), Times: []int64{},
-		Measured: []*float32{}, Modelled: []*float32{}, Saved: []*float32{}, Low: []*float32{}, High: []*float32{},
+// pointsOf returns what the nodes of each policy draw now: measured power from the policies'
+// statuses, and modelled power from the leader. Without a leader the statuses are too old.
+func pointsOf(f *facts.Facts, live Live, led bool) map[string]point {
+	policyOf := make(map[string]string, len(f.Plans))
+	for i := range f.Plans {
+		policyOf[f.Plans[i].Name] = f.Plans[i].Spec.Policy
 	}
-	for i := range points {
-		p := &points[i]
-		out.Times = append(out.Times, p.at.Unix())
-		for _, column := range []struct {
-			of    *[]*float32
-			value float32
-		}{{&out.Measured, p.measured}, {&out.Modelled, p.modelled}, {&out.Saved, p.saved}, {&out.Low, p.low}, {&out.High, p.high}} {
-			*column.of = append(*column.of, known(column.value))
+	modelled := map[string]float64{}
+	live.EachPower(func(node string, power model.Power, metered bool) {
+		if !metered && power.Source == v1alpha1.PowerModel {
+			modelled[policyOf[node]] += float64(power.Watts)
 		}
+	})
+	out := map[string]point{}
+	for i := range f.Policies {
+		policy := &f.Policies[i]
+		p := point{Time: f.Now.Unix()}
+		if watts, known := modelled[policy.Name]; known {
+			p.Modelled = &watts
+		}
+		s := proven(policy)
+		if led && policy.Status.Watts != nil {
+			p.Measured = ptr.To(float64(*policy.Status.Watts))
+			if s == nil {
+				s = &saving{}
+			}
+		}
+		if led && s != nil {
+			p.Saved, p.Low, p.High = &s.Watts, &s.Low, &s.High
+		}
+		out[policy.Name] = p
 	}
 	return out
 }
 
-// known is a value to a tenth, or nil for none.
-func known(v float32) *float32 {
-	if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-		return nil
+// saving is a power with the ends of its interval, in watts.
+type saving struct {
+	Watts float64 `json:"watts"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// proven is what all levers of a policy together were measured to save now, or nil. The ends
+// of the levers' intervals are added, which is wider than need be.
+func proven(policy *v1alpha1.EnergyPolicy) *saving {
+	var sum *saving
+	for _, s := range policy.Status.Proven {
+		if sum == nil {
+			sum = &saving{}
+		}
+		sum.Watts += s.Watts.Value.Float()
+		sum.Low += s.Watts.Low.Float()
+		sum.High += s.Watts.High.Float()
 	}
-	rounded := float32(math.Round(float64(v)*10) / 10)
-	return &rounded
+	return sum
+}
+
+// trendView is the points of a policy, the oldest first.
+type trendView struct {
+	// Source is Prometheus or manager, and Since when the manager began to record.
+	Source string    `json:"source"`
+	Since  time.Time `json:"since"`
+	// Problem says why a Prometheus server that the policy names does not answer.
+	Problem string `json:"problem,omitempty"`
+	// StepSeconds between two points: longer gaps are gaps.
+	StepSeconds float64 `json:"stepSeconds"`
+	Points      []point `json:"points"`
+}
+
+// readTrend returns a day of a policy's power if its Prometheus server has it, else the last
+// hour of the manager's own.
+func (p *Page) readTrend(ctx context.Context, query url.Values) (any, error) {
+	name := query.Get("policy")
+	history, err := p.readHistory(ctx, name)
+	if len(history) > 0 {
+		return trendView{Source: "Prometheus", Since: p.trend.since, StepSeconds: historyStep.Seconds(), Points: history}, nil
+	}
+	out := trendView{Source: "manager", Since: p.trend.since, StepSeconds: step.Seconds(), Points: append([]point{}, p.trend.of(name)...)}
+	if err != nil {
+		out.Problem = sentence(err)
+	}
+	return out, nil
+}
+
+// readHistory returns points of the last day from the Prometheus server that a policy names.
+// It has them if it scrapes the manager.
+func (p *Page) readHistory(ctx context.Context, name string) ([]point, error) {
+	f, err := facts.Read(ctx, p.objects, p.Clock.Now(), facts.Scope{}, facts.Policies, facts.Plans)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(f.Policies, func(policy v1alpha1.EnergyPolicy) bool { return policy.Name == name })
+	if i < 0 {
+		return nil, nil
+	}
+	var nodes []string
+	for j := range f.Plans {
+		if f.Plans[j].Spec.Policy == name {
+			nodes = append(nodes, regexp.QuoteMeta(f.Plans[j].Name))
+		}
+	}
+	matrix, err := p.History(ctx, &f.Policies[i], historyQuery(name, nodes), f.Now.Add(-historySpan), f.Now, historyStep)
+	if err != nil {
+		return nil, fmt.Errorf("query the policy's Prometheus server: %w", err)
+	}
+	byTime := map[int64]*point{}
+	for _, row := range matrix {
+		for _, sample := range row.Values {
+			at := sample.Timestamp.Unix()
+			if byTime[at] == nil {
+				byTime[at] = &point{Time: at}
+			}
+			if value := float64(sample.Value); !math.IsNaN(value) && !math.IsInf(value, 0) {
+				*byTime[at].column(string(row.Metric["column"])) = &value
+			}
+		}
+	}
+	var out []point
+	for _, at := range slices.Sorted(maps.Keys(byTime)) {
+		out = append(out, *byTime[at])
+	}
+	return out, nil
+}
+
+// historyQuery yields one series for each column of a point, with the label column.
+func historyQuery(policy string, nodes []string) string {
+	power := func(match string) string {
+		return fmt.Sprintf("sum(max by (node) (joulevirt_node_power_watts{source%s\"Model\",node=~%s}))", match, strconv.Quote(strings.Join(nodes, "|")))
+	}
+	proven := func(metric string) string {
+		return fmt.Sprintf("sum(max by (lever) (%s{policy=%s}))", metric, strconv.Quote(policy))
+	}
+	var columns []string
+	for _, c := range []struct{ name, query string }{
+		{"measured", power("!=")}, {"modelled", power("=")}, {"saved", proven("joulevirt_policy_proven_watts")},
+		{"low", proven("joulevirt_policy_proven_low_watts")}, {"high", proven("joulevirt_policy_proven_high_watts")},
+	} {
+		columns = append(columns, fmt.Sprintf(`label_replace(%s,"column","%s","","")`, c.query, c.name))
+	}
+	return strings.Join(columns, " or ")
+}
+
+// column returns a figure of a point by its name in historyQuery.
+func (p *point) column(name string) **float64 {
+	switch name {
+	case "modelled":
+		return &p.Modelled
+	case "saved":
+		return &p.Saved
+	case "low":
+		return &p.Low
+	case "high":
+		return &p.High
+	}
+	return &p.Measured
 }

@@ -1,52 +1,39 @@
 package page
 
 import (
-	"math"
+	"context"
+	"errors"
 	"net/url"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	prommodel "github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/cli/explain"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
-	"github.com/joulevirt/joulevirt/internal/cli/figures"
-	"github.com/joulevirt/joulevirt/internal/cli/savings"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// heard is what a leader hears.
-type heard struct{ powers map[string]model.PowerSource }
-
-func (heard) Heard(string) (*model.NodeRates, time.Time) { return nil, time.Time{} }
-
-func (heard) Potential(string, float64) map[model.Lever]ledger.Range {
-	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 5, Low: -1, High: 11}, model.LeverBuffering: {}}
+// leader is what a leader knows.
+type leader struct {
+	powers map[string]v1alpha1.PowerSource
 }
 
-func (heard) Proven(policy, node string) map[model.Lever]ledger.Range {
-	if policy != "p" || node != "a" {
-		return nil
-	}
-	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 4, Low: 3, High: 5}}
-}
+func (leader) Rates(string) (*model.NodeRates, time.Time) { return nil, time.Time{} }
 
-func (heard) Booked(_, node string, confidence float64) []ledger.UnitSaving {
-	return []ledger.UnitSaving{{Unit: node, Lever: model.LeverBuffering, Modelled: true, Saved: ledger.Range{Value: 3.6e6 * confidence}}}
-}
-
-func (h heard) EachPower(call func(string, model.Power, bool)) {
-	for node, source := range h.powers {
-		call(node, model.Power{Source: source, Watts: 100}, source != model.SourceModel)
+func (l leader) EachPower(call func(string, model.Power, bool)) {
+	for node, source := range l.powers {
+		call(node, model.Power{Source: source, Watts: 100}, source != v1alpha1.PowerModel)
 	}
 }
 
@@ -54,8 +41,7 @@ func TestPoints(t *testing.T) {
 	f := &facts.Facts{Now: noon, Policies: []v1alpha1.EnergyPolicy{{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Status: v1alpha1.EnergyPolicyStatus{Watts: ptr.To(int64(500)), Proven: []v1alpha1.Saving{
-			{Milliwatts: 20000, LowMilliwatts: 10000, HighMilliwatts: 30000}, {Milliwatts: 5000, LowMilliwatts: -1000, HighMilliwatts: 9000},
-			{Modelled: true, Milliwatts: 99000},
+			{Watts: v1alpha1.Estimate{Value: "20", Low: "10", High: "30"}}, {Watts: v1alpha1.Estimate{Value: "5", Low: "-1", High: "9"}},
 		}},
 	}, {ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, {
 		ObjectMeta: metav1.ObjectMeta{Name: "unproven"}, Status: v1alpha1.EnergyPolicyStatus{Watts: ptr.To(int64(300))},
@@ -63,91 +49,119 @@ func TestPoints(t *testing.T) {
 	for _, node := range []string{"a", "b", "c"} {
 		f.Plans = append(f.Plans, v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodePlanSpec{Policy: "p"}})
 	}
-	live := heard{map[string]model.PowerSource{"a": model.SourcePrometheus, "b": model.SourceModel, "c": model.SourceModel, "other": model.SourceModel}}
-	number := func(v float32) any {
-		if math.IsNaN(float64(v)) {
+	live := leader{map[string]v1alpha1.PowerSource{"a": v1alpha1.PowerPrometheus, "b": v1alpha1.PowerModel, "c": v1alpha1.PowerModel, "other": v1alpha1.PowerModel}}
+	number := func(v *float64) any {
+		if v == nil {
 			return "unknown"
 		}
-		return v
+		return *v
 	}
 	for name, tc := range map[string]struct {
 		led  bool
 		want []any
 	}{
-		"led":          {true, []any{float32(500), float32(200), float32(25), float32(9), float32(39)}},
-		"no one leads": {false, []any{"unknown", float32(200), "unknown", "unknown", "unknown"}},
+		"led":          {true, []any{float64(500), float64(200), float64(25), float64(9), float64(39)}},
+		"no one leads": {false, []any{"unknown", float64(200), "unknown", "unknown", "unknown"}},
 	} {
 		points := pointsOf(f, live, tc.led)
 		p := points["p"]
-		got := []any{number(p.measured), number(p.modelled), number(p.saved), number(p.low), number(p.high)}
+		got := []any{number(p.Measured), number(p.Modelled), number(p.Saved), number(p.Low), number(p.High)}
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if e := points["empty"]; number(e.measured) != "unknown" || number(e.modelled) != "unknown" || number(e.saved) != "unknown" {
+		if e := points["empty"]; number(e.Measured) != "unknown" || number(e.Modelled) != "unknown" || number(e.Saved) != "unknown" {
 			t.Errorf("%s: a policy of which nothing is known has %+v, want no zeros", name, e)
 		}
-		if u := points["unproven"]; tc.led && (u.measured != 300 || u.saved != 0 || u.low != 0 || u.high != 0) {
+		if u := points["unproven"]; tc.led && (*u.Measured != 300 || *u.Saved != 0 || *u.Low != 0 || *u.High != 0) {
 			t.Errorf("%s: a policy with nothing proven has %+v, want what it draws without savings", name, u)
 		}
 	}
 }
 
-// TestMeter: a leader tells of the node's own energy, with the policy's confidence; one that
-// stands by says so.
-func TestMeter(t *testing.T) {
-	policy := &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-	leads := true
-	p := &Page{Options: Options{
-		Live: heard{map[string]model.PowerSource{"a": model.SourcePrometheus, "b": model.SourceModel}}, Leads: func() bool { return leads },
-		Clock: clocktesting.NewFakeClock(noon),
-	}}
-	got, gaps := p.meter(t.Context(), policy, "a", types.NamespacedName{})
-	got.Now.Node.AgeSeconds = nil
-	want := explain.Energy{
-		Now: &figures.Detail{
-			Node:   figures.Node{Watts: ptr.To(100.0), Source: "Prometheus"},
-			Proven: []figures.LeverWatts{{Lever: v1alpha1.LeverAffinity, Watts: 4, LowWatts: ptr.To(3.0), HighWatts: ptr.To(5.0)}},
-			Potential: []figures.LeverWatts{
-				{Lever: v1alpha1.LeverAffinity, Watts: 5, LowWatts: ptr.To(-1.0), HighWatts: ptr.To(11.0)}, {Lever: v1alpha1.LeverBuffering, LowWatts: ptr.To(0.0), HighWatts: ptr.To(0.0)},
-			},
-		},
-		Booked: []savings.Unit{{Unit: "a", Lever: v1alpha1.LeverBuffering, Basis: v1alpha1.BasisModelled, KilowattHours: 0.95}},
+// TestJoulesPerGB: without watts, or with too little traffic, there is no figure.
+func TestJoulesPerGB(t *testing.T) {
+	rates := func(bits units.BitsPerSecond) *model.NodeRates {
+		return &model.NodeRates{VMs: []model.VMRates{{Taps: []model.TapRates{{ToVM: model.TrafficRates{BitsPerSecond: bits}}}}}}
 	}
-	if diff := cmp.Diff(want, got); diff != "" || len(gaps) > 0 {
-		t.Errorf("%v (-want +got):\n%s", gaps, diff)
+	if got := joulesPerGB(ptr.To(181.5), rates(1e9)); got == nil || *got != 1452 {
+		t.Errorf("181.5 W at 1 Gbit/s: %v, want 1452", got)
 	}
-	leads = false
-	if got, _ := p.meter(t.Context(), policy, "a", types.NamespacedName{}); got.Now != nil || got.Unknown == "" {
-		t.Errorf("a manager that stands by tells %+v", got)
+	if joulesPerGB(nil, rates(1e9)) != nil || joulesPerGB(ptr.To(1.0), nil) != nil || joulesPerGB(ptr.To(1.0), rates(100)) != nil {
+		t.Error("a figure without watts, rates or traffic")
 	}
 }
 
-// TestTrendForgets: a day is kept, and policies that are gone are not.
-func TestTrendForgets(t *testing.T) {
+// TestTrendExpires: an hour is stored, and nothing of deleted policies.
+func TestTrendExpires(t *testing.T) {
 	trend := newTrend(noon)
 	for i := range 3000 {
-		at := noon.Add(time.Duration(i) * step)
-		points := map[string]point{"stays": {at: at, measured: float32(i)}}
+		at := noon.Add(time.Duration(i) * step).Unix()
+		points := map[string]point{"stays": {Time: at, Measured: ptr.To(float64(i))}}
 		if i < 100 {
-			points["goes"] = point{at: at}
+			points["goes"] = point{Time: at}
 		}
 		trend.add(points)
 	}
-	got := seriesOf(trend.of("stays"), noon)
-	if len(got.Times) != int(span/step) || *got.Measured[len(got.Measured)-1] != 2999 {
-		t.Errorf("%d points until %v, want a day's until the last", len(got.Times), *got.Measured[len(got.Measured)-1])
+	got := trend.of("stays")
+	if last := *got[len(got)-1].Measured; len(got) != int(span/step)+1 || last != 2999 {
+		t.Errorf("%d points until %v, want an hour's until the last", len(got), last)
 	}
 	if left := trend.of("goes"); left != nil {
 		t.Errorf("%d points of a policy that is gone", len(left))
 	}
-	many := map[string]point{}
-	for i := range 2 * mostPolicies {
-		many[strconv.Itoa(i)] = point{at: noon}
+}
+
+// TestHistory: a policy with a Prometheus server shows a day, one without shows the hour of the
+// manager, and says why the server does not answer.
+func TestHistory(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(
+		&v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}},
+		&v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: "a.1"}, Spec: v1alpha1.NodePlanSpec{Policy: "p"}},
+	).Build()
+	var matrix prommodel.Matrix
+	var failure error
+	p := New(Options{
+		Reader: c, Clock: clocktesting.NewFakeClock(noon),
+		History: func(_ context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, _ time.Duration) (prommodel.Matrix, error) {
+			if policy.Name != "p" || !strings.Contains(query, `node=~"a\\.1"`) || !strings.Contains(query, `joulevirt_policy_proven_watts{policy="p"}`) || to.Sub(from) != historySpan {
+				t.Errorf("query of %s from %v to %v: %s", policy.Name, from, to, query)
+			}
+			return matrix, failure
+		},
+	})
+	p.trend.add(map[string]point{"p": {Time: noon.Unix(), Measured: ptr.To(7.0)}})
+	read := func() trendView {
+		got, err := p.readTrend(t.Context(), url.Values{"policy": {"p"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.(trendView)
 	}
-	trend.add(many)
-	if n := len(trend.by); n > mostPolicies {
-		t.Errorf("%d policies are remembered, want at most %d", n, mostPolicies)
+	at := prommodel.TimeFromUnix(noon.Unix())
+	matrix = prommodel.Matrix{
+		{Metric: prommodel.Metric{"column": "measured"}, Values: []prommodel.SamplePair{{Timestamp: at.Add(-time.Hour), Value: 3}, {Timestamp: at, Value: 4}}},
+		{Metric: prommodel.Metric{"column": "low"}, Values: []prommodel.SamplePair{{Timestamp: at, Value: 1}}},
 	}
+	if got := read(); got.Source != "Prometheus" || len(got.Points) != 2 || *got.Points[0].Measured != 3 || *got.Points[1].Low != 1 || got.Points[0].Low != nil {
+		t.Errorf("history %+v", got)
+	}
+	matrix = nil
+	if got := read(); got.Source != "manager" || len(got.Points) != 1 || *got.Points[0].Measured != 7 || got.Problem != "" {
+		t.Errorf("without history %+v", got)
+	}
+	failure = errors.New("connection refused")
+	if got := read(); len(got.Points) != 1 || !strings.Contains(got.Problem, "connection refused") {
+		t.Errorf("with a server that does not answer %+v", got)
+	}
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
 }
 
 func TestCores(t *testing.T) {
@@ -156,16 +170,16 @@ func TestCores(t *testing.T) {
 		ReservedCPUs: "0",
 	}
 	plan := &v1alpha1.NodePlan{
-		Spec: v1alpha1.NodePlanSpec{Pools: &v1alpha1.PoolCores{NetworkCPUs: "1,3", ComputeCPUs: "0,2"}},
+		Spec: v1alpha1.NodePlanSpec{NetworkCPUs: "1,3", ComputeCPUs: "0,2"},
 		Status: v1alpha1.NodePlanStatus{VMs: []v1alpha1.VMApplied{
-			{Namespace: "n", Name: "in", Lever: v1alpha1.LeverAffinity, State: v1alpha1.LeverInForce, VCPUs: []v1alpha1.ThreadReadBack{{VCPU: 0, CPUs: "1,3"}, {VCPU: 1, CPUs: "0-3"}}},
-			{Namespace: "n", Name: "failed", Lever: v1alpha1.LeverAffinity, State: v1alpha1.LeverFailed, VCPUs: []v1alpha1.ThreadReadBack{{CPUs: "1,3"}}},
+			{VMReference: v1alpha1.VMReference{Namespace: "n", Name: "in"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverAffinity}, State: v1alpha1.LeverInForce, VCPUs: []v1alpha1.VCPUPin{{VCPU: 0, CPUs: "1,3"}, {VCPU: 1, CPUs: "0-3"}}},
+			{VMReference: v1alpha1.VMReference{Namespace: "n", Name: "failed"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverAffinity}, State: v1alpha1.LeverFailed, VCPUs: []v1alpha1.VCPUPin{{CPUs: "1,3"}}},
 		}},
 	}
 	rates := &model.NodeRates{CPUs: []model.CPURates{{CPU: 1, BusyCores: .5}, {CPU: 3, BusyCores: .25}, {CPU: 0, BusyCores: 1}}}
 	got := viewCores(topology, plan, rates)
 	want := &coresView{Groups: []coreGroup{{Cores: []coreView{
-		{CPUs: "0,2", Pool: v1alpha1.PoolCompute, Kept: "reserved by the kubelet", Pins: []string{"n/in vCPU 1"}, Count: 1}, // CPU 2 was not heard of
+		{CPUs: "0,2", Pool: v1alpha1.PoolCompute, Excluded: "reserved by the kubelet", Pins: []string{"n/in vCPU 1"}, Count: 1}, // the load of CPU 2 is unknown
 		{CPUs: "1,3", BusyPercent: ptr.To(37.5), Pool: v1alpha1.PoolNetwork, Pins: []string{"n/in vCPU 0", "n/in vCPU 1"}, Count: 2},
 	}}}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -179,8 +193,8 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// FuzzSlice: whatever is asked for, what is sent is a part of the list, and small.
-func FuzzSlice(f *testing.F) {
+// FuzzPart: whatever is asked for, what is sent is a part of the list, and small.
+func FuzzPart(f *testing.F) {
 	for _, from := range []string{"0", "49", "-1", "9223372036854775807", "1e3", ""} {
 		f.Add(from, 120)
 	}
@@ -189,7 +203,7 @@ func FuzzSlice(f *testing.F) {
 		for i := range all {
 			all[i] = i
 		}
-		got := sliceOf(all, url.Values{"from": {from}})
+		got := partOf(all, url.Values{"from": {from}}, pageSize)
 		if len(got.Items) > pageSize || got.Total != len(all) || got.From < 0 || got.From > got.Total || got.Items == nil {
 			t.Fatalf("%d items from %d of %d", len(got.Items), got.From, got.Total)
 		}

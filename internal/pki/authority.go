@@ -106,7 +106,7 @@ func (a *Authority) Encode() (certPEM, keyPEM []byte, err error) {
 // BundlePEM returns the certificate that the other end must trust.
 func (a *Authority) BundlePEM() []byte { return a.certPEM }
 
-// ExpiresBefore tells whether the authority ends before a time.
+// ExpiresBefore reports whether the authority ends before a time.
 func (a *Authority) ExpiresBefore(t time.Time) bool { return a.certificate.NotAfter.Before(t) }
 
 // SignServing signs the serving certificate of a node's agent over the public

@@ -123,7 +123,11 @@ func (k *Keeper) read(ctx context.Context) (*Authority, error) {
 	if err == nil && !authority.ExpiresBefore(k.clock.Now().Add(renewAuthorityBefore)) {
 		return authority, nil
 	}
-	k.log.Info("authority is replaced: agents will ask for new certificates", "secret", AuthoritySecret, "damage", fmt.Sprint(err))
+	reason := "it ends soon"
+	if err != nil {
+		reason = err.Error()
+	}
+	k.log.Info("authority is replaced: agents will ask for new certificates", "secret", AuthoritySecret, "reason", reason)
 	fresh, authority, err := k.secret(nil)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 )
@@ -40,7 +41,7 @@ func changedVMs(node *model.Node, vms []model.VMPlan) []int {
 	return changed
 }
 
-// adds tells whether a plan does something for a VM that another does not.
+// adds returns whether a plan does something for a VM that another does not.
 func adds(vm, was *model.VMPlan) bool {
 	return len(vm.Pins) > 0 && !samePins(vm.Pins, was.Pins) || !bindsLess(vm.Threads, was.Threads) ||
 		vm.Slice > 0 && vm.Slice != was.Slice || !shapesLess(vm.Shaping, was.Shaping) ||
@@ -59,13 +60,13 @@ func RoomAt(plan model.Plan, now time.Time) (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// counts tells whether a change was within the hour. The clock that it was told by may
+// counts returns whether a change was within the hour. The clock that dated it may
 // have been ahead.
 func counts(change model.Change, now time.Time) bool {
 	return now.Before(change.Time.Add(changePeriod)) && change.Time.Before(now.Add(changePeriod))
 }
 
-// remember notes how many VMs the plan changes. Until the next change nothing is
+// remember records how many VMs the plan changes. Until the next change nothing is
 // forgotten: that alone is no cause to write the plan.
 func remember(plan *model.Plan, node *model.Node, now time.Time) {
 	vms := Changed(*node, *plan)
@@ -87,9 +88,9 @@ func remember(plan *model.Plan, node *model.Node, now time.Time) {
 }
 
 // room is how many VMs may be changed now by choice, and what forbids more.
-func (w *work) room(now time.Time) (vms int, reason model.Reason) {
+func (w *work) room(now time.Time) (vms int, reason string) {
 	if w.node.NodesBusy {
-		return 0, model.ReasonChangeBudgetNodes
+		return 0, v1alpha1.ReasonChangeBudgetNodes
 	}
 	most := w.node.Policy.MaxChangesPerHour
 	if most == 0 {
@@ -100,7 +101,7 @@ func (w *work) room(now time.Time) (vms int, reason model.Reason) {
 			most -= change.VMs
 		}
 	}
-	return max(0, most), model.ReasonChangeBudgetHour
+	return max(0, most), v1alpha1.ReasonChangeBudgetHour
 }
 
 // Comes is how long it takes at least until something new is done for so many VMs of a node,
@@ -112,34 +113,33 @@ func Comes(vms int, policy *model.Policy) time.Duration {
 	return changePeriod * time.Duration((vms-1)/policy.MaxChangesPerHour)
 }
 
-// bound leaves VMs as they are that would be changed beyond what there is room for, and
-// says why, or is empty. It plans anew with only some VMs to be changed, the others
+// limitChanges leaves VMs as they are that would be changed beyond what there is room for. It plans anew with only some VMs to be changed, the others
 // being given: a part of a plan may be worse than none. Pools and turns, which make sense
 // as a whole, then stay as they are. What is undone is undone all the same.
-func (w *work) bound(now time.Time) model.Reason {
-	if w.Mode != model.ModeEnforce {
-		return "" // a person approved what is changed, or is to
+func (w *work) limitChanges(now time.Time) {
+	if w.permission.Recommend {
+		return // a person approved what is changed, or is to
 	}
 	room, reason := w.room(now)
 	changed := changedVMs(&w.node, w.VMs)
 	if len(changed) <= room {
-		return ""
+		return
 	}
 	// Those that nothing is done for yet first, or some would be changed again and again.
 	slices.SortStableFunc(changed, func(i, j int) int { return cmp.Compare(w.kept[i].acts(), w.kept[j].acts()) })
 	full := *w.Plan
-	*w.Plan = blank(&w.node)
+	*w.Plan = newPlan(&w.node)
 	again := newWork(w.Plan, w.node, now)
 	again.full, again.waits = &full, reason
 	again.stays = make([]bool, len(w.vms))
 	for i := range again.stays {
 		again.stays[i] = !slices.Contains(changed[:room], i)
 	}
-	again.undo()
-	again.permit()
+	again.undoSame()
+	again.permitVMs()
 	again.decide(now)
 	again.explainWaiting()
-	return reason
+	w.permission.hold(reason, planMessage(reason))
 }
 
 // acts is 1 when something is in force for the VM.
@@ -150,8 +150,8 @@ func (k *inForce) acts() int {
 	return 0
 }
 
-// undo takes back what a plan of all VMs takes back.
-func (w *work) undo() {
+// undoSame undoes what a plan of all VMs undoes.
+func (w *work) undoSame() {
 	if w.full.Pools.Shared() {
 		w.keptPools = model.PoolCores{}
 	}
@@ -174,7 +174,7 @@ func (w *work) undo() {
 		}
 		if buffering.HoldsLess(vm.Buffering, kept.buffering) {
 			kept.buffering = vm.Buffering
-			kept.bufferingWhy, kept.bufferingStays = vm.Reason(model.LeverBuffering), true
+			kept.bufferingWhy, kept.bufferingStays = vm.Reason(v1alpha1.LeverBuffering), true
 		}
 	}
 }
@@ -191,22 +191,74 @@ func (w *work) explainWaiting() {
 	}
 }
 
-func actsBy(vm *model.VMPlan, lever model.Lever) bool {
+func actsBy(vm *model.VMPlan, lever v1alpha1.Lever) bool {
 	switch lever {
-	case model.LeverAffinity:
+	case v1alpha1.LeverAffinity:
 		return len(vm.Pins) > 0
-	case model.LeverSlice:
+	case v1alpha1.LeverSlice:
 		return vm.Slice > 0
-	case model.LeverShaping:
+	case v1alpha1.LeverShaping:
 		return !vm.Shaping.IsZero()
-	case model.LeverBuffering:
+	case v1alpha1.LeverBuffering:
 		return !vm.Buffering.IsZero()
 	}
 	return false
 }
 
-// bounded tells whether only some VMs are to be changed.
-func (w *work) bounded() bool { return w.full != nil }
+// isPartial returns whether only some VMs are to be changed.
+func (w *work) isPartial() bool { return w.full != nil }
 
-// isLeft tells whether a VM is to stay as it is.
-func (w *work) isLeft(i int) bool { return len(w.stays) > 0 && w.stays[i] }
+// isHeld returns whether a VM is to stay as it is.
+func (w *work) isHeld(i int) bool { return len(w.stays) > 0 && w.stays[i] }
+
+// unpinHot removes the pins of VMs in mode Enforce whose cores became too hot while times of no
+// changes hold the plan: these may be times of other loads, and longer than a core may be hot.
+func (w *work) unpinHot() {
+	switch w.permission.Reason {
+	case v1alpha1.ReasonOutsideChangeWindow, v1alpha1.ReasonInFreeze, v1alpha1.ReasonInvalidSchedule:
+	default:
+		return
+	}
+	if w.permission.Recommend {
+		return
+	}
+	w.stays, w.waits = slices.Repeat([]bool{true}, len(w.vms)), w.permission.Reason
+	w.placeVMs()
+	if !w.hasPins() {
+		w.Pools = model.PoolCores{}
+	}
+}
+
+// repeatVerdicts explains levers that would not have helped a VM when the plan was made last in the
+// same words: what holds the plan is not what keeps these levers away, and later plans depend on
+// why a VM was left alone.
+func (w *work) repeatVerdicts() {
+	current := w.node.Current
+	if !w.permission.Hold || current == nil || current.Policy != w.Policy {
+		return
+	}
+	for i := range w.VMs {
+		was, known := current.VM(w.VMs[i].PodUID)
+		if !known {
+			continue
+		}
+		for _, why := range w.VMs[i].Reasons {
+			said := was.Reason(why.Lever)
+			idle := w.isAwaiting() && said.Reason != "" && !actsBy(&was, why.Lever)
+			if why.Reason == w.permission.Reason && (idle || isVerdict(said.Reason)) {
+				w.VMs[i].Explain(said)
+			}
+		}
+	}
+}
+
+// isVerdict returns whether a reason says that a lever would not help.
+func isVerdict(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonNothingToDo, v1alpha1.ReasonCoreWouldBeHot, v1alpha1.ReasonWouldWait, v1alpha1.ReasonNoSaving,
+		v1alpha1.ReasonNothingToSeparate, v1alpha1.ReasonSiblingsTaken, v1alpha1.ReasonNoOtherPool, v1alpha1.ReasonSendsLittle,
+		v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom, v1alpha1.ReasonFewPackets, v1alpha1.ReasonHurts:
+		return true
+	}
+	return false
+}

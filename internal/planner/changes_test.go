@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -60,48 +61,13 @@ func TestChangesOfAnHour(t *testing.T) {
 	}
 }
 
-// What a plan does without room for anything new.
-func TestChangesWithoutRoom(t *testing.T) {
-	inForce := Plan(newNode("a", "b"), now())
-	more := func(n *model.Node) { other := newNode("a", "b", "c"); n.VMs, n.Rates = other.VMs, other.Rates }
-	busy := func(n *model.Node) { more(n); n.NodesBusy = true }
-	spent := func(n *model.Node) {
-		more(n)
-		n.Policy.MaxChangesPerHour = 2
-	}
-	for name, tc := range map[string]struct {
-		current *model.Plan
-		change  func(*model.Node)
-		want    string
-	}{
-		"none in force":         {nil, func(n *model.Node) { n.NodesBusy = true }, "ChangeBudgetNodes apply=true a:ChangeBudgetNodes/0 b:ChangeBudgetNodes/0"},
-		"nothing new":           {&inForce, func(n *model.Node) { n.NodesBusy = true }, "Planned apply=true a:Pinned/2 b:Pinned/2"},
-		"a VM came":             {&inForce, busy, "ChangeBudgetNodes apply=true a:Pinned/2 b:Pinned/2 c:ChangeBudgetNodes/0"},
-		"a VM came in the hour": {&inForce, spent, "ChangeBudgetHour apply=true a:Pinned/2 b:Pinned/2 c:ChangeBudgetHour/0"},
-		"and one is shared now": {&inForce, func(n *model.Node) { busy(n); n.VMs[0].Affinity = model.AffinityShared },
-			"ChangeBudgetNodes apply=true a:SharedPreferred/0 b:Pinned/2 c:ChangeBudgetNodes/0"},
-		"and one is too much for its cores": {&inForce, func(n *model.Node) {
-			busy(n)
-			for cpu := range 8 {
-				n.Rates.CPUs = append(n.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.95})
-			}
-		}, "NothingToDo apply=true a:CoreWouldBeHot/0 b:CoreWouldBeHot/0 c:CoreWouldBeHot/0"},
-		"a plan that was not acted on counts as none": {with(newNode(), nil, nil).Current, spent,
-			"ChangeBudgetHour apply=true a:Pinned/2 b:Pinned/2 c:ChangeBudgetHour/0"},
-	} {
-		if got := outcome(Plan(with(newNode("a", "b"), tc.current, tc.change), now().Add(time.Minute))); got != tc.want {
-			t.Errorf("%s: %s, want %s", name, got, tc.want)
-		}
-	}
-}
-
 // An approval waits for room and for its time, and then is acted on as a whole.
 func TestApprovalsWait(t *testing.T) {
 	node := newNode("a", "b")
-	node.Policy.Mode, node.Policy.MaxChangesPerHour = model.ModeRecommend, 1
+	node.Policy.Mode, node.Policy.MaxChangesPerHour = v1alpha1.ModeRecommend, 1
 	first := Plan(node, now())
 	node.Policy.Approvals = []string{first.Revision}
-	closed := func(n *model.Node) { n.Hold = model.Hold{Reason: model.ReasonOutsideChangeWindow, Message: "later"} }
+	closed := func(n *model.Node) { n.Hold = model.Hold{Reason: v1alpha1.ReasonOutsideChangeWindow, Message: "later"} }
 	for name, tc := range map[string]struct {
 		change func(*model.Node)
 		want   string
@@ -124,58 +90,11 @@ func TestApprovalsWait(t *testing.T) {
 	}
 }
 
-// What a recommendation replaced is known as long as it stands.
-func TestReplacedRevision(t *testing.T) {
-	node := newNode("a", "b")
-	node.Policy.Mode = model.ModeRecommend
-	first := Plan(node, now())
-	more := newNode("a", "b", "c")
-	node.VMs, node.Rates = more.VMs, more.Rates
-	node.Policy.Approvals = []string{first.Revision}
-	second := Plan(with(node, &first, nil), now().Add(2*time.Hour))
-	third := Plan(with(node, &second, nil), now().Add(150*time.Minute))
-	if first.ReplacedRevision != "" || second.Apply || second.ReplacedRevision != first.Revision || third.ReplacedRevision != first.Revision {
-		t.Errorf("after %s, %s replaced %q, and %s %q", first.Revision, second.Revision, second.ReplacedRevision, third.Revision, third.ReplacedRevision)
-	}
-	gone := Plan(with(node, &third, func(n *model.Node) { n.VMs = nil }), now().Add(151*time.Minute))
-	if gone.ReplacedRevision != third.Revision {
-		t.Errorf("without VMs %q is replaced, want %q", gone.ReplacedRevision, third.Revision)
-	}
-}
-
-func TestRememberedChangesStayFew(t *testing.T) {
-	node := newNode("a")
-	var current model.Plan
-	for minute := range 200 {
-		at := now().Add(time.Duration(minute) * time.Minute)
-		plan := Plan(with(node, &model.Plan{Policy: "p", Mode: model.ModeEnforce, Apply: true, Changes: current.Changes}, nil), at)
-		if total := len(plan.Changes); total > mostChanges || total != min(minute+1, 60) {
-			t.Fatalf("minute %d: %d changes are remembered", minute, total)
-		}
-		current = plan
-	}
-	at, found := RoomAt(current, now().Add(200*time.Minute))
-	if want := now().Add(201 * time.Minute); !found || !at.Equal(want) {
-		t.Errorf("room at %v, want %v", at, want)
-	}
-	// Those of a clock that is ahead count, those of a day to come do not.
-	current.Changes = []model.Change{{Time: now().Add(24 * time.Hour), VMs: 9}}
-	if _, found := RoomAt(current, now()); found {
-		t.Error("a change of tomorrow counts")
-	}
-	ahead := []model.Change{{Time: now().Add(5 * time.Minute), VMs: 9}}
-	got := Plan(with(newNode("a"), &model.Plan{Policy: "p", Apply: true, Changes: ahead}, perHour(9)), now())
-	if want := "ChangeBudgetHour apply=true a:ChangeBudgetHour/0"; outcome(got) != want {
-		t.Errorf("%s, want %s", outcome(got), want)
-	}
-}
-
-// busyNode is a node of which all may be so or else.
+// busyNode has VMs of any load and wish on CPUs that do nothing else.
 func busyNode(r *rand.Rand) model.Node {
 	node := with(newNode([]string{"a", "b", "c", "d", "e", "f"}[:2+r.IntN(5)]...), nil, everyLever)
 	node.Slices = r.IntN(4) > 0
-	randomShaping(r, &node)
-	randomBuffering(r, &node)
+	randomWishes(r, &node)
 	return node
 }
 
@@ -217,14 +136,14 @@ func TestBudgetsHold(t *testing.T) {
 			continue
 		}
 		held++
-		if changed > room || got.Reason != model.ReasonChangeBudgetHour && got.Reason != model.ReasonChangeBudgetNodes {
+		if changed > room || got.Reason != v1alpha1.ReasonChangeBudgetHour && got.Reason != v1alpha1.ReasonChangeBudgetNodes {
 			t.Fatalf("seed %d: %d VMs changed where there was room for %d: %s", seed, changed, room, got.Reason)
 		}
 		for i := range got.VMs {
 			vm, all := &got.VMs[i], &full.VMs[i]
 			was, _ := inForce.VM(vm.PodUID)
-			if !adds(vm, &was) && (actsBy(vm, model.LeverAffinity) && !actsBy(all, model.LeverAffinity) ||
-				actsBy(vm, model.LeverSlice) && !actsBy(all, model.LeverSlice) || actsBy(vm, model.LeverBuffering) && !actsBy(all, model.LeverBuffering)) {
+			if !adds(vm, &was) && (actsBy(vm, v1alpha1.LeverAffinity) && !actsBy(all, v1alpha1.LeverAffinity) ||
+				actsBy(vm, v1alpha1.LeverSlice) && !actsBy(all, v1alpha1.LeverSlice) || actsBy(vm, v1alpha1.LeverBuffering) && !actsBy(all, v1alpha1.LeverBuffering)) {
 				t.Fatalf("seed %d: %s keeps what a plan of all takes back:\n%+v\n%+v", seed, vm.PodUID, *vm, *all)
 			}
 			if slices.ContainsFunc(vm.Reasons, func(why model.LeverReason) bool { return why.Reason == "" || why.Message == "" }) {
@@ -234,35 +153,5 @@ func TestBudgetsHold(t *testing.T) {
 	}
 	if held < 25 {
 		t.Errorf("only %d plans were held", held)
-	}
-}
-
-// Under constant rates a budget delays a plan and does not keep it away: after some
-// hours nothing waits that could be done VM by VM.
-func TestBudgetsOnlyDelay(t *testing.T) {
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 29))
-		node := with(newNode("a", "b", "c", "d"), nil, perHour(1))
-		node.Policy.Levers = []model.Lever{model.LeverAffinity, model.LeverBuffering}
-		randomBuffering(r, &node)
-		var plan model.Plan
-		for hour := range 10 {
-			plan = Plan(node, now().Add(time.Duration(hour)*time.Hour))
-			node.Current = &plan
-		}
-		if plan.Reason == model.ReasonChangeBudgetHour {
-			t.Errorf("seed %d: after ten hours %s %s", seed, outcome(plan), buffers(plan))
-		}
-	}
-}
-
-func TestComes(t *testing.T) {
-	for _, tc := range []struct {
-		vms, perHour int
-		want         time.Duration
-	}{{0, 10, 0}, {10, 10, 0}, {11, 10, time.Hour}, {40, 10, 3 * time.Hour}, {40, 0, 0}} {
-		if got := Comes(tc.vms, &model.Policy{MaxChangesPerHour: tc.perHour}); got != tc.want {
-			t.Errorf("%d VMs, %d an hour: %v, want %v", tc.vms, tc.perHour, got, tc.want)
-		}
 	}
 }

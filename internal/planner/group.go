@@ -1,9 +1,10 @@
 package planner
 
 import (
-	"fmt"
+	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -16,7 +17,7 @@ type GroupAction int
 const (
 	// GroupLeave: traffic is left as it is.
 	GroupLeave GroupAction = iota
-	// GroupRelease: traffic is given back, if it was steered, and then left alone.
+	// GroupRelease: traffic is released, if it was steered, and then left alone.
 	GroupRelease
 	// GroupBalance: all ready members get the same.
 	GroupBalance
@@ -44,6 +45,8 @@ type GroupNode struct {
 // GroupMember is one VM of a group.
 type GroupMember struct {
 	traffic.Member
+	// Rate of the member now: all of its traffic.
+	Rate units.BitsPerSecond
 	// UID of the VirtualMachineInstance: it stays when the VM migrates, and not when the VM
 	// is made anew.
 	UID string
@@ -51,11 +54,11 @@ type GroupMember struct {
 	Node int
 	// Ready is true when the VM may serve.
 	Ready bool
-	// OptOut is what the VM's owner keeps away from it.
+	// OptOut is what the VM's owner opted out of.
 	OptOut model.OptOut
 }
 
-// GroupID tells a group from all others, and from one that had its name before.
+// GroupID identifies a group, also against one that had its name before.
 type GroupID struct {
 	// Namespace and Profile are of the VMNetworkProfile, and UID is its.
 	Namespace, Profile, UID string
@@ -73,15 +76,15 @@ type Group struct {
 	SpareLargest bool
 	// Total is the traffic to plan for, see Demand. 0: the sum of the members' rates.
 	Total units.BitsPerSecond
-	// Missing says what is not known that an allocation needs: NoRates or Learning.
-	// Empty: all is known. MissingMessage names it.
-	Missing        model.Reason
+	// Missing is the reason why an allocation cannot be computed: NoRates or Learning.
+	// Empty: it can. MissingMessage names what is missing.
+	Missing        string
 	MissingMessage string
-	// Proof says how the lever stands with experiments. Nil: it acts as the policies have
+	// Proof is the state of the lever by its trials. Nil: it acts as the policies have
 	// it. ProofsAwaited, see model.Node.
 	Proof         *model.Proof
 	ProofsAwaited bool
-	// Withdrawn is what the manager's guard took the lever for. Nil: nothing, or it is over.
+	// Withdrawn is why the manager's guard withdrew the lever. Nil: it did not, or it is over.
 	Withdrawn *model.Withdrawal
 	// Last is the plan before. Nil: there is none.
 	Last *GroupPlan
@@ -106,8 +109,9 @@ func (p Parts) Share(name string) float64 {
 
 // GroupPlan is what is to be done with a group's traffic, and why.
 type GroupPlan struct {
-	Mode   model.Mode
-	Action GroupAction
+	// Recommend is true when goals wait for an approval.
+	Recommend bool
+	Action    GroupAction
 	// Shares to be written now, by member: they are those of the goals, or on the
 	// way there.
 	Shares map[string]float64
@@ -124,7 +128,7 @@ type GroupPlan struct {
 	// Goals are what is planned or recommended. Whole 0: nothing is.
 	Goals Parts
 	// Reasons of the members' shares.
-	Reasons map[string]model.Reason
+	Reasons map[string]string
 	// UIDs are those of the members that the goals name, by name, when the goals were found.
 	UIDs map[string]string
 	// Revision is a hash of the goals and of whom they are for, and in mode Recommend of
@@ -141,9 +145,9 @@ type GroupPlan struct {
 	// what is possible when nothing is allowed. Nil: not known.
 	Now, Planned *traffic.Spread
 	// Baseline and Possible are the rates of the ready members at equal shares, and
-	// by the goals or what is possible: what a saving is foretold of. Nil: not known.
+	// by the goals or what is possible: what a saving is predicted from. Nil: not known.
 	Baseline, Possible map[string]units.BitsPerSecond
-	Reason             model.Reason
+	Reason             string
 	Message            string
 }
 
@@ -151,7 +155,7 @@ const (
 	// groupMaxStep is the part of a group's traffic that moves in one round: what
 	// goes wrong shows before all has moved.
 	groupMaxStep = 0.25
-	// groupMinSaving is the part of the members' cost that must be saved: curves are
+	// groupMinSaving is the part of the traffic's cost that must be saved: curves are
 	// not known better.
 	groupMinSaving = 0.02
 	// groupMinDomains is the least number of failure domains that serve.
@@ -161,53 +165,105 @@ const (
 // PlanGroup decides how a group's traffic is to be split. Equal groups give equal
 // plans, and a group that changed little keeps the plan that it has.
 //
-// When a permission goes, the traffic is given back whatever else is the matter.
+// When a permission goes, the traffic is released whatever else is the matter.
 // Members that are not ready are replaced whatever else is the matter, as long
 // as there is a permission. Everything new waits while something is not known.
-//
-// The error is about figures that make no sense, and names one.
-func PlanGroup(group Group, now time.Time) (GroupPlan, error) {
+func PlanGroup(group Group, now time.Time) GroupPlan {
 	g := newGroupState(group, now)
-	plan := GroupPlan{Mode: groupMode(group.Nodes), Now: g.spreadNow()}
-	unused := g.last.Withheld || g.last.Reason == model.ReasonRejectedByTrial
-	g.Due = g.Due || g.last.Mode != plan.Mode || unused || g.last.Off && !g.block.isOff()
-	forbidden, message := groupForbidden(group, plan.Mode)
-	held, heldMessage := groupHolding(group, plan.Mode)
-	plan.Held = held != ""
+	permission := permitGroup(&group)
+	plan := GroupPlan{Recommend: permission.Recommend, Held: permission.Hold, Now: g.spreadNow()}
+	unused := g.last.Withheld || g.last.Reason == v1alpha1.ReasonRejectedByTrial
+	due := g.Due || g.last.Recommend != plan.Recommend || unused || g.last.Off && !g.block.isOff()
 	switch {
-	case len(group.Members) == 0:
-		plan.finish(GroupRelease, model.ReasonNoMembers, groupMessage(model.ReasonNoMembers))
-	case forbidden != "":
-		g.showPossible(&plan)
-		plan.finish(GroupRelease, forbidden, message)
+	case permission.Undo:
+		g.predictPossible(&plan)
+		plan.finish(GroupRelease, permission.Reason, permission.Message)
 	case len(g.ready) == 0:
 		// Whoever gets ready first serves as it is: nothing helps until then.
-		g.repeat(&plan)
-		plan.finish(GroupLeave, model.ReasonNoReadyMembers, groupMessage(model.ReasonNoReadyMembers))
-	case held != "":
-		g.hold(&plan, false)
-		plan.Reason, plan.Message = held, heldMessage
+		g.keepGoals(&plan)
+		plan.Shares, plan.Approved = g.last.Shares, g.last.Approved
+		plan.finish(GroupLeave, v1alpha1.ReasonNoReadyMembers, "no VM of the group is ready: traffic is left as it is")
+	case permission.Hold:
+		g.keepGoals(&plan)
+		g.act(&plan, false)
+		plan.Reason, plan.Message = permission.Reason, permission.Message
 	case g.last.steering() && (g.ProofsAwaited || g.block.isOff()):
-		g.hold(&plan, false)
-		if plan.Mode == model.ModeRecommend {
-			g.waitForApproval(&plan)
-		}
-	case g.recommendationStands(now):
-		g.hold(&plan, g.Due || !g.last.steering())
-		g.waitForApproval(&plan)
-	case !g.Due && g.last.Action >= GroupBalance:
-		g.hold(&plan, false)
+		g.keepGoals(&plan)
+		g.act(&plan, false)
+	case plan.Recommend && g.recommendationStands(now):
+		g.keepGoals(&plan)
+		g.act(&plan, due || !g.last.steering())
+	case !due && g.last.Action >= GroupBalance:
+		g.keepGoals(&plan)
+		g.act(&plan, false)
 	default:
-		if err := g.allocate(&plan); err != nil {
-			return GroupPlan{}, fmt.Errorf("split the traffic: %w", err)
-		}
-		g.authorise(&plan, now)
+		g.allocate(&plan, now)
+		g.act(&plan, true)
 	}
-	g.prove(&plan, held != "")
+	if plan.Recommend && !permission.Hold {
+		g.waitForApproval(&plan)
+	}
+	g.prove(&plan, permission.Hold)
 	g.explainMembers(&plan)
-	return plan, nil
+	return plan
 }
 
-func (p *GroupPlan) finish(action GroupAction, reason model.Reason, message string) {
+func (p *GroupPlan) finish(action GroupAction, reason string, message string) {
 	p.Action, p.Reason, p.Message = action, reason, message
+}
+
+// ProvingPolicy is the policy whose trials and ledger a group belongs to: of all that govern the
+// members' nodes the first by name, as a group must not be tried twice. Empty: none governs one.
+func ProvingPolicy(nodes []GroupNode) string {
+	name := ""
+	for i := range nodes {
+		if policy := nodes[i].Policy; policy != nil && (name == "" || policy.Name < name) {
+			name = policy.Name
+		}
+	}
+	return name
+}
+
+// Stand sets the state of the lever by trials, from the states of all levers of the group, when
+// they are known. A lever without a state has not been observed yet.
+func (g *Group) Stand(stands []model.Proof, known bool) {
+	at := slices.IndexFunc(stands, func(p model.Proof) bool { return p.Lever == v1alpha1.LeverTrafficShare })
+	if g.ProofsAwaited = !known || at < 0; !g.ProofsAwaited {
+		g.Proof = &stands[at]
+	}
+}
+
+// Evenly gives all ready members the same share.
+func Evenly(members []GroupMember) map[string]float64 {
+	shares := map[string]float64{}
+	for i := range members {
+		if members[i].Ready {
+			shares[members[i].Name] = 1
+		}
+	}
+	for name := range shares {
+		shares[name] = 1 / float64(len(shares))
+	}
+	return shares
+}
+
+// Done returns what is in force of the plan's schedule, and since when, by what was in force in
+// the last round. settled is true when the shares are now those of the plan. Nil: they are
+// not known to be those of a schedule. That a member comes or fails later in a block
+// changes nothing: it is left to chance, like all that VMs do.
+func (p *GroupPlan) Done(was *model.Switch, settled bool, now time.Time) *model.Switch {
+	s := p.Schedule
+	if s == nil || !s.IsValid() {
+		return nil
+	}
+	on := !p.Off
+	same := was != nil && was.Seed == s.Seed && was.Start.Equal(s.Start) && was.On == on
+	if !same && !settled {
+		return nil
+	}
+	done := model.Switch{Lever: s.Lever, Seed: s.Seed, Start: s.Start, Block: s.At(now).Block, On: on, Since: now}
+	if same {
+		done.Since = was.Since
+	}
+	return &done
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -34,10 +35,10 @@ func (g *Group) blockAt(now time.Time) inBlock {
 	return inBlock{schedule, schedule.At(now)}
 }
 
-// isOff tells whether the schedule has the lever off.
+// isOff returns whether the schedule has the lever off.
 func (b *inBlock) isOff() bool { return b.schedule != nil && !b.On }
 
-// atOnce tells whether shares come into force in one step: in the wash-out of a block, or
+// atOnce returns whether shares come into force in one step: in the wash-out of a block, or
 // what is judged of it would be a mixture, and where nothing was in force, for then the
 // schedule begins.
 func (b *inBlock) atOnce(last *GroupPlan) bool {
@@ -61,7 +62,7 @@ func (g *groupState) resume() {
 // they were drawn.
 func (g *groupState) prove(plan *GroupPlan, held bool) {
 	goesOn := g.Withdrawn != nil && g.last.Schedule != nil
-	scheduled := plan.Action == GroupSteer || plan.Action == GroupBalance && plan.Mode == model.ModeEnforce && (!held || goesOn)
+	scheduled := plan.Action == GroupSteer || plan.Action == GroupBalance && !plan.Recommend && (!held || goesOn)
 	if g.block.schedule != nil && scheduled {
 		plan.Schedule, plan.Washing = g.block.schedule, g.block.Washing
 	}
@@ -69,16 +70,16 @@ func (g *groupState) prove(plan *GroupPlan, held bool) {
 		plan.Off = g.block.isOff()
 	}
 	if plan.Action != GroupSteer {
-		g.tellRejected(plan)
+		g.reportRejected(plan)
 		return
 	}
 	switch {
 	case g.Withdrawn != nil:
-		g.withhold(plan, model.ReasonGuardWithdrawn, g.Withdrawn.Words())
+		g.withhold(plan, v1alpha1.ReasonGuardWithdrawn, g.Withdrawn.Words())
 	case g.ProofsAwaited && !g.last.steering():
-		g.withhold(plan, model.ReasonAwaitingProof, "it is not known yet what experiments showed of the lever: nothing new is done until then")
+		g.withhold(plan, v1alpha1.ReasonAwaitingProof, "it is not known yet what experiments showed of the lever: nothing new is done until then")
 	case g.Proof != nil && !g.ProofsAwaited && !g.Proof.Use:
-		g.withhold(plan, unused(g.Proof.Stance), g.Proof.Message)
+		g.withhold(plan, stanceReason(g.Proof.Stance), g.Proof.Message)
 	case g.block.schedule != nil:
 		plan.Off = g.block.isOff()
 		if !g.ProofsAwaited && !held {
@@ -87,37 +88,25 @@ func (g *groupState) prove(plan *GroupPlan, held bool) {
 	}
 }
 
-// tellRejected says of a group that is balanced by its plan that its lever was rejected, too:
+// reportRejected reports for a group that is balanced by its plan that its lever was rejected, too:
 // what the trial cost teaches the plan that uneven shares save nothing, and the verdict, which
-// lasts for its cool-down whatever is planned, would be told no longer.
-func (g *groupState) tellRejected(plan *GroupPlan) {
+// lasts for its cool-down whatever is planned, would no longer be reported.
+func (g *groupState) reportRejected(plan *GroupPlan) {
 	switch {
-	case plan.Reason != model.ReasonBalanced && plan.Reason != model.ReasonCurvesLinear:
-	case g.ProofsAwaited && g.last.Reason == model.ReasonRejectedByTrial:
+	case plan.Reason != v1alpha1.ReasonBalanced && plan.Reason != v1alpha1.ReasonCurvesLinear:
+	case g.ProofsAwaited && g.last.Reason == v1alpha1.ReasonRejectedByTrial:
 		plan.Reason, plan.Message = g.last.Reason, g.last.Message
 	case !g.ProofsAwaited && g.Proof != nil && !g.Proof.Use && g.Proof.Stance == model.StanceRejected:
-		plan.Reason, plan.Message = model.ReasonRejectedByTrial, g.Proof.Message
+		plan.Reason, plan.Message = v1alpha1.ReasonRejectedByTrial, g.Proof.Message
 	}
 }
 
 // withhold gives all ready members the same instead of what the lever would do. A
 // recommendation stays what it is.
-func (g *groupState) withhold(plan *GroupPlan, reason model.Reason, message string) {
+func (g *groupState) withhold(plan *GroupPlan, reason string, message string) {
 	plan.finish(GroupBalance, reason, message)
 	plan.Withheld, plan.Shares, g.reasons = true, nil, nil
-	if plan.Mode == model.ModeEnforce {
+	if !plan.Recommend {
 		plan.Goals, plan.Revision, plan.Approved = Parts{}, "", false
-	}
-}
-
-// unused is the reason for a lever that is not used as it stands.
-func unused(stance model.Stance) model.Reason {
-	switch stance {
-	case model.StanceRejected:
-		return model.ReasonRejectedByTrial
-	case model.StanceUndecided:
-		return model.ReasonTrialUndecided
-	default:
-		return model.ReasonAwaitingTrial
 	}
 }

@@ -3,12 +3,11 @@ package planner
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -26,10 +25,8 @@ type groupState struct {
 	last *GroupPlan
 	// block of the schedule that switches the group.
 	block inBlock
-	// reasons of an allocation, by member, and its shares of this round. Nil shares:
-	// they are the goals, or there was no allocation.
-	reasons map[string]model.Reason
-	next    map[string]float64
+	// reasons of an allocation, by member. Nil: none was made.
+	reasons map[string]string
 }
 
 func newGroupState(group Group, now time.Time) *groupState {
@@ -64,156 +61,83 @@ func newGroupState(group Group, now time.Time) *groupState {
 	return g
 }
 
-// steering tells whether a plan is acted on, when its schedule has the lever on.
+// steering returns whether a plan is acted on, when its schedule has the lever on.
 func (p *GroupPlan) steering() bool { return p.Approved && !p.Withheld && p.Goals.Whole > 0 }
 
-// trafficGroup is what is allocated. A step of everything leads to the goals.
+// trafficGroup is the group as an allocation sees it.
 func (g *groupState) trafficGroup() traffic.Group {
 	return traffic.Group{
 		Members: g.ready, Curves: g.Curves, Total: g.total, Granularity: g.Granularity,
-		MinActive: g.MinActive, MinDomains: groupMinDomains, SpareLargest: g.SpareLargest,
-		MaxStep: g.maxStep(), MinSaving: groupMinSaving,
+		MinActive: g.MinActive, MinDomains: groupMinDomains, SpareLargest: g.SpareLargest, MinSaving: groupMinSaving,
 	}
 }
 
-// maxStep is the part of the traffic that moves in this round.
-func (g *groupState) maxStep() float64 {
-	if g.block.atOnce(g.last) {
-		return 1
-	}
-	return groupMaxStep
-}
-
-// allocate finds goals, or that there are none.
-func (g *groupState) allocate(plan *GroupPlan) error {
-	found, err := traffic.Allocate(g.trafficGroup())
-	if err != nil {
-		return err
-	}
-	if found.Reason == model.ReasonCurvesUnknown && g.last.steering() {
-		// They are learned anew, as after a start of the manager.
-		g.repeat(plan)
-		plan.Reason, plan.Message = g.last.Reason, g.last.Message
-		return nil
-	}
-	g.reasons = map[string]model.Reason{}
-	for i, share := range found.Shares {
-		g.reasons[g.ready[i].Name] = share.Reason
-	}
-	plan.Reason, plan.Message = found.Reason, found.Message
-	switch {
-	case impossible(found.Reason):
-		g.repeat(plan)
-		plan.Action = GroupLeave
-		return nil
-	case !found.Skewed:
-		plan.Action = GroupBalance
-		return nil
-	}
-	plan.Goals = g.round(found.Shares)
-	g.next = onTheWay(found.Shares)
-	plan.Revision, plan.UIDs = g.revision(plan.Goals, time.Time{}), g.uids(plan.Goals)
-	g.tell(plan, plan.Goals)
-	return nil
-}
-
-// onTheWay are the shares of this round, while they are not the goals.
-func onTheWay(shares []traffic.Share) map[string]float64 {
-	const same = 1e-9
-	next, there := map[string]float64{}, true
-	for _, share := range shares {
-		if share.Share > 0 {
-			next[share.Name] = share.Share
-		}
-		there = there && math.Abs(share.Share-share.Goal) < same
-	}
-	if there {
-		return nil
-	}
-	return next
-}
-
-// impossible tells whether an allocation says that what is demanded cannot be
-// had: traffic is then left as it is.
-func impossible(reason model.Reason) bool { return reason == model.ReasonFloorsExceedTotal }
-
-// repeat takes over what the plan before wants, without acting on it.
-func (g *groupState) repeat(plan *GroupPlan) {
-	plan.Goals, plan.UIDs, plan.Revision, plan.RecommendedAt = g.last.Goals, g.last.UIDs, g.last.Revision, g.last.RecommendedAt
-	plan.Approved, plan.Shares = g.last.Approved, g.last.Shares
-}
-
-// hold goes on with the goals of the plan before: on the way to them when it may
-// advance, and else no further than it is.
-func (g *groupState) hold(plan *GroupPlan, advance bool) {
+// keepGoals takes over the goals of the plan before.
+func (g *groupState) keepGoals(plan *GroupPlan) {
 	plan.Goals, plan.UIDs, plan.Revision, plan.RecommendedAt = g.last.Goals, g.last.UIDs, g.last.Revision, g.last.RecommendedAt
 	plan.Reason, plan.Message = g.last.Reason, g.last.Message
 	plan.Action = GroupBalance
-	if plan.Goals.Whole == 0 {
-		return
-	}
-	if g.Missing == "" {
-		g.tell(plan, plan.Goals)
-	}
-	if plan.Mode == model.ModeEnforce && g.last.steering() || plan.Mode == model.ModeRecommend && g.approved(plan.Revision) {
-		g.steer(plan, advance)
+	if g.Missing == "" && len(g.ready) > 0 && plan.Goals.Whole > 0 {
+		g.predict(plan, plan.Goals)
 	}
 }
 
-// authorise decides whether goals are acted on.
-func (g *groupState) authorise(plan *GroupPlan, now time.Time) {
-	if plan.Goals.Whole == 0 || impossible(plan.Reason) {
+// allocate finds goals, or that there are none. While what traffic costs is learned anew, as after a
+// start of the manager, the goals that are acted on stay.
+func (g *groupState) allocate(plan *GroupPlan, now time.Time) {
+	found := traffic.Allocate(g.trafficGroup())
+	if found.Reason == v1alpha1.ReasonCurvesUnknown && g.last.steering() {
+		g.keepGoals(plan)
 		return
 	}
-	if plan.Mode == model.ModeEnforce {
-		plan.RecommendedAt = time.Time{}
-		g.steer(plan, true)
+	g.reasons = map[string]string{}
+	for i, share := range found.Shares {
+		g.reasons[g.ready[i].Name] = share.Reason
+	}
+	if found.Reason == v1alpha1.ReasonFloorsExceedTotal {
+		// What is demanded cannot be had: traffic is left as it is.
+		g.keepGoals(plan)
+		plan.Shares, plan.Approved = g.last.Shares, g.last.Approved
+		plan.finish(GroupLeave, found.Reason, found.Message)
 		return
 	}
-	if g.goesOn(plan, now) {
+	plan.finish(GroupBalance, found.Reason, found.Message)
+	if !found.Skewed {
+		return
+	}
+	plan.Goals = g.round(found.Shares)
+	plan.UIDs = g.uids(plan.Goals)
+	g.predict(plan, plan.Goals)
+	switch {
+	case !plan.Recommend:
+		plan.Revision = g.revision(plan.Goals, time.Time{})
+	case g.isSameRecommendation(plan.Goals, now):
 		plan.Revision, plan.RecommendedAt = g.last.Revision, g.last.RecommendedAt
-	} else {
+	default:
 		plan.Revision, plan.RecommendedAt = g.revision(plan.Goals, now), now
 	}
-	if g.approved(plan.Revision) {
-		g.steer(plan, true)
-	}
-	g.waitForApproval(plan)
 }
 
-// goesOn tells whether goals are those of the recommendation before, and it is valid or in
+// isSameRecommendation returns whether goals are those of the recommendation before, and it is valid or in
 // force. What expired without an approval is recommended anew, so that none comes late.
-func (g *groupState) goesOn(plan *GroupPlan, now time.Time) bool {
+func (g *groupState) isSameRecommendation(goals Parts, now time.Time) bool {
 	last := g.last
-	if last.RecommendedAt.IsZero() || plan.Revision != last.Revision && g.revision(plan.Goals, last.RecommendedAt) != last.Revision {
+	if last.RecommendedAt.IsZero() || g.revision(goals, last.RecommendedAt) != last.Revision {
 		return false
 	}
 	return !g.expired(now) || last.steering() && g.approved(last.Revision)
 }
 
-// waitForApproval says what has to be approved, or that it was.
-func (g *groupState) waitForApproval(plan *GroupPlan) {
+// act follows the goals where that is allowed: by a step or, without advance, only in place
+// of members that are not ready. What is not in force yet then waits.
+func (g *groupState) act(plan *GroupPlan, advance bool) {
 	switch {
-	case plan.Action != GroupSteer:
-		plan.Action, plan.Reason = GroupBalance, model.ReasonAwaitingApproval
-		plan.Message = "a recommendation: to apply it, add " + plan.Revision + " to spec.approvals of " + g.approvers()
-	case plan.Reason == model.ReasonAwaitingApproval || g.last.Withheld: // what withheld it, if it still does, is told by prove
-		plan.Reason, plan.Message = model.ReasonSkewed, "the recommendation was approved"
-	}
-}
-
-// steer acts on the goals: a step towards them, or no step.
-func (g *groupState) steer(plan *GroupPlan, advance bool) {
-	if !advance && !g.last.steering() {
-		return // which would be new
+	case plan.Action == GroupLeave || plan.Goals.Whole == 0, !advance && !g.last.steering(), plan.Recommend && !g.approved(plan.Revision):
+		return
 	}
 	plan.Action, plan.Approved = GroupSteer, true
 	if !advance {
 		plan.Shares = g.replace(g.last.Shares)
-		return
-	}
-	if g.next != nil {
-		plan.Shares = g.next
 		return
 	}
 	goals := make(map[string]float64, len(plan.Goals.Of))
@@ -223,10 +147,21 @@ func (g *groupState) steer(plan *GroupPlan, advance bool) {
 	plan.Shares = g.step(g.replace(goals))
 }
 
-// recommendationStands tells whether goals that were recommended are still valid
+// waitForApproval explains what has to be approved, or that it was.
+func (g *groupState) waitForApproval(plan *GroupPlan) {
+	switch {
+	case plan.Goals.Whole == 0 || plan.Action == GroupLeave || plan.Action == GroupRelease:
+	case plan.Action != GroupSteer:
+		plan.finish(GroupBalance, v1alpha1.ReasonAwaitingApproval, "a recommendation: to apply it, add "+plan.Revision+" to spec.approvals of "+g.approvers())
+	case plan.Reason == v1alpha1.ReasonAwaitingApproval || g.last.Withheld: // prove explains what still withholds it
+		plan.Reason, plan.Message = v1alpha1.ReasonSkewed, "the recommendation was approved"
+	}
+}
+
+// recommendationStands returns whether goals that were recommended are still valid
 // and at least one of the members that they name exists, and was not made anew.
 func (g *groupState) recommendationStands(now time.Time) bool {
-	if groupMode(g.Nodes) != model.ModeRecommend || g.last.Goals.Whole == 0 || g.last.RecommendedAt.IsZero() || g.expired(now) {
+	if g.last.Goals.Whole == 0 || g.last.RecommendedAt.IsZero() || g.expired(now) {
 		return false
 	}
 	return slices.ContainsFunc(g.Members, func(m GroupMember) bool { return g.last.Goals.Of[m.Name] > 0 && g.last.UIDs[m.Name] == m.UID })
@@ -235,14 +170,14 @@ func (g *groupState) recommendationStands(now time.Time) bool {
 // expired is by the shortest validity of the policies.
 func (g *groupState) expired(now time.Time) bool {
 	return slices.ContainsFunc(g.Nodes, func(n GroupNode) bool {
-		return n.Policy.Mode == model.ModeRecommend && !now.Before(g.last.RecommendedAt.Add(n.Policy.RecommendationValidity))
+		return n.Policy.Mode == v1alpha1.ModeRecommend && !now.Before(g.last.RecommendedAt.Add(n.Policy.RecommendationValidity))
 	})
 }
 
-// approved tells whether all policies of mode Recommend approve a revision.
+// approved returns whether all policies of mode Recommend approve a revision.
 func (g *groupState) approved(revision string) bool {
 	return !slices.ContainsFunc(g.Nodes, func(n GroupNode) bool {
-		return n.Policy.Mode == model.ModeRecommend && !slices.Contains(n.Policy.Approvals, revision)
+		return n.Policy.Mode == v1alpha1.ModeRecommend && !slices.Contains(n.Policy.Approvals, revision)
 	})
 }
 
@@ -250,7 +185,7 @@ func (g *groupState) approved(revision string) bool {
 func (g *groupState) approvers() string {
 	var names []string
 	for _, n := range g.Nodes {
-		if n.Policy.Mode == model.ModeRecommend && !slices.Contains(names, n.Policy.Name) {
+		if n.Policy.Mode == v1alpha1.ModeRecommend && !slices.Contains(names, n.Policy.Name) {
 			names = append(names, n.Policy.Name)
 		}
 	}
@@ -265,18 +200,18 @@ func (g *groupState) approvers() string {
 	return "EnergyPolicies " + strings.Join(names, ", ")
 }
 
-// showPossible tells what could be had if it were allowed.
-func (g *groupState) showPossible(plan *GroupPlan) {
+// predictPossible predicts what could be had if it were allowed.
+func (g *groupState) predictPossible(plan *GroupPlan) {
 	if g.Missing != "" || len(g.ready) == 0 {
 		return
 	}
-	if found, err := traffic.Allocate(g.trafficGroup()); err == nil && found.Skewed {
-		g.tell(plan, g.round(found.Shares))
+	if found := traffic.Allocate(g.trafficGroup()); found.Skewed {
+		g.predict(plan, g.round(found.Shares))
 	}
 }
 
-// tell says what goals lead to.
-func (g *groupState) tell(plan *GroupPlan, goals Parts) {
+// predict computes what goals lead to.
+func (g *groupState) predict(plan *GroupPlan, goals Parts) {
 	plan.Baseline, plan.Possible = map[string]units.BitsPerSecond{}, map[string]units.BitsPerSecond{}
 	rates := make([]units.BitsPerSecond, 0, len(g.ready))
 	for i := range g.ready {
@@ -291,7 +226,7 @@ func (g *groupState) tell(plan *GroupPlan, goals Parts) {
 // spreadNow is of all members, those that are not ready too: their connections
 // may linger. Nil: not all rates are known.
 func (g *groupState) spreadNow() *traffic.Spread {
-	if g.Missing == model.ReasonNoRates || len(g.Members) == 0 {
+	if g.Missing == v1alpha1.ReasonNoRates || len(g.Members) == 0 {
 		return nil
 	}
 	rates := make([]units.BitsPerSecond, 0, len(g.Members))
@@ -307,17 +242,17 @@ func spreadOf(rates []units.BitsPerSecond) *traffic.Spread {
 
 // explainMembers gives each member's reason.
 func (g *groupState) explainMembers(plan *GroupPlan) {
-	plan.Reasons = make(map[string]model.Reason, len(g.Members))
+	plan.Reasons = make(map[string]string, len(g.Members))
 	for i := range g.Members {
 		m := &g.Members[i]
 		reason := plan.Reason
 		switch {
 		case !m.Ready:
-			reason = model.ReasonMemberNotReady
+			reason = v1alpha1.ReasonMemberNotReady
 		case g.reasons != nil:
 			reason = g.reasons[m.Name]
 		case plan.Action == GroupSteer || plan.Goals.Whole > 0:
-			reason = cmp.Or(g.last.Reasons[m.Name], model.ReasonKept)
+			reason = cmp.Or(g.last.Reasons[m.Name], v1alpha1.ReasonKept)
 		}
 		plan.Reasons[m.Name] = reason
 	}

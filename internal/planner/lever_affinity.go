@@ -3,34 +3,11 @@ package planner
 import (
 	"slices"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/affinity"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
-
-// deniesAffinity says why the lever must leave a VM alone, or is empty.
-func (w *work) deniesAffinity(vm model.VM) model.Reason {
-	switch {
-	case !w.node.Policy.Allows(model.LeverAffinity):
-		return model.ReasonLeverNotAllowed
-	case !vm.NamespaceSelected:
-		return model.ReasonNamespaceNotSelected
-	case w.optedOut(&vm, model.LeverAffinity):
-		return model.ReasonOptedOut
-	case w.withdrawal(vm.PodUID, model.LeverAffinity) != nil:
-		return model.ReasonGuardWithdrawn
-	case vm.Dedicated || dedicatedOnNode(w.node.Rates, vm.PodUID):
-		return model.ReasonDedicatedCPUs
-	case vm.Affinity == model.AffinityShared:
-		return model.ReasonSharedPreferred
-	}
-	return ""
-}
-
-func dedicatedOnNode(rates *model.NodeRates, podUID string) bool {
-	found := findRates(rates, podUID)
-	return found != nil && found.Dedicated
-}
 
 func findRates(rates *model.NodeRates, podUID string) *model.VMRates {
 	if rates == nil {
@@ -70,95 +47,105 @@ func allowedBindings(node model.Node, vm model.VMPlan) ([]model.Pin, model.Threa
 	return vm.Pins, threads
 }
 
-// bindsLess tells whether threads are bound to nothing that they were not bound to.
+// bindsLess returns whether threads are bound to nothing that they were not bound to.
 func bindsLess(is, was model.ThreadCPUs) bool {
 	less := func(is, was units.CPUSet) bool { return is.IsEmpty() || is.Equal(was) }
 	return less(is.Emulator, was.Emulator) && less(is.IOThreads, was.IOThreads) && less(is.Vhost, was.Vhost)
 }
 
 // keepPins carries a VM's pins over, or says why there are none.
-func (w *work) keepPins(i int, otherwise model.Reason) {
+func (w *work) keepPins(i int, otherwise string) {
 	vm := &w.VMs[i]
 	if vm.Pins = w.kept[i].pins; len(vm.Pins) > 0 {
 		vm.Threads, otherwise = w.kept[i].threads, w.kept[i].binding
 	}
-	vm.Explain(because(model.LeverAffinity, otherwise))
+	vm.Explain(because(v1alpha1.LeverAffinity, otherwise))
 }
 
-// isWary tells whether a VM may be bound only where it would be well with all of its
-// vCPUs busy. The plan in force is all that is remembered: that the VM is not bound, for
-// heat or because it is no saving, and not what it did before. VMs whose load comes in
-// bursts would be bound between any two, and let go of in each. One that is kept on its
-// pool's cores because there is no room for pins is treated alike.
-func (w *work) isWary(i int) bool {
-	kept := &w.kept[i]
-	// Whom an owner wishes bound was not left so by choice: that is a new wish.
-	wished := w.vms[i].Affinity != model.AffinityAuto
-	wary := kept.unbound == model.ReasonCoreWouldBeHot || (kept.unbound == model.ReasonNoSaving && !wished)
-	if len(kept.pins) > 0 {
-		wary = kept.binding == model.ReasonSeparated && !w.within(w.VMs[i].Pool).IsEmpty()
+// wasUnbound reports whether a VM was left unbound for heat or because it is no saving, or kept
+// on its pool's cores because there was no room for pins: it is bound only where it would be
+// well with all of its vCPUs busy. VMs whose load comes in bursts would be bound between any
+// two, and released in each.
+func (w *work) wasUnbound(i int) bool {
+	if w.node.Review {
+		return false
 	}
-	return wary && !w.node.Review
+	kept := &w.kept[i]
+	if len(kept.pins) > 0 {
+		return kept.binding == v1alpha1.ReasonSeparated && !w.poolCPUs(w.VMs[i].Pool).IsEmpty()
+	}
+	// A VM whose owner wishes it bound was not left so by choice: that is a new wish.
+	wished := w.vms[i].Affinity != v1alpha1.AffinityAuto
+	return kept.unbound == v1alpha1.ReasonCoreWouldBeHot || (kept.unbound == v1alpha1.ReasonNoSaving && !wished)
 }
 
-// place chooses the cores of all VMs that the lever may act on.
-func (w *work) place() {
+// hasWaited reports whether the agent's guard released a VM because it waited where it was
+// bound, as long as the agent remembers that: it forgets a trip each hour.
+func (w *work) hasWaited(i int) bool {
+	return slices.ContainsFunc(w.node.Rates.Trips, func(t model.Trip) bool {
+		return t.PodUID == w.VMs[i].PodUID && t.Lever == v1alpha1.LeverAffinity && t.Symptom == model.SymptomRunDelay
+	})
+}
+
+// placeVMs chooses the cores of all VMs that the lever may act on.
+func (w *work) placeVMs() {
 	var vms []affinity.VM
 	var placed []int
 	for _, i := range w.affinity {
 		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
-		if w.isLeft(i) && len(w.kept[i].pins) == 0 {
+		if w.isHeld(i) && len(w.kept[i].pins) == 0 {
 			w.keepPins(i, w.waits)
 			continue
 		}
 		if rates == nil || len(rates.VCPUs) == 0 {
 			// The agent saw no threads in its last round, which a restart of the
 			// agent can cause: pins in force stay until the pod goes.
-			w.keepPins(i, model.ReasonNotRunning)
+			w.keepPins(i, v1alpha1.ReasonNotRunning)
 			continue
 		}
-		placed = append(placed, i)
-		vms = append(vms, w.placed(i, rates))
+		placed, vms = append(placed, i), append(vms, w.affinityVM(i, rates))
 	}
-	placement := affinity.Place(w.cores(), vms)
+	placement := affinity.Place(w.affinityNode(), vms)
 	for at, i := range placed {
 		decision := placement.Decisions[at]
-		if w.isLeft(i) {
+		if w.isHeld(i) {
 			if len(decision.Pins) == 0 {
 				w.kept[i].pins, w.kept[i].threads = nil, model.ThreadCPUs{}
 			}
-			w.keepPins(i, model.ReasonCoreWouldBeHot)
+			w.keepPins(i, v1alpha1.ReasonCoreWouldBeHot)
 			continue
 		}
-		if vms[at].Wary && decision.Reason == model.ReasonNoSaving {
-			decision.Reason = w.kept[i].unbound // which it was left unbound for, and still is
-		}
 		w.VMs[i].Pins, w.VMs[i].Threads = decision.Pins, decision.Threads
-		w.VMs[i].Explain(because(model.LeverAffinity, decision.Reason))
+		w.VMs[i].Explain(because(v1alpha1.LeverAffinity, w.reasonOf(i, decision.Reason)))
 	}
 }
 
-// placed is a VM as affinity sees it.
-func (w *work) placed(i int, rates *model.VMRates) affinity.VM {
+// reasonOf returns why a VM is bound, or not: one that waited is unbound for that, and one that
+// was left unbound still is for the same reason.
+func (w *work) reasonOf(i int, reason string) string {
+	unbound := reason == v1alpha1.ReasonNoSaving || reason == v1alpha1.ReasonCoreWouldBeHot
+	switch {
+	case unbound && w.hasWaited(i):
+		return v1alpha1.ReasonWouldWait
+	case reason == v1alpha1.ReasonNoSaving && w.wasUnbound(i):
+		return w.kept[i].unbound
+	default:
+		return reason
+	}
+}
+
+// affinityVM is a VM as affinity sees it.
+func (w *work) affinityVM(i int, rates *model.VMRates) affinity.VM {
 	return affinity.VM{
 		Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
-		Within: w.within(w.VMs[i].Pool), Network: w.VMs[i].Pool == model.PoolNetwork,
-		Wary: w.isWary(i), Stays: w.isLeft(i), Waited: hasWaited(w.node.Rates, rates.PodUID),
-		MostWait: w.vms[i].MaxSteal,
-		Current:  w.kept[i].pins, CurrentThreads: w.kept[i].threads,
+		Within: w.poolCPUs(w.VMs[i].Pool), Network: w.VMs[i].Pool == v1alpha1.PoolNetwork,
+		Alone: w.wasUnbound(i) || w.hasWaited(i), Fixed: w.isHeld(i), MaxWait: w.vms[i].MaxSteal,
+		Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
 	}
 }
 
-// hasWaited tells whether the agent's guard let go of a VM because it waited where it was
-// bound, as long as the agent remembers that: it forgets a trip each hour.
-func hasWaited(rates *model.NodeRates, podUID string) bool {
-	return slices.ContainsFunc(rates.Trips, func(t model.Trip) bool {
-		return t.PodUID == podUID && t.Lever == model.LeverAffinity && t.Symptom == model.SymptomRunDelay
-	})
-}
-
-// cores are the node as affinity sees it.
-func (w *work) cores() affinity.Node {
+// affinityNode are the node as affinity sees it.
+func (w *work) affinityNode() affinity.Node {
 	return affinity.Node{
 		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Sharing: w.node.Policy.Sharing, Costs: w.node.Costs,

@@ -1,36 +1,11 @@
 package planner
 
 import (
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/turns"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
-
-// tellsShaping tells whether the plan has a word about the lever for a VM: when
-// it is allowed, or asked for.
-func (w *work) tellsShaping(vm model.VM) bool {
-	return w.node.Policy.Allows(model.LeverShaping) || vm.Defers() || vm.Ceiling > 0
-}
-
-// deniesShaping says why the lever must leave a VM alone, or is empty. Dedicated
-// CPUs do not matter to it.
-func (w *work) deniesShaping(vm model.VM) model.Reason {
-	switch {
-	case !w.node.Policy.Allows(model.LeverShaping):
-		return model.ReasonLeverNotAllowed
-	case !vm.NamespaceSelected:
-		return model.ReasonNamespaceNotSelected
-	case w.optedOut(&vm, model.LeverShaping):
-		return model.ReasonOptedOut
-	case w.withdrawal(vm.PodUID, model.LeverShaping) != nil:
-		return model.ReasonGuardWithdrawn
-	case !vm.Defers() && vm.Ceiling == 0:
-		return model.ReasonNothingToShape
-	case vm.Ceiling > 0 && vm.Ceiling < model.LeastRate:
-		return model.ReasonCeilingTooLow
-	}
-	return ""
-}
 
 // allowedShaping leaves of a shaping what the profile still allows: a bound that
 // is not tighter than its ceiling, and turns that keep its maxDelay.
@@ -44,7 +19,7 @@ func allowedShaping(vm model.VM, was model.Shaping) model.Shaping {
 	return was
 }
 
-// shapesLess tells whether a shaping bounds nothing that another does not.
+// shapesLess returns whether a shaping bounds nothing that another does not.
 func shapesLess(is, was model.Shaping) bool {
 	if is.Ceiling > 0 && is.Ceiling != was.Ceiling {
 		return false
@@ -54,22 +29,22 @@ func shapesLess(is, was model.Shaping) bool {
 
 // keepShaping carries a VM's shaping over. otherwise says why nothing else is
 // done.
-func (w *work) keepShaping(i int, otherwise model.Reason) {
+func (w *work) keepShaping(i int, otherwise string) {
 	w.VMs[i].Shaping = w.kept[i].shaping
 	w.explainShaping(i, otherwise)
 }
 
 // explainShaping says what the lever does for a VM. noTurn says why there is no
 // turn, where there is none.
-func (w *work) explainShaping(i int, noTurn model.Reason) {
+func (w *work) explainShaping(i int, noTurn string) {
 	vm := &w.VMs[i]
-	why := because(model.LeverShaping, noTurn)
+	why := because(v1alpha1.LeverShaping, noTurn)
 	switch {
 	case vm.Shaping.Turn != nil:
-		why = because(model.LeverShaping, model.ReasonTakesTurns)
+		why = because(v1alpha1.LeverShaping, v1alpha1.ReasonTakesTurns)
 	case vm.Shaping.Ceiling > 0:
 		without := why.Message
-		why = because(model.LeverShaping, model.ReasonCeiling)
+		why = because(v1alpha1.LeverShaping, v1alpha1.ReasonCeiling)
 		if w.vms[i].Defers() {
 			why.Message += ", and takes no turns: " + without
 		}
@@ -77,18 +52,18 @@ func (w *work) explainShaping(i int, noTurn model.Reason) {
 	vm.Explain(why)
 }
 
-// shape bounds and holds what VMs send. VMs of which the agent says nothing stay
+// shapeTraffic bounds and holds what VMs send. VMs of which the agent says nothing stay
 // as they are, and the others take their turns around theirs. Turns are all of them or
 // none: where only some VMs are to be changed, they stay.
-func (w *work) shape() {
+func (w *work) shapeTraffic() {
 	var deferring []turns.VM
 	var positions []int
 	for _, i := range w.shaping {
 		vm, rates := &w.vms[i], findRates(w.node.Rates, w.VMs[i].PodUID)
-		w.keepShaping(i, model.ReasonNotRunning)
-		if w.bounded() {
+		w.keepShaping(i, v1alpha1.ReasonNotRunning)
+		if w.isPartial() {
 			w.explainShaping(i, w.waits)
-			if rates != nil && !w.isLeft(i) {
+			if rates != nil && !w.isHeld(i) {
 				w.VMs[i].Shaping.Ceiling = vm.Ceiling
 				w.explainShaping(i, w.waits)
 			}
@@ -99,7 +74,7 @@ func (w *work) shape() {
 		}
 		if rates != nil {
 			w.VMs[i].Shaping.Ceiling = vm.Ceiling
-			w.explainShaping(i, model.ReasonNothingToShape)
+			w.explainShaping(i, v1alpha1.ReasonNothingToShape)
 		}
 		if vm.Defers() {
 			positions = append(positions, i)
@@ -109,9 +84,7 @@ func (w *work) shape() {
 			})
 		}
 	}
-	// No agent tells the rate of its node's uplink.
-	const uplink = 0
-	for at, decision := range turns.Plan(uplink, deferring) {
+	for at, decision := range turns.Plan(deferring) {
 		i := positions[at]
 		w.VMs[i].Shaping.Turn = decision.Turn
 		w.explainShaping(i, decision.Reason)

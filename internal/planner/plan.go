@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // Plan decides what is to be done on a node. Equal nodes give equal plans, and
@@ -17,40 +19,37 @@ import (
 // A VM whose permission for a lever went, be it the policy's, the profile's or
 // the node's, loses what the lever does whatever else is the matter. Everything
 // new waits while the node is frozen, the policy's times of changes do not allow it, or
-// the node's agent or its meter is not heard.
+// the node's agent or its meter gives no figures.
 func Plan(node model.Node, now time.Time) model.Plan {
-	plan := blank(&node)
+	plan := newPlan(&node)
 	w := newWork(&plan, node, now)
-	if reason := forbidden(node); reason != "" {
-		w.finish(reason)
+	if w.permission.Undo {
+		w.finish()
 		return plan
 	}
-	w.permit()
-	held := holding(node)
+	w.permitVMs()
 	switch {
-	case held != "":
-		w.keep(held)
-		w.cool(held)
+	case w.permission.Hold:
+		w.keepAll(w.permission.Reason)
+		w.unpinHot()
 	case w.recommendationStands(now):
-		w.keep(model.ReasonAwaitingApproval)
+		w.keepAll(v1alpha1.ReasonAwaitingApproval)
 	default:
 		w.decide(now)
-		held = w.bound(now)
+		w.limitChanges(now)
 	}
-	w.explainWithheld()
+	w.explainRejections()
 	plan.Schedules = w.schedules()
-	w.repeatJudged(held)
-	summarise(&plan, &node, held)
-	authorise(&plan, node, held != "", now)
+	w.repeatVerdicts()
+	w.summarize()
+	w.authorize()
+	w.repeatReason()
 	remember(&plan, &node, now)
-	if held == model.ReasonAwaitingMeter || held == model.ReasonAwaitingProof || held == model.ReasonNoRates && node.RatesAwaited {
-		repeatReasons(&plan, node.Current, held)
-	}
 	return plan
 }
 
-// blank is a plan that does nothing yet, with what it takes over of the one before.
-func blank(node *model.Node) model.Plan {
+// newPlan is a plan that does nothing yet, with what it takes over of the one before.
+func newPlan(node *model.Node) model.Plan {
 	plan := model.Plan{Policy: node.Policy.Name, Mode: node.Policy.Mode, VMs: make([]model.VMPlan, len(node.VMs))}
 	if node.Current != nil {
 		plan.Changes = node.Current.Changes
@@ -65,22 +64,23 @@ func blank(node *model.Node) model.Plan {
 
 // decide chooses what every lever does for every VM that it may act on.
 func (w *work) decide(now time.Time) {
-	w.sort()
-	w.divide()
-	w.place()
-	w.slice()
-	w.shape()
-	w.buffer(now)
-	w.exclude(excluded(w.node))
+	w.classify()
+	w.dividePools()
+	w.placeVMs()
+	w.setSlices()
+	w.shapeTraffic()
+	w.bufferPackets(now)
+	w.setExcluded(excluded(w.node))
 }
 
 // work is a plan in the making.
 type work struct {
 	*model.Plan
-	node model.Node
-	now  time.Time
+	node       model.Node
+	permission Permission
+	now        time.Time
 	// asked are the VMs of the node in the order of the plan's, as their owners and the
-	// policy ask, and vms are they without what experiments keep away.
+	// policy ask, and vms are they without what trials reject.
 	asked, vms []model.VM
 	// affinity, slicing, shaping and buffering are the positions of the VMs that the lever
 	// may act on.
@@ -94,7 +94,7 @@ type work struct {
 	// reason. Empty: none.
 	full  *model.Plan
 	stays []bool
-	waits model.Reason
+	waits string
 }
 
 // inForce is what the current plan does for a VM, as far as it is still allowed.
@@ -102,25 +102,25 @@ type inForce struct {
 	pins    []model.Pin
 	threads model.ThreadCPUs
 	// binding is the reason of the pins.
-	binding model.Reason
+	binding string
 	// unbound is the reason when there are none.
-	unbound model.Reason
-	pool    model.Pool
+	unbound string
+	pool    v1alpha1.Pool
 	slice   time.Duration
 	shaping model.Shaping
-	// buffering with what was said of it, and whether all of it stays.
+	// buffering with its explanation, and whether all of it stays.
 	buffering      model.Buffering
 	bufferingWhy   model.LeverReason
 	bufferingStays bool
 }
 
 func newWork(plan *model.Plan, node model.Node, now time.Time) *work {
-	w := &work{Plan: plan, node: node, now: now, asked: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
+	w := &work{Plan: plan, node: node, permission: permit(&node), now: now, asked: slices.Clone(node.VMs), kept: make([]inForce, len(node.VMs))}
 	slices.SortFunc(w.asked, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
-	w.withhold()
+	w.applyRejections()
 	// A plan that is not applied counts only for a policy that recommends: it is a
 	// recommendation, not a state to keep.
-	if node.Current == nil || (!node.Current.Apply && node.Policy.Mode != model.ModeRecommend) {
+	if node.Current == nil || !node.Current.Apply && !w.permission.Recommend {
 		return w
 	}
 	w.keptPools = node.Current.Pools
@@ -131,120 +131,65 @@ func newWork(plan *model.Plan, node model.Node, now time.Time) *work {
 		}
 		kept := &w.kept[i]
 		kept.pins, kept.threads = allowedBindings(node, was)
-		kept.binding = model.ReasonPinned
-		if was.Reason(model.LeverAffinity).Reason == model.ReasonSeparated {
-			kept.binding = model.ReasonSeparated
+		kept.binding = v1alpha1.ReasonPinned
+		if was.Reason(v1alpha1.LeverAffinity).Reason == v1alpha1.ReasonSeparated {
+			kept.binding = v1alpha1.ReasonSeparated
 		}
-		kept.unbound = was.Reason(model.LeverAffinity).Reason
+		kept.unbound = was.Reason(v1alpha1.LeverAffinity).Reason
 		kept.pool, kept.slice, kept.shaping = was.Pool, was.Slice, allowedShaping(vm, was.Shaping)
-		kept.keepsBuffering(&vm, was, now)
+		kept.recordBuffering(&vm, was, now)
 	}
 	return w
 }
 
-// forbidden says why nothing at all may be done on the node, or is empty.
-func forbidden(node model.Node) model.Reason {
-	policy := node.Policy
-	switch {
-	case policy.Mode != model.ModeRecommend && policy.Mode != model.ModeEnforce:
-		return model.ReasonObserveOnly
-	case policy.Paused && policy.Mode == model.ModeEnforce: // see holding for the other
-		return model.ReasonPaused
-	case node.OptOut.All:
-		return model.ReasonOptedOut
-	case !slices.ContainsFunc(policy.Levers, model.Lever.ActsOnNodes):
-		return model.ReasonLeverNotAllowed
-	case needsMeter(node) && !node.MeterUnknown:
-		return model.ReasonNoMeter
-	}
-	return ""
-}
-
-// needsMeter tells whether the node lacks a meter that its policy asks for.
-func needsMeter(node model.Node) bool {
-	return node.Policy.Mode == model.ModeEnforce && node.Reported && !node.Metered && !node.Policy.AllowModelled
-}
-
-// finish does nothing for any VM. A VM that is left alone whatever the node is
-// like is told so: no meter would help it, and no other mode. A pause passes.
-func (w *work) finish(reason model.Reason) {
-	for i, vm := range w.asked {
-		why := func(lever model.Lever, denied model.Reason) model.LeverReason {
-			if denied == "" || reason == model.ReasonPaused {
+// finish does nothing for any VM. A VM that a lever leaves alone whatever the node is like is
+// explained so: no meter would help it, and no other mode. A pause passes.
+func (w *work) finish() {
+	reason := w.permission.Reason
+	for i := range w.asked {
+		vm := &w.asked[i]
+		for _, lever := range v1alpha1.NodeLevers() {
+			if !w.isReported(lever, vm) {
+				continue
+			}
+			denied := w.deniedReason(lever, vm)
+			if denied == "" || reason == v1alpha1.ReasonPaused {
 				denied = reason
 			}
-			return w.why(&vm, lever, denied)
-		}
-		w.VMs[i].Explain(why(model.LeverAffinity, w.deniesAffinity(vm)))
-		if w.tellsSlice() {
-			w.VMs[i].Explain(why(model.LeverSlice, w.deniesSlice(vm)))
-		}
-		if w.tellsShaping(vm) {
-			w.VMs[i].Explain(why(model.LeverShaping, w.deniesShaping(vm)))
-		}
-		if w.tellsBuffering(vm) {
-			w.VMs[i].Explain(why(model.LeverBuffering, w.deniesBuffering(vm)))
+			w.VMs[i].Explain(w.explainDenied(vm, lever, denied))
 		}
 	}
-	w.Reason, w.Message = reason, planMessage(reason)
-	if reason == model.ReasonOptedOut {
-		w.Message = w.optOutMessage(&model.VM{}, "")
-	}
+	w.Reason, w.Message = reason, w.permission.Message
 	w.Revision = model.Revision(w.VMs)
 }
 
-// permit explains the VMs that a lever must leave alone, and notes the others.
-func (w *work) permit() {
-	for i, vm := range w.asked {
-		permit := func(lever model.Lever, denied model.Reason, permitted *[]int) {
-			proof := w.against(lever)
+// permitVMs explains the VMs that a lever must leave alone, and records the others.
+func (w *work) permitVMs() {
+	for i := range w.asked {
+		vm := &w.asked[i]
+		for lever, permitted := range map[v1alpha1.Lever]*[]int{
+			v1alpha1.LeverAffinity: &w.affinity, v1alpha1.LeverSlice: &w.slicing,
+			v1alpha1.LeverShaping: &w.shaping, v1alpha1.LeverBuffering: &w.buffering,
+		} {
+			if !w.isReported(lever, vm) {
+				continue
+			}
+			denied, proof := w.deniedReason(lever, vm), w.rejection(lever)
 			switch {
 			case denied != "":
-				w.VMs[i].Explain(w.why(&vm, lever, denied))
-			case proof != nil && !protects(lever, &vm):
-				w.VMs[i].Explain(w.withheld(proof))
+				w.VMs[i].Explain(w.explainDenied(vm, lever, denied))
+			case proof != nil && !protects(lever, vm):
+				w.VMs[i].Explain(w.explainRejection(proof))
 			default:
 				*permitted = append(*permitted, i)
 			}
 		}
-		permit(model.LeverAffinity, w.deniesAffinity(vm), &w.affinity)
-		if w.tellsSlice() {
-			permit(model.LeverSlice, w.deniesSlice(vm), &w.slicing)
-		}
-		if w.tellsShaping(vm) {
-			permit(model.LeverShaping, w.deniesShaping(vm), &w.shaping)
-		}
-		if w.tellsBuffering(vm) {
-			permit(model.LeverBuffering, w.deniesBuffering(vm), &w.buffering)
-		}
 	}
 }
 
-// holding says why nothing new is done now, or is empty.
-func holding(node model.Node) model.Reason {
-	switch {
-	case node.Policy.Paused:
-		// A recommendation outlasts the pause: what was approved needs no new approval.
-		return model.ReasonPaused
-	case node.Frozen:
-		return model.ReasonNodeFrozen
-	case node.ReportUnreadable:
-		return model.ReasonReportUnreadable
-	case !node.Reported:
-		return model.ReasonNoReport
-	case node.Rates == nil:
-		return model.ReasonNoRates
-	case needsMeter(node): // and it is not known whether there is one, see forbidden
-		return model.ReasonAwaitingMeter
-	case node.ProofsAwaited:
-		return model.ReasonAwaitingProof
-	}
-	return waitsWhole(&node)
-}
-
-// keep carries over what is in force and leaves all else as it is.
-func (w *work) keep(otherwise model.Reason) {
-	if w.binds() {
+// keepAll carries over what is in force and leaves all else as it is.
+func (w *work) keepAll(otherwise string) {
+	if w.hasPins() {
 		w.Pools = w.keptPools
 	}
 	for _, i := range w.affinity {
@@ -262,79 +207,88 @@ func (w *work) keep(otherwise model.Reason) {
 		w.keepBuffering(i, otherwise)
 	}
 	if w.node.Current != nil {
-		w.exclude(w.node.Current.Excluded)
+		w.setExcluded(w.node.Current.Excluded)
 	}
 }
 
-// recommendationStands tells whether a recommendation is still valid and
+// recommendationStands returns whether a recommendation is still valid and
 // something of it is still allowed. VMs and levers that came later wait for the next
 // one, so that what is approved is what was read.
 func (w *work) recommendationStands(now time.Time) bool {
 	current, policy := w.node.Current, w.node.Policy
-	if policy.Mode != model.ModeRecommend || current == nil || current.RecommendedAt.IsZero() {
+	if !w.permission.Recommend || current == nil || current.RecommendedAt.IsZero() {
 		return false
 	}
 	if current.Policy != policy.Name || !now.Before(current.RecommendedAt.Add(policy.RecommendationValidity)) {
 		return false
 	}
-	return w.binds() ||
+	return w.hasPins() ||
 		slices.ContainsFunc(w.slicing, func(i int) bool { return w.kept[i].slice > 0 }) ||
 		slices.ContainsFunc(w.shaping, func(i int) bool { return !w.kept[i].shaping.IsZero() }) ||
 		slices.ContainsFunc(w.buffering, func(i int) bool { return !w.kept[i].buffering.IsZero() })
 }
 
-// binds tells whether a VM is bound to CPUs, and may be.
-func (w *work) binds() bool {
+// hasPins returns whether a VM is bound to CPUs, and may be.
+func (w *work) hasPins() bool {
 	return slices.ContainsFunc(w.affinity, func(i int) bool { return len(w.kept[i].pins) > 0 })
 }
 
-func summarise(plan *model.Plan, node *model.Node, held model.Reason) {
-	plan.Reason = model.ReasonNothingToDo
+func (w *work) summarize() {
+	w.Reason, w.Message = v1alpha1.ReasonNothingToDo, ""
 	switch {
-	case held != "":
-		plan.Reason = held
-	case plan.HasActions():
-		plan.Reason = model.ReasonPlanned
+	case w.permission.Hold:
+		w.Reason, w.Message = w.permission.Reason, w.permission.Message
+	case w.HasActions():
+		w.Reason = v1alpha1.ReasonPlanned
+	default:
+		w.Message = planMessage(v1alpha1.ReasonNothingToDo)
 	}
-	plan.Message = planMessage(plan.Reason)
-	if held != "" && held == node.Hold.Reason {
-		plan.Message = node.Hold.Message
-	}
-	plan.Revision = model.Revision(plan.VMs)
+	w.Revision = model.Revision(w.VMs)
 }
 
-// authorise decides whether the agent may act on the plan.
+// isAwaiting returns whether the plan waits for its first rates, for a figure of a meter or for trials.
+// Such a plan repeats the reasons of the one before: a new leader would otherwise write every
+// plan of the cluster twice, to report for a second that it knows nothing.
+func (w *work) isAwaiting() bool {
+	reason := w.permission.Reason
+	return reason == v1alpha1.ReasonAwaitingMeter || reason == v1alpha1.ReasonAwaitingProof || reason == v1alpha1.ReasonNoRates && w.node.RatesAwaited
+}
+
+// repeatReason keeps the reason of a plan that waits and does the same as before.
+func (w *work) repeatReason() {
+	current := w.node.Current
+	if w.isAwaiting() && current != nil && current.Policy == w.Policy && current.Mode == w.Mode && current.Revision == w.Revision && current.Apply == w.Apply {
+		w.Reason, w.Message = current.Reason, current.Message
+	}
+}
+
+// authorize decides whether the agent may act on the plan.
 //
 // In mode Recommend the approval stands for the plan as it was recommended: a
 // plan that lost some VMs since keeps its revision, because doing less than
 // what was approved needs no new approval. On a frozen node, and while nothing new
 // may be done, an approval that comes late waits, because its pins would be new.
-func authorise(plan *model.Plan, node model.Node, held bool, now time.Time) {
-	current := node.Current
-	if plan.Mode == model.ModeEnforce {
-		// Without a word of the meter, what is not applied stays so.
-		plan.Apply = !needsMeter(node) || current == nil || current.Apply
+func (w *work) authorize() {
+	plan, current, held := w.Plan, w.node.Current, w.permission.Hold
+	if !w.permission.Recommend {
+		// While the meter gives no figure, what is not applied stays so.
+		plan.Apply = !lacksMeter(&w.node) || current == nil || current.Apply
 		return
-	}
-	if plan.HasActions() {
-		recommend(plan, &node, held, now)
-	}
-	if current != nil && current.Policy == plan.Policy {
-		plan.ReplacedRevision = cmp.Or(replaced(plan, current), current.ReplacedRevision)
 	}
 	if !plan.HasActions() {
 		return
 	}
-	plan.Apply = slices.Contains(node.Policy.Approvals, plan.Revision)
-	if reason, message := changesWait(&node); plan.Apply && !held && reason != "" {
-		plan.Apply, plan.Reason, plan.Message = false, reason, message
+	recommend(plan, &w.node, held, w.now)
+	plan.Apply = slices.Contains(w.node.Policy.Approvals, plan.Revision)
+	if plan.Apply && w.permission.Wait != "" {
+		plan.Apply, plan.Reason, plan.Message = false, w.permission.Wait, w.permission.WaitMessage
 		return
 	}
-	if held && !inForceNow(&node) || node.Policy.Paused {
+	if held && !inForceNow(&w.node) || w.node.Policy.Paused {
 		plan.Apply = false
 	}
 	if !plan.Apply && !held {
-		plan.Reason = model.ReasonAwaitingApproval
+		plan.Reason = v1alpha1.ReasonAwaitingApproval
 		plan.Message = fmt.Sprintf("a recommendation: to apply it, add %s to spec.approvals of EnergyPolicy %s", plan.Revision, plan.Policy)
 	}
 }
@@ -359,16 +313,7 @@ func recommend(plan *model.Plan, node *model.Node, held bool, now time.Time) {
 	}
 }
 
-// replaced is the revision of a recommendation that the plan is no longer. Empty: there
-// was none, or it is.
-func replaced(plan, current *model.Plan) string {
-	if current.RecommendedAt.IsZero() || current.Revision == plan.Revision {
-		return ""
-	}
-	return current.Revision
-}
-
-// subset tells whether the plan does nothing that the current plan does not.
+// subset returns whether the plan does nothing that the current plan does not.
 func subset(vms []model.VMPlan, current *model.Plan) bool {
 	return !slices.ContainsFunc(vms, func(vm model.VMPlan) bool {
 		was, _ := current.VM(vm.PodUID)
@@ -378,4 +323,54 @@ func subset(vms []model.VMPlan, current *model.Plan) bool {
 
 func samePins(x, y []model.Pin) bool {
 	return slices.EqualFunc(x, y, func(x, y model.Pin) bool { return x.VCPU == y.VCPU && x.CPUs.Equal(y.CPUs) })
+}
+
+// schedules are those that experiments ask for, of levers that do something. One that is in
+// force stays though its lever has nothing to do at the moment: an experiment that is drawn
+// is followed to its end. Levers of which experiments say nothing keep theirs.
+func (w *work) schedules() []model.Schedule {
+	var out []model.Schedule
+	for _, lever := range v1alpha1.NodeLevers() {
+		if !w.node.Policy.Allows(lever) {
+			continue
+		}
+		was, proof := w.scheduleInForce(lever), w.proof(lever)
+		switch {
+		case proof == nil:
+			if was != nil {
+				out = append(out, *was)
+			}
+		case !proof.Use || proof.Schedule == nil:
+		case w.isActing(lever) || was != nil && was.Equal(proof.Schedule):
+			out = append(out, *proof.Schedule)
+		}
+	}
+	return out
+}
+
+// scheduleInForce is the schedule that the node's plan has of a lever. Nil: none of this
+// policy.
+func (w *work) scheduleInForce(lever v1alpha1.Lever) *model.Schedule {
+	current := w.node.Current
+	if current == nil || current.Policy != w.node.Policy.Name {
+		return nil
+	}
+	at := slices.IndexFunc(current.Schedules, func(s model.Schedule) bool { return s.Lever == lever })
+	if at < 0 {
+		return nil
+	}
+	return &current.Schedules[at]
+}
+
+// isActing returns whether the plan does something by a lever.
+func (w *work) isActing(lever v1alpha1.Lever) bool {
+	return slices.ContainsFunc(w.VMs, func(vm model.VMPlan) bool { return actsBy(&vm, lever) })
+}
+
+// setExcluded records which CPUs the masks of emulator threads leave out of their last-level caches,
+// when the plan has such masks.
+func (w *work) setExcluded(cpus units.CPUSet) {
+	if slices.ContainsFunc(w.VMs, func(vm model.VMPlan) bool { return !vm.Threads.Emulator.IsEmpty() }) {
+		w.Excluded = cpus
+	}
 }

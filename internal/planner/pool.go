@@ -3,20 +3,20 @@ package planner
 import (
 	"slices"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/planner/pools"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// sort counts each VM that may be bound, or whose slice may be set, to a pool. A VM of
+// classify counts each VM that may be bound, or whose slice may be set, to a pool. A VM of
 // which the agent saw no threads stays in its own.
-func (w *work) sort() {
+func (w *work) classify() {
 	for i, vm := range w.vms {
 		if !slices.Contains(w.affinity, i) && !slices.Contains(w.slicing, i) {
 			continue
 		}
 		w.VMs[i].Pool = w.kept[i].pool
-		if w.isLeft(i) && w.kept[i].acts() > 0 {
+		if w.isHeld(i) && w.kept[i].acts() > 0 {
 			continue
 		}
 		rates := findRates(w.node.Rates, vm.PodUID)
@@ -28,16 +28,16 @@ func (w *work) sort() {
 		})
 		// What a VM does in a second is no reason to leave the network pool at once: rates
 		// of bursts go far beyond what levels can keep apart.
-		if w.kept[i].pool != model.PoolNetwork || w.node.Review {
+		if w.kept[i].pool != v1alpha1.PoolNetwork || w.node.Review {
 			w.VMs[i].Pool = pool
 		}
 	}
 }
 
-// divide decides which cores each pool has. A VM that is bound and of which the agent
+// dividePools decides which cores each pool has. A VM that is bound and of which the agent
 // saw no threads runs all the same: cores in force then stay as they are.
-func (w *work) divide() {
-	if w.bounded() {
+func (w *work) dividePools() {
+	if w.isPartial() {
 		if w.poolsAllowed() {
 			w.Pools = w.keptPools
 		}
@@ -61,22 +61,22 @@ func (w *work) divide() {
 			Pool: w.VMs[i].Pool,
 		})
 	}
-	w.Pools, _ = pools.Divide(pools.Node{
+	w.Pools = pools.Divide(pools.Node{
 		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Current: w.keptPools,
 		Settled: !w.node.Review,
 	}, members)
 }
 
-// poolsAllowed tells whether the cores of the pools in force may still be used.
+// poolsAllowed returns whether the cores of the pools in force may still be used.
 func (w *work) poolsAllowed() bool {
 	cpus := w.keptPools.Network.Union(w.keptPools.Compute)
 	return !w.keptPools.Shared() && cpus.IsSubsetOf(w.node.Topology.Online().Difference(excluded(w.node)))
 }
 
-// within returns the CPUs that a pool's VMs are kept on. Empty: any.
-func (w *work) within(pool model.Pool) units.CPUSet {
-	if pool == model.PoolNetwork {
+// poolCPUs returns the CPUs that a pool's VMs are kept on. Empty: any.
+func (w *work) poolCPUs(pool v1alpha1.Pool) units.CPUSet {
+	if pool == v1alpha1.PoolNetwork {
 		return w.Pools.Network
 	}
 	return w.Pools.Compute

@@ -3,6 +3,7 @@ package planner
 import (
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/affinity"
 	"github.com/joulevirt/joulevirt/internal/planner/buffering"
@@ -13,7 +14,7 @@ import (
 // models of power, see power.NodeModel.Change, which is what is left when all else is known.
 const modelError = 0.3
 
-// Potential tells what each lever of nodes that saves, in the order of their names, would save
+// Potential predicts what each lever of nodes that saves, in the order of their names, would save
 // on a node by the models if the policy were to enforce all of them: now, on all VMs whose
 // owners allow it, and with no regard to trials. What is in force does not matter. It is
 // empty where nothing can be done: the node's owner keeps all levers away, or its report
@@ -24,28 +25,28 @@ const modelError = 0.3
 // turns saves. Slice is left out: it only protects.
 func Potential(node model.Node, now time.Time) []model.Potential {
 	current := node.Current
-	node = free(node)
-	plan := blank(&node)
+	node = withoutPolicy(node)
+	plan := newPlan(&node)
 	w := newWork(&plan, node, now)
-	if forbidden(node) != "" || node.ReportUnreadable {
+	if w.permission.Undo || node.ReportUnreadable {
 		return []model.Potential{}
 	}
-	if holding(node) != "" {
+	if w.permission.Hold {
 		return nil
 	}
-	w.permit()
-	w.sort()
-	w.divide()
-	w.shape()
+	w.permitVMs()
+	w.classify()
+	w.dividePools()
+	w.shapeTraffic()
 	return []model.Potential{
 		w.potentialOfAffinity(current), w.potentialOfBuffering(now), w.potentialOfShaping(),
 	}
 }
 
-// free is a node on which nothing is in force and everything may be done.
-func free(node model.Node) model.Node {
+// withoutPolicy is a node on which nothing is in force and everything may be done.
+func withoutPolicy(node model.Node) model.Node {
 	policy := &node.Policy
-	policy.Mode, policy.Paused, policy.Levers, policy.AllowModelled = model.ModeEnforce, false, model.NodeLevers(), true
+	policy.Mode, policy.Paused, policy.Levers, policy.AllowModelled = v1alpha1.ModeEnforce, false, v1alpha1.NodeLevers(), true
 	policy.MaxNodesChanging, policy.MaxChangesPerHour = 0, 0
 	node.Review, node.Frozen, node.Hold, node.NodesBusy = true, false, model.Hold{}, false
 	node.Proofs, node.ProofsAwaited, node.Current = nil, false, nil
@@ -53,12 +54,12 @@ func free(node model.Node) model.Node {
 }
 
 // potentialOfAffinity is what binding saves against no binding at all. current is the plan
-// in force, or nil: it tells where threads run that are no vCPUs.
+// in force, or nil: it shows where threads run that are no vCPUs.
 func (w *work) potentialOfAffinity(current *model.Plan) model.Potential {
 	var vms []affinity.VM
 	for _, i := range w.affinity {
 		if rates := findRates(w.node.Rates, w.VMs[i].PodUID); rates != nil && len(rates.VCPUs) > 0 {
-			vm := w.placed(i, rates)
+			vm := w.affinityVM(i, rates)
 			if current != nil {
 				was, _ := current.VM(w.VMs[i].PodUID)
 				vm.CurrentThreads = was.Threads
@@ -66,8 +67,8 @@ func (w *work) potentialOfAffinity(current *model.Plan) model.Potential {
 			vms = append(vms, vm)
 		}
 	}
-	placement := affinity.Potential(w.cores(), vms)
-	out := model.Potential{Lever: model.LeverAffinity, VMs: len(vms), Considered: len(vms)}
+	placement := affinity.Potential(w.affinityNode(), vms)
+	out := model.Potential{Lever: v1alpha1.LeverAffinity, VMs: len(vms), Considered: len(vms)}
 	for _, decision := range placement.Decisions {
 		if len(decision.Pins) == 0 {
 			out.VMs--
@@ -84,32 +85,32 @@ func (w *work) potentialOfAffinity(current *model.Plan) model.Potential {
 // seen, it may as well be nothing, or twice as much: its error is half of it.
 func (w *work) potentialOfBuffering(now time.Time) model.Potential {
 	const unseenError = 0.5
-	out := model.Potential{Lever: model.LeverBuffering}
+	out := model.Potential{Lever: v1alpha1.LeverBuffering}
 	for _, i := range w.buffering {
 		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
 		if rates == nil {
 			continue
 		}
-		foretold := buffering.Potential(w.vms[i], rates, w.node.Costs, now)
-		if foretold.Known {
+		predicted := buffering.Potential(w.vms[i], rates, w.node.Costs, now)
+		if predicted.Known {
 			out.Considered++
 		}
-		if foretold.Window == 0 {
+		if predicted.Window == 0 {
 			continue
 		}
 		out.VMs++
-		out.Watts += foretold.Saved
+		out.Watts += predicted.Saved
 		share := units.Watts(unseenError)
-		if foretold.Measured {
+		if predicted.Measured {
 			share = modelError
 		}
-		out.StdErr += share * max(foretold.Saved, -foretold.Saved)
+		out.StdErr += share * max(predicted.Saved, -predicted.Saved)
 	}
 	return out
 }
 
 func (w *work) potentialOfShaping() model.Potential {
-	out := model.Potential{Lever: model.LeverShaping}
+	out := model.Potential{Lever: v1alpha1.LeverShaping}
 	for i := range w.VMs {
 		if w.VMs[i].Shaping.Turn != nil {
 			out.VMs++

@@ -4,18 +4,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 )
 
-// What experiments keep away is what a lever saves by. What a lever protects with stays, as
+// Trials reject what a lever saves by. What a lever protects with stays, as
 // in the off blocks of its trials: a ceiling that a profile asks for, the defence against
 // floods, and slices, which save nothing at all and are never tried. The cores of the pools
 // are kept by pins: without lever Affinity there are none, and slices alone keep pools
 // apart.
 
 // proof returns how a lever stands with experiments, or nil where nothing is known.
-func (w *work) proof(lever model.Lever) *model.Proof {
+func (w *work) proof(lever v1alpha1.Lever) *model.Proof {
 	if w.node.ProofsAwaited {
 		return nil
 	}
@@ -26,29 +27,29 @@ func (w *work) proof(lever model.Lever) *model.Proof {
 	return &w.node.Proofs[at]
 }
 
-// against returns the proof that keeps a lever away from the node, or nil.
-func (w *work) against(lever model.Lever) *model.Proof {
+// rejection returns the proof that keeps a lever away from the node, or nil.
+func (w *work) rejection(lever v1alpha1.Lever) *model.Proof {
 	if proof := w.proof(lever); proof != nil && !proof.Use {
 		return proof
 	}
 	return nil
 }
 
-// protects tells whether a lever does something for a VM that is no saving.
-func protects(lever model.Lever, vm *model.VM) bool {
+// protects returns whether a lever does something for a VM that is no saving.
+func protects(lever v1alpha1.Lever, vm *model.VM) bool {
 	switch lever {
-	case model.LeverShaping:
+	case v1alpha1.LeverShaping:
 		return vm.Ceiling > 0
-	case model.LeverBuffering:
+	case v1alpha1.LeverBuffering:
 		return vm.DefendFloods
 	}
 	return false
 }
 
-// withhold takes from what owners ask what experiments keep away.
-func (w *work) withhold() {
+// applyRejections removes from what owners ask what trials reject.
+func (w *work) applyRejections() {
 	w.vms = slices.Clone(w.asked)
-	turns, windows := w.against(model.LeverShaping) == nil, w.against(model.LeverBuffering) == nil
+	turns, windows := w.rejection(v1alpha1.LeverShaping) == nil, w.rejection(v1alpha1.LeverBuffering) == nil
 	for i := range w.vms {
 		if !turns {
 			w.vms[i].MaxDelay = 0
@@ -59,56 +60,56 @@ func (w *work) withhold() {
 	}
 }
 
-// withheld says why a lever is kept away, in the words of the experiments. Without the node's
-// meter there are none, and who waits for one is told that.
-func (w *work) withheld(proof *model.Proof) model.LeverReason {
-	why := because(proof.Lever, reasonOf(proof.Stance))
+// explainRejection returns why a lever is rejected, in the words of the trials. Without the node's
+// meter there are none, and who waits for one reads that.
+func (w *work) explainRejection(proof *model.Proof) model.LeverReason {
+	why := because(proof.Lever, stanceReason(proof.Stance))
 	if proof.Message != "" {
 		why.Message = proof.Message
 	}
-	if why.Reason == model.ReasonAwaitingTrial && w.node.MeterLost {
+	if why.Reason == v1alpha1.ReasonAwaitingTrial && w.node.MeterLost {
 		why.Message += ": MeterLost: no meter knows the node's power any more, see condition MeterAvailable of policy " + w.node.Policy.Name
 	}
-	why.Message = bounded(why.Message)
+	why.Message = cutMessage(why.Message)
 	return why
 }
 
-// reasonOf is why a lever of a stance is not used. One that was adopted elsewhere is kept
-// away from a node on which it does not save.
-func reasonOf(stance model.Stance) model.Reason {
+// stanceReason is why a lever of a stance is not used. One that was adopted elsewhere is not used
+// on a node on which it does not save.
+func stanceReason(stance model.Stance) string {
 	switch stance {
 	case model.StanceRejected, model.StanceAdopted:
-		return model.ReasonRejectedByTrial
+		return v1alpha1.ReasonRejectedByTrial
 	case model.StanceUndecided:
-		return model.ReasonTrialUndecided
+		return v1alpha1.ReasonTrialUndecided
 	}
-	return model.ReasonAwaitingTrial
+	return v1alpha1.ReasonAwaitingTrial
 }
 
-// explainWithheld adds to what levers protect with why they do no more.
-func (w *work) explainWithheld() {
-	for _, lever := range []model.Lever{model.LeverBuffering, model.LeverShaping} {
-		proof := w.against(lever)
+// explainRejections adds to what levers protect with why they do no more.
+func (w *work) explainRejections() {
+	for _, lever := range []v1alpha1.Lever{v1alpha1.LeverBuffering, v1alpha1.LeverShaping} {
+		proof := w.rejection(lever)
 		if proof == nil {
 			continue
 		}
-		words := w.withheld(proof).Message
+		words := w.explainRejection(proof).Message
 		for i := range w.asked {
 			why, asked := w.VMs[i].Reason(lever), &w.asked[i]
 			switch {
 			case !actsBy(&w.VMs[i], lever):
 				continue
-			case lever == model.LeverBuffering && buffering.Longest(asked) > 0:
-				why.Message = bounded("packets are held during floods only: " + words)
-			case lever == model.LeverShaping && asked.Defers():
-				why.Message = bounded(because(lever, model.ReasonCeiling).Message + ", and takes no turns: " + words)
+			case lever == v1alpha1.LeverBuffering && buffering.Longest(asked) > 0:
+				why.Message = cutMessage("packets are held during floods only: " + words)
+			case lever == v1alpha1.LeverShaping && asked.Defers():
+				why.Message = cutMessage(because(lever, v1alpha1.ReasonCeiling).Message + ", and takes no turns: " + words)
 			}
 			w.VMs[i].Explain(why)
 		}
 	}
 }
 
-// bounded cuts words of others to what the API takes of a message.
-func bounded(words string) string {
-	return strings.ToValidUTF8(words[:min(len(words), longestWords)], "")
+// cutMessage cuts words of others to what the API takes of a message.
+func cutMessage(words string) string {
+	return strings.ToValidUTF8(words[:min(len(words), longestMessage)], "")
 }

@@ -1,18 +1,17 @@
 package planner
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
-func scheduleOf(lever model.Lever, seed int64, otherwise bool) *model.Schedule {
+func scheduleOf(lever v1alpha1.Lever, seed int64, otherwise bool) *model.Schedule {
 	return &model.Schedule{
 		Lever: lever, Seed: seed, Start: now().Add(time.Hour), Block: time.Hour, WashOut: time.Minute,
 		On: []bool{true, false}, Otherwise: otherwise,
@@ -37,31 +36,31 @@ func proved() model.Node {
 
 // deferring has a VM send what can wait.
 func deferring(vm *model.VM, rates *model.VMRates) {
-	vm.TrafficClass, vm.MaxDelay = model.TrafficDeferrable, time.Minute
+	vm.TrafficClass, vm.MaxDelay = v1alpha1.TrafficDeferrable, time.Minute
 	rates.Sent = &model.Sent{BitsPerSecond: 50e6, Seconds: 60}
 	rates.Taps = make([]model.TapRates, 1)
 }
 
 // doing is what a plan does by a lever for each VM, and why.
-func doing(plan *model.Plan, lever model.Lever) string {
+func doing(plan *model.Plan, lever v1alpha1.Lever) string {
 	var out []string
 	for i := range plan.VMs {
 		vm := &plan.VMs[i]
 		does := map[bool]string{true: "+", false: "-"}[actsBy(vm, lever)]
-		out = append(out, does+string(vm.Reason(lever).Reason))
+		out = append(out, does+vm.Reason(lever).Reason)
 	}
 	return strings.Join(out, " ")
 }
 
 func TestProofsKeepLeversAway(t *testing.T) {
-	for stance, want := range map[model.Stance]model.Reason{
-		model.StanceAwaiting: model.ReasonAwaitingTrial, model.StanceRejected: model.ReasonRejectedByTrial,
-		model.StanceUndecided: model.ReasonTrialUndecided, model.StanceAdopted: model.ReasonRejectedByTrial,
+	for stance, want := range map[model.Stance]string{
+		model.StanceAwaiting: v1alpha1.ReasonAwaitingTrial, model.StanceRejected: v1alpha1.ReasonRejectedByTrial,
+		model.StanceUndecided: v1alpha1.ReasonTrialUndecided, model.StanceAdopted: v1alpha1.ReasonRejectedByTrial,
 	} {
-		for lever, says := range map[model.Lever]string{
-			model.LeverAffinity:  "-" + string(want) + " -" + string(want) + " -" + string(want),
-			model.LeverShaping:   "+Ceiling -" + string(want) + " -" + string(want),
-			model.LeverBuffering: "+FloodDefenceOnly +FloodDefenceOnly -" + string(want),
+		for lever, says := range map[v1alpha1.Lever]string{
+			v1alpha1.LeverAffinity:  "-" + want + " -" + want + " -" + want,
+			v1alpha1.LeverShaping:   "+Ceiling -" + want + " -" + want,
+			v1alpha1.LeverBuffering: "+FloodDefenceOnly +FloodDefenceOnly -" + want,
 		} {
 			node := proved()
 			before := Plan(node, now())
@@ -92,16 +91,16 @@ func TestProofsKeepLeversAway(t *testing.T) {
 	}
 }
 
-// saves tells whether a plan does by a lever what is not only there to protect.
-func saves(plan *model.Plan, lever model.Lever) bool {
+// saves returns whether a plan does by a lever what is not only there to protect.
+func saves(plan *model.Plan, lever v1alpha1.Lever) bool {
 	for i := range plan.VMs {
 		vm := &plan.VMs[i]
 		switch lever {
-		case model.LeverShaping:
+		case v1alpha1.LeverShaping:
 			if vm.Shaping.Turn != nil {
 				return true
 			}
-		case model.LeverBuffering:
+		case v1alpha1.LeverBuffering:
 			if vm.Buffering.Window > 0 {
 				return true
 			}
@@ -114,48 +113,11 @@ func saves(plan *model.Plan, lever model.Lever) bool {
 	return false
 }
 
-// What the VM itself, its owner or the policy forbids is said before what a trial says.
-func TestProofsAreSaidLast(t *testing.T) {
-	node := newNode("a", "b", "c")
-	node.VMs[0].Dedicated, node.VMs[1].OptOut.All = true, true
-	node.Proofs = []model.Proof{{Lever: model.LeverAffinity, Stance: model.StanceAwaiting}}
-	plan := Plan(node, now())
-	if got, want := doing(&plan, model.LeverAffinity), "-DedicatedCPUs -OptedOut -AwaitingTrial"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	node.Metered = false
-	plan = Plan(node, now())
-	if got, want := doing(&plan, model.LeverAffinity), "-DedicatedCPUs -OptedOut -NoMeter"; got != want {
-		t.Errorf("without a meter %s, want %s", got, want)
-	}
-}
-
-// Without lever Affinity no VM is kept on the cores of its pool, and slices alone keep
-// pools apart.
-func TestPoolsWithoutAffinity(t *testing.T) {
-	node := crowdedNode()
-	before := Plan(node, now())
-	if before.Pools.Shared() || before.VMs[0].Slice == 0 {
-		t.Fatalf("pools %+v, slices %v: nothing to be taken", before.Pools, before.VMs[0].Slice)
-	}
-	node.Proofs = []model.Proof{{Lever: model.LeverAffinity, Stance: model.StanceRejected}}
-	after := Plan(with(node, &before, nil), now())
-	if !after.Pools.Shared() || saves(&after, model.LeverAffinity) {
-		t.Errorf("pools %+v, affinity %s", after.Pools, doing(&after, model.LeverAffinity))
-	}
-	for i := range after.VMs {
-		if after.VMs[i].Slice != before.VMs[i].Slice || after.VMs[i].Pool != before.VMs[i].Pool {
-			t.Errorf("VM %s: slice %v in pool %s, was %v in %s", after.VMs[i].PodUID,
-				after.VMs[i].Slice, after.VMs[i].Pool, before.VMs[i].Slice, before.VMs[i].Pool)
-		}
-	}
-}
-
 func TestPlansHaveTheSchedulesOfProofs(t *testing.T) {
-	trial, next, hold := scheduleOf(model.LeverAffinity, 1, false), scheduleOf(model.LeverAffinity, 2, false), scheduleOf(model.LeverAffinity, 3, true)
-	slice := scheduleOf(model.LeverSlice, 4, true)
+	trial, next, hold := scheduleOf(v1alpha1.LeverAffinity, 1, false), scheduleOf(v1alpha1.LeverAffinity, 2, false), scheduleOf(v1alpha1.LeverAffinity, 3, true)
+	slice := scheduleOf(v1alpha1.LeverSlice, 4, true)
 	proof := func(stance model.Stance, s *model.Schedule) []model.Proof {
-		return []model.Proof{{Lever: model.LeverAffinity, Stance: stance, Use: true, Schedule: s}}
+		return []model.Proof{{Lever: v1alpha1.LeverAffinity, Stance: stance, Use: true, Schedule: s}}
 	}
 	for name, tc := range map[string]struct {
 		was    []model.Schedule
@@ -169,14 +131,14 @@ func TestPlansHaveTheSchedulesOfProofs(t *testing.T) {
 		"it is adopted, and held back":     {[]model.Schedule{*trial}, proof(model.StanceAdopted, hold), nil, []model.Schedule{*hold}},
 		"and not held back":                {[]model.Schedule{*trial}, proof(model.StanceAdopted, nil), nil, nil},
 		"what else is on a schedule stays": {[]model.Schedule{*slice}, proof(model.StanceOnTrial, trial), nil, []model.Schedule{*trial, *slice}},
-		"the lever is not allowed":         {nil, proof(model.StanceOnTrial, trial), func(n *model.Node) { n.Policy.Levers = []model.Lever{model.LeverSlice} }, nil},
+		"the lever is not allowed":         {nil, proof(model.StanceOnTrial, trial), func(n *model.Node) { n.Policy.Levers = []v1alpha1.Lever{v1alpha1.LeverSlice} }, nil},
 		"nothing new may be done":          {nil, proof(model.StanceOnTrial, trial), func(n *model.Node) { n.Current, n.Frozen = nil, true }, nil},
 		"there is nothing to do":           {nil, proof(model.StanceOnTrial, trial), func(n *model.Node) { n.VMs = nil }, nil},
 		"nothing to do for the moment":     {[]model.Schedule{*trial}, proof(model.StanceOnTrial, trial), func(n *model.Node) { n.VMs = nil }, []model.Schedule{*trial}},
 		"not known yet":                    {[]model.Schedule{*trial}, nil, func(n *model.Node) { n.ProofsAwaited = true }, []model.Schedule{*trial}},
 		"it is paused":                     {[]model.Schedule{*trial}, proof(model.StanceOnTrial, trial), func(n *model.Node) { n.Policy.Paused = true }, nil},
 	} {
-		node := with(newNode("a"), nil, func(n *model.Node) { n.Policy.Levers = append(n.Policy.Levers, model.LeverSlice) })
+		node := with(newNode("a"), nil, func(n *model.Node) { n.Policy.Levers = append(n.Policy.Levers, v1alpha1.LeverSlice) })
 		current := Plan(node, now())
 		current.Schedules = tc.was
 		node.Proofs = tc.proofs
@@ -191,7 +153,7 @@ func TestPlansHaveTheSchedulesOfProofs(t *testing.T) {
 // planned, and not when the schedule switches it, nor when the trial ends well.
 func TestTrialsCountOnce(t *testing.T) {
 	node := newNode("a", "b")
-	node.Proofs = []model.Proof{{Lever: model.LeverAffinity, Stance: model.StanceOnTrial, Use: true, Schedule: scheduleOf(model.LeverAffinity, 1, false)}}
+	node.Proofs = []model.Proof{{Lever: v1alpha1.LeverAffinity, Stance: model.StanceOnTrial, Use: true, Schedule: scheduleOf(v1alpha1.LeverAffinity, 1, false)}}
 	plan := Plan(node, now())
 	if got := Changed(node, plan); got != 2 {
 		t.Fatalf("%d VMs change, want 2", got)
@@ -200,86 +162,11 @@ func TestTrialsCountOnce(t *testing.T) {
 		later := with(node, &plan, nil)
 		at := now().Add(time.Duration(i) * time.Hour)
 		if i == 3 {
-			later.Proofs = []model.Proof{{Lever: model.LeverAffinity, Stance: model.StanceAdopted, Use: true, Schedule: scheduleOf(model.LeverAffinity, 2, true)}}
+			later.Proofs = []model.Proof{{Lever: v1alpha1.LeverAffinity, Stance: model.StanceAdopted, Use: true, Schedule: scheduleOf(v1alpha1.LeverAffinity, 2, true)}}
 		}
 		again := Plan(later, at)
 		if got := Changed(later, again); got != 0 || again.Revision != plan.Revision || !cmp.Equal(again.Changes, plan.Changes) {
 			t.Errorf("after %v %d VMs change, %v are remembered, revision %s", at.Sub(now()), got, again.Changes, again.Revision)
 		}
 	}
-}
-
-// Until it is known how levers stand, nothing is new, and all that is in force stays.
-func TestProofsAwaited(t *testing.T) {
-	awaits := func(n *model.Node) { n.ProofsAwaited = true }
-	node := with(newNode("a", "b"), nil, awaits)
-	if got, want := outcome(Plan(node, now())), "AwaitingProof apply=true a:AwaitingProof/0 b:AwaitingProof/0"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	of := newNode("a")
-	current := Plan(of, now())
-	current.Schedules = []model.Schedule{*scheduleOf(model.LeverAffinity, 1, true)}
-	plan := Plan(with(node, &current, nil), now())
-	if got, want := outcome(plan), "Planned apply=true a:Pinned/2 b:AwaitingProof/0"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if diff := cmp.Diff(current.Schedules, plan.Schedules); diff != "" {
-		t.Errorf("schedules (-was +is):\n%s", diff)
-	}
-}
-
-// Whatever the proofs say, no lever saves that they keep away, plans are the same when made
-// again, and have the schedules of levers that are used and of no others.
-func TestProofProperties(t *testing.T) {
-	for seed := range uint64(100) {
-		r := rand.New(rand.NewPCG(seed, 23))
-		node := proved()
-		node.Frozen = r.IntN(6) == 0
-		node.Policy.MaxChangesPerHour = r.IntN(4)
-		if r.IntN(2) == 0 {
-			before := Plan(node, now())
-			node.Current = &before
-		}
-		for _, lever := range model.NodeLevers() {
-			if r.IntN(4) == 0 {
-				continue
-			}
-			proof := model.Proof{Lever: lever, Use: r.IntN(2) == 0, Stance: model.StanceOnTrial, Message: strings.Repeat("é", r.IntN(400))}
-			if r.IntN(2) == 0 {
-				proof.Schedule = scheduleOf(lever, int64(seed), r.IntN(2) == 0)
-			}
-			node.Proofs = append(node.Proofs, proof)
-		}
-		plan := Plan(node, now())
-		for _, problem := range broken(&node, &plan) {
-			t.Errorf("seed %d: %s", seed, problem)
-		}
-		if diff := cmp.Diff(plan, Plan(with(node, &plan, nil), now())); diff != "" && node.Policy.MaxChangesPerHour == 0 {
-			t.Errorf("seed %d (-first +second):\n%s", seed, diff)
-		}
-	}
-}
-
-func broken(node *model.Node, plan *model.Plan) (problems []string) {
-	for i := range node.Proofs {
-		proof := &node.Proofs[i]
-		if !proof.Use && proof.Lever != model.LeverSlice && saves(plan, proof.Lever) {
-			problems = append(problems, fmt.Sprintf("%s is kept away, and: %s", proof.Lever, doing(plan, proof.Lever)))
-		}
-		has := false
-		for _, s := range plan.Schedules {
-			has = has || s.Lever == proof.Lever
-		}
-		if may := proof.Use && proof.Schedule != nil; has && !may || may && !has && saves(plan, proof.Lever) {
-			problems = append(problems, fmt.Sprintf("%s: a schedule %t, the proof has one %t and uses it %t", proof.Lever, has, proof.Schedule != nil, proof.Use))
-		}
-	}
-	for i := range plan.VMs {
-		for _, why := range plan.VMs[i].Reasons {
-			if len(why.Message) > longestWords {
-				problems = append(problems, fmt.Sprintf("%d bytes about %s", len(why.Message), why.Lever))
-			}
-		}
-	}
-	return problems
 }

@@ -15,37 +15,33 @@ type Share struct {
 // A VM weighs PerBusyCore times its cores, plus PerWakeUp times its wake-ups,
 // plus its share by cores of PerAwakeCore times the node's awake cores. What is
 // measured above Idle is divided by weight: how far the model is off as a whole
-// does not matter. Figures that are negative or not finite count as 0. A share
-// ranks VMs; it does not judge a saving, which changes the cost of the others
-// too.
+// does not matter. A share ranks VMs; it does not judge a saving, which changes
+// the cost of the others too.
 //
 // Into is as long as vms, and gets the watts of each.
 func Attribute(c Coefficients, measured units.Watts, node Load, vms []Share, into []units.Watts) (idle, system units.Watts) {
-	c = c.sensible()
-	measured = units.Watts(sensible(float64(measured)))
 	idle = min(c.Idle, measured)
 	dynamic := measured - idle
 
-	load, _ := explain(node)
-	cores, awake := 0.0, load[3]
+	cores, awake := 0.0, float64(node.AwakeCores)
 	for _, vm := range vms {
-		cores += sensible(float64(vm.BusyCores))
+		cores += float64(vm.BusyCores)
 	}
 	// The VMs' counters and the node's are not read at the same instant: VMs may
 	// seem to use more than the node.
-	busy := max(cores, load[1])
+	busy := max(cores, float64(node.BusyCores))
 
 	weights := units.Watts(0)
 	for i, vm := range vms {
-		used := sensible(float64(vm.BusyCores))
+		used := float64(vm.BusyCores)
 		kept := 0.0
 		if used > 0 {
 			kept = awake * (used / busy)
 		}
-		into[i] = c.dynamic(used, sensible(float64(vm.WakeUps)), kept)
+		into[i] = c.dynamic(used, float64(vm.WakeUps), kept)
 		weights += into[i]
 	}
-	total := max(weights, c.dynamic(load[1], load[2], awake))
+	total := max(weights, c.dynamic(float64(node.BusyCores), float64(node.WakeUps), awake))
 	rest := dynamic
 	for i := range vms {
 		share := units.Watts(0)
@@ -57,13 +53,4 @@ func Attribute(c Coefficients, measured units.Watts, node Load, vms []Share, int
 		rest -= share
 	}
 	return idle, rest
-}
-
-func (c Coefficients) sensible() Coefficients {
-	return Coefficients{
-		Idle:         units.Watts(sensible(float64(c.Idle))),
-		PerBusyCore:  units.Watts(sensible(float64(c.PerBusyCore))),
-		PerWakeUp:    units.Joules(sensible(float64(c.PerWakeUp))),
-		PerAwakeCore: units.Watts(sensible(float64(c.PerAwakeCore))),
-	}
 }

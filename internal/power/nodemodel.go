@@ -3,12 +3,8 @@ package power
 import (
 	"math"
 
-	"github.com/joulevirt/joulevirt/internal/power/lsq"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
-
-// Outcome says what became of an observation.
-type Outcome = lsq.Outcome
 
 // Coefficients say what a node's power is made of:
 //
@@ -75,7 +71,7 @@ const (
 // NodeModel learns what the power of one node depends on. It is used by one
 // goroutine at a time.
 type NodeModel struct {
-	estimator *lsq.Estimator
+	estimator *ridge
 	// errors is the exponential mean of relative errors of samples readings.
 	errors  float64
 	samples int
@@ -93,48 +89,29 @@ type Accuracy struct {
 	Residual units.Watts
 }
 
-// NewNodeModel returns a model that knows only its prior. Means and standard
-// deviations that are negative or not finite count as 0.
+// NewNodeModel returns a model that knows only its prior.
 func NewNodeModel(prior NodePrior) *NodeModel {
-	mean, sd := prior.Mean.array(), prior.StdDev.array()
-	for i := range terms {
-		mean[i], sd[i] = sensible(mean[i]), sensible(sd[i])
-	}
-	estimator, err := lsq.New(lsq.Options{
-		Prior:       mean[:],
-		PriorStdDev: sd[:],
-		Memory:      nodeMemory,
-		Noise:       max(float64(leastNoise), sensible(float64(prior.Noise))),
-	})
-	if err != nil {
-		// Nothing that lsq refuses is left.
-		panic(err)
-	}
-	return &NodeModel{estimator: estimator}
+	return &NodeModel{estimator: newRidge(prior.Mean.array(), prior.StdDev.array(), float64(max(leastNoise, prior.Noise)), nodeMemory)}
 }
 
 // Update learns from a measured power, the mean over some seconds during which
-// the load was the mean. It refuses figures that are negative or not finite, and
-// outliers.
-func (m *NodeModel) Update(load Load, watts units.Watts, seconds float64) Outcome {
-	x, sane := explain(load)
-	if !sane || !(watts >= 0 && watts <= most) || !(seconds > 0 && seconds <= most) {
-		return lsq.Refused
-	}
-	predicted, _ := m.estimator.Predict(x[:])
+// the load was the mean.
+func (m *NodeModel) Update(load Load, watts units.Watts, seconds float64) {
+	x := explain(load)
+	predicted, _ := m.estimator.predict(x)
 	m.samples++
 	miss := min(1, math.Abs(predicted-float64(watts))/float64(max(watts, leastNoise)))
 	m.errors += (miss - m.errors) / float64(min(m.samples, accuracyMemory))
-	return m.estimator.Update(x[:], float64(watts), min(1, seconds/fullRound))
+	m.estimator.update(x, float64(watts), min(1, seconds/fullRound))
 }
 
 // Predict returns the power at a load. Its standard error has both what is not
 // known of the coefficients and how far readings scatter around the model: a
 // node's temperature, and the kind of work that it does, are no terms of it.
 func (m *NodeModel) Predict(load Load) Estimate {
-	x, _ := explain(load)
+	x := explain(load)
 	estimate := m.estimate(x)
-	estimate.StdErr = units.Watts(math.Hypot(float64(estimate.StdErr), m.estimator.Residual()))
+	estimate.StdErr = units.Watts(math.Hypot(float64(estimate.StdErr), math.Sqrt(m.estimator.variance)))
 	return estimate
 }
 
@@ -143,8 +120,8 @@ func (m *NodeModel) Predict(load Load) Estimate {
 // error is that of the coefficients and that of the model's form, 30 % of the
 // change.
 func (m *NodeModel) Change(from, to Load) Estimate {
-	x, _ := explain(to)
-	before, _ := explain(from)
+	x := explain(to)
+	before := explain(from)
 	for i := range x {
 		x[i] -= before[i]
 	}
@@ -154,15 +131,14 @@ func (m *NodeModel) Change(from, to Load) Estimate {
 }
 
 func (m *NodeModel) estimate(x [terms]float64) Estimate {
-	mean, stdErr := m.estimator.Predict(x[:])
+	mean, stdErr := m.estimator.predict(x)
 	return Estimate{Watts: units.Watts(mean), StdErr: units.Watts(stdErr)}
 }
 
 // Coefficients returns what the power is made of, as far as is known. None is
 // negative.
 func (m *NodeModel) Coefficients() Coefficients {
-	var c [terms]float64
-	m.estimator.Coefficients(c[:])
+	c := m.estimator.coefficients()
 	return Coefficients{
 		Idle:         units.Watts(c[0]),
 		PerBusyCore:  units.Watts(c[1]),
@@ -173,30 +149,10 @@ func (m *NodeModel) Coefficients() Coefficients {
 
 // Accuracy returns how well the model predicted so far.
 func (m *NodeModel) Accuracy() Accuracy {
-	return Accuracy{MeanRelativeError: m.errors, Samples: m.samples, Residual: units.Watts(m.estimator.Residual())}
+	return Accuracy{MeanRelativeError: m.errors, Samples: m.samples, Residual: units.Watts(math.Sqrt(m.estimator.variance))}
 }
 
-// explain returns the model's terms at a load, and false when a figure of the
-// load is negative or not finite: it then counts as 0.
-func explain(load Load) ([terms]float64, bool) {
-	x := [terms]float64{1, float64(load.BusyCores), float64(load.WakeUps), float64(load.AwakeCores)}
-	sane := true
-	for i, v := range x {
-		if v != sensible(v) {
-			x[i], sane = 0, false
-		}
-	}
-	return x, sane
-}
-
-// most is beyond any figure of any node, and its squares and sums are finite.
-const most = 1e15
-
-// sensible returns a figure that cannot be negative, or 0 for one that is, or
-// is not finite.
-func sensible(v float64) float64 {
-	if v >= 0 && v <= most {
-		return v
-	}
-	return 0
+// explain returns the model's terms at a load.
+func explain(load Load) [terms]float64 {
+	return [terms]float64{1, float64(load.BusyCores), float64(load.WakeUps), float64(load.AwakeCores)}
 }

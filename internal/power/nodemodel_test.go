@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/joulevirt/joulevirt/internal/power"
-	"github.com/joulevirt/joulevirt/internal/power/lsq"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -76,7 +75,7 @@ func TestAccuracyIsOfTheUnseen(t *testing.T) {
 }
 
 // TestNodeModelWithoutWakeUps: on a node without wake-ups, and with awake cores
-// that always go with busy ones, the sum is learned and what cannot be told
+// that always go with busy ones, the sum is learned and what cannot be reported
 // apart is divided as the prior does.
 func TestNodeModelWithoutWakeUps(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 0))
@@ -110,7 +109,7 @@ func TestNodeModelWithoutWakeUps(t *testing.T) {
 
 // TestMorning: a night at one load does not make a node forget what busy cores
 // cost by day, also when something else changes in the night. What that is
-// cannot be told from one load: of each watt the prior gives the busy and awake
+// cannot be reported from one load: of each watt the prior gives the busy and awake
 // cores, whose variances there are 16 + 4 of 245 W^2, what makes 0.77 W at noon.
 func TestMorning(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -157,64 +156,6 @@ func TestChangeCancels(t *testing.T) {
 	}
 }
 
-func TestNodeModelRefuses(t *testing.T) {
-	m := power.NewNodeModel(believed)
-	good := power.Load{BusyCores: 3, WakeUps: 1e4, AwakeCores: 2}
-	m.Update(good, 50, 15)
-	before, accuracy := m.Coefficients(), m.Accuracy()
-	nan, inf := math.NaN(), math.Inf(1)
-	for name, c := range map[string]struct {
-		load           power.Load
-		watts, seconds float64
-	}{
-		"busy is no number":    {power.Load{BusyCores: units.Cores(nan)}, 50, 15},
-		"busy is negative":     {power.Load{BusyCores: -1}, 50, 15},
-		"wake-ups infinite":    {power.Load{WakeUps: units.PerSecond(inf)}, 50, 15},
-		"awake is huge":        {power.Load{AwakeCores: 1e300}, 50, 15},
-		"watts are no number":  {good, nan, 15},
-		"watts are infinite":   {good, inf, 15},
-		"watts are negative":   {good, -1, 15},
-		"no time":              {good, 50, 0},
-		"back in time":         {good, 50, -1},
-		"time is no number":    {good, 50, nan},
-		"time without an end":  {good, 50, inf},
-		"watts beyond measure": {good, 1e300, 15},
-	} {
-		if got := m.Update(c.load, units.Watts(c.watts), c.seconds); got != lsq.Refused {
-			t.Errorf("%s: %v, want Refused", name, got)
-		}
-	}
-	if after := m.Coefficients(); after != before || m.Accuracy() != accuracy {
-		t.Errorf("coefficients %+v -> %+v, accuracy %+v -> %+v", before, after, accuracy, m.Accuracy())
-	}
-	// Figures of a load that make no sense count as 0.
-	if got := m.Predict(power.Load{BusyCores: units.Cores(nan), WakeUps: units.PerSecond(inf), AwakeCores: -1}); got != m.Predict(power.Load{}) {
-		t.Errorf("a load of nonsense: %+v", got)
-	}
-}
-
-func TestPriorOfNonsense(t *testing.T) {
-	nan, inf := math.NaN(), math.Inf(1)
-	m := power.NewNodeModel(power.NodePrior{
-		Mean:   power.Coefficients{Idle: units.Watts(nan), PerBusyCore: -5, PerWakeUp: units.Joules(inf), PerAwakeCore: 1e300},
-		StdDev: power.Coefficients{Idle: units.Watts(inf), PerBusyCore: units.Watts(nan), PerWakeUp: -1, PerAwakeCore: 1},
-		Noise:  units.Watts(nan),
-	})
-	if got := m.Coefficients(); got != (power.Coefficients{}) {
-		t.Errorf("coefficients %+v, want none", got)
-	}
-	m = power.NewNodeModel(power.NodePrior{Mean: typical, Noise: -1})
-	load := power.Load{BusyCores: 1, WakeUps: 1e4, AwakeCores: 1}
-	m.Update(load, 1000, 15)
-	if got := m.Coefficients(); got != typical {
-		t.Errorf("coefficients without a standard deviation went from %+v to %+v", typical, got)
-	}
-	// What is left is how readings scatter.
-	if got := m.Predict(load); got.Watts != typical.At(load) || got.StdErr != m.Accuracy().Residual {
-		t.Errorf("%+v, want %v W, and as sure as readings are", got, typical.At(load))
-	}
-}
-
 // TestRoundsOfAnyLength: a node read each second is learned as one read each 15
 // s, and what each of the many readings says is not taken for news.
 func TestRoundsOfAnyLength(t *testing.T) {
@@ -235,29 +176,5 @@ func TestRoundsOfAnyLength(t *testing.T) {
 	}
 	if ratio := b.StdErr / a.StdErr; ratio < 0.7 || ratio > 1.4 {
 		t.Errorf("standard error %v W by rounds of 15 s, %v W by rounds of 1 s", a.StdErr, b.StdErr)
-	}
-}
-
-func TestNodeModelDoesNotAllocate(t *testing.T) {
-	m := power.NewNodeModel(believed)
-	load := power.Load{BusyCores: 3, WakeUps: 1e4, AwakeCores: 2}
-	if n := testing.AllocsPerRun(100, func() {
-		load.BusyCores += 0.01
-		m.Update(load, typical.At(load), 15)
-		m.Predict(load)
-		m.Change(load, power.Load{})
-		m.Coefficients()
-		m.Accuracy()
-	}); n != 0 {
-		t.Errorf("%g allocations per round, want none", n)
-	}
-}
-
-func TestAttributeDoesNotAllocate(t *testing.T) {
-	vms, into := make([]power.Share, 100), make([]units.Watts, 100)
-	if n := testing.AllocsPerRun(100, func() {
-		power.Attribute(typical, 100, power.Load{BusyCores: 8}, vms, into)
-	}); n != 0 {
-		t.Errorf("%g allocations, want none", n)
 	}
 }

@@ -11,8 +11,7 @@ import (
 // of the VMs' costs.
 
 // Sigma returns the population standard deviation of VMs' rates: how unevenly
-// traffic is spread. It is 0 for no VMs. Rates that are negative or not finite
-// count as 0. The study whose indicator it is (Xu 2016, ch. 3) divides by n-1:
+// traffic is spread. It is 0 for no VMs. The study whose indicator it is (Xu 2016, ch. 3) divides by n-1:
 // with n VMs its figures are sqrt(n/(n-1)) times these.
 func Sigma(rates []units.BitsPerSecond) units.BitsPerSecond {
 	if len(rates) == 0 {
@@ -20,11 +19,11 @@ func Sigma(rates []units.BitsPerSecond) units.BitsPerSecond {
 	}
 	n, sum := float64(len(rates)), 0.0
 	for _, rate := range rates {
-		sum += sensible(float64(rate))
+		sum += float64(rate)
 	}
 	mean, squares := sum/n, 0.0
 	for _, rate := range rates {
-		deviation := sensible(float64(rate)) - mean
+		deviation := float64(rate) - mean
 		squares += deviation * deviation
 	}
 	return units.BitsPerSecond(math.Sqrt(squares / n))
@@ -32,12 +31,11 @@ func Sigma(rates []units.BitsPerSecond) units.BitsPerSecond {
 
 // EffectiveTalkers returns (sum r)^2 / sum r^2, the number of VMs that would
 // spread the traffic as unevenly if each had the same rate: from 1, one VM has
-// all, to the number of VMs. It is 0 without traffic. Rates that are negative
-// or not finite count as 0.
+// all, to the number of VMs. It is 0 without traffic.
 func EffectiveTalkers(rates []units.BitsPerSecond) float64 {
 	highest := 0.0
 	for _, rate := range rates {
-		highest = max(highest, sensible(float64(rate)))
+		highest = max(highest, float64(rate))
 	}
 	if highest == 0 {
 		return 0
@@ -45,7 +43,7 @@ func EffectiveTalkers(rates []units.BitsPerSecond) float64 {
 	// In parts of the highest, as squares of the smallest rates are 0.
 	sum, squares := 0.0, 0.0
 	for _, rate := range rates {
-		part := sensible(float64(rate)) / highest
+		part := float64(rate) / highest
 		sum += part
 		squares += part * part
 	}

@@ -33,11 +33,10 @@ func TestSteered(t *testing.T) {
 		pod("active", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingActive}, nil),
 		pod("marked", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingActive}, mark),
 		pod("standby", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingStandby}, mark),
-		pod("folded", map[string]string{v1alpha1.LabelFold: "web-1"}, nil),
 	}
 	for stay, want := range map[bool][]string{
-		false: {"steered pod shop/marked", "steered pod shop/standby", "steered pod shop/folded"},
-		true:  {"steered pod shop/standby", "steered pod shop/folded"},
+		false: {"steered pod shop/marked", "steered pod shop/standby"},
+		true:  {"steered pod shop/standby"},
 	} {
 		if diff := cmp.Diff(want, steered(pods, stay)); diff != "" {
 			t.Errorf("profiles stay: %t, -want +got:\n%s", stay, diff)
@@ -54,7 +53,6 @@ func TestGenerating(t *testing.T) {
 	got := generating([]v1alpha1.VMNetworkProfile{
 		profile("alone", nil),
 		profile("service", &v1alpha1.TrafficGroup{Kind: v1alpha1.GroupService, Name: "web"}),
-		profile("foreign", &v1alpha1.TrafficGroup{Kind: "HTTPRoute", Name: "web"}),
 		profile("generated", &v1alpha1.TrafficGroup{Kind: "HTTPRoute", Name: "web", Route: &v1alpha1.RouteTemplate{}}),
 	})
 	if diff := cmp.Diff([]string{"shop/generated"}, got); diff != "" {
@@ -62,62 +60,35 @@ func TestGenerating(t *testing.T) {
 	}
 }
 
-func TestRoutesThatNameServicesOfProfiles(t *testing.T) {
-	owner := func(kind, name string, controller bool) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{APIVersion: "joulevirt.io/v1alpha1", Kind: kind, Name: name, Controller: &controller}}
+func TestOwned(t *testing.T) {
+	profile, controls := "VMNetworkProfile", true
+	owner := func(kind string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "joulevirt.io/v1alpha1", Kind: kind, Name: "web", Controller: &controls}}
 	}
 	service := func(name string, owners []metav1.OwnerReference) metav1.PartialObjectMetadata {
 		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: owners}}
 	}
-	services := []metav1.PartialObjectMetadata{
-		service("jv-a", owner("VMNetworkProfile", "web", true)), service("jv-b", owner("VMNetworkProfile", "web", true)),
-		service("jv-stays", owner("HTTPRoute", "kept", false)),
-	}
-	route := func(namespace, name string, owners []metav1.OwnerReference, refs ...map[string]any) unstructured.Unstructured {
-		var rules []any
-		for _, ref := range refs {
-			rules = append(rules, map[string]any{"backendRefs": []any{ref}})
-		}
-		out := unstructured.Unstructured{Object: map[string]any{"kind": "HTTPRoute", "spec": map[string]any{"rules": rules}}}
-		out.SetNamespace(namespace)
+	route := func(name string, owners []metav1.OwnerReference) unstructured.Unstructured {
+		out := unstructured.Unstructured{Object: map[string]any{"kind": "HTTPRoute"}}
+		out.SetNamespace("shop")
 		out.SetName(name)
 		out.SetOwnerReferences(owners)
 		return out
 	}
-	to := func(name string) map[string]any { return map[string]any{"name": name} }
-	routes := []unstructured.Unstructured{
-		route("shop", "bare", nil),
-		route("shop", "own", nil, to("web")),
-		route("shop", "generated", owner("VMNetworkProfile", "web", true), to("jv-a")),
-		route("shop", "kept", nil, to("jv-stays")),
-		route("shop", "web", nil, to("jv-a"), to("jv-b")),
-		route("shop", "mixed", nil, to("web"), to("jv-b")),
-		route("edge", "same-name", nil, to("jv-a")),
-		route("edge", "granted", nil, map[string]any{"name": "jv-a", "namespace": "shop"}),
-	}
-	got := steeredRoutes(routes, services)
-	want := []string{
-		"HTTPRoute shop/web has Services of VMNetworkProfile shop/web",
-		"HTTPRoute shop/mixed has Services of VMNetworkProfile shop/web",
-		"HTTPRoute edge/granted has Services of VMNetworkProfile shop/web",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	got := owned(
+		[]unstructured.Unstructured{route("own", nil), route("generated", owner(profile))},
+		[]metav1.PartialObjectMetadata{service("jv-a", owner(profile)), service("other", owner("Deployment"))},
+	)
+	if diff := cmp.Diff([]string{"HTTPRoute shop/generated", "Service shop/jv-a"}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
-	}
-	want = []string{"HTTPRoute shop/generated", "Service shop/jv-a", "Service shop/jv-b"}
-	if diff := cmp.Diff(want, owned(routes, services)); diff != "" {
-		t.Errorf("what goes with profiles, -want +got:\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"shop/jv-stays"}, staying(services)); diff != "" {
-		t.Errorf("Services that stay, -want +got:\n%s", diff)
 	}
 }
 
 func TestFew(t *testing.T) {
 	for want, names := range map[string][]string{
-		"something that was not seen": nil,
-		"a, b":                        {"a", "b"},
-		"a, b, c, d, e and 2 more":    {"a", "b", "c", "d", "e", "f", "g"},
+		"something unknown":        nil,
+		"a, b":                     {"a", "b"},
+		"a, b, c, d, e and 2 more": {"a", "b", "c", "d", "e", "f", "g"},
 	} {
 		if got := few(names); got != want {
 			t.Errorf("few(%v) is %q, want %q", names, got, want)

@@ -1,5 +1,5 @@
-// Package removal takes back, while manager and agents still run, all that the product did
-// in a cluster, so that deleting its objects leaves nothing.
+// Package removal reverts, while manager and agents still run, all that the product did in a
+// cluster, so that deleting its objects leaves nothing.
 package removal
 
 import (
@@ -31,11 +31,11 @@ type Options struct {
 	Namespace string
 	// KeepObjects pauses policies instead of deleting them, and leaves profiles.
 	KeepObjects bool
-	// Poll is the time between two looks at what is waited for.
+	// Poll is the time between two reads of what is waited for.
 	Poll  time.Duration
 	Clock clock.Clock
-	// Say gets a sentence for each step.
-	Say func(format string, args ...any)
+	// Report receives a sentence for each step.
+	Report func(format string, args ...any)
 }
 
 // remover is one removal under way.
@@ -44,7 +44,7 @@ type remover struct {
 	client client.Client
 }
 
-// Run undoes levers, gives launcher pods back to their Services, ends the manager and
+// Run reverts levers, returns launcher pods to their Services, ends the manager and
 // removes what it made beside the installed objects. It may be repeated. The error names
 // what is still there when ctx ends, or what has to be done before.
 func Run(ctx context.Context, c client.Client, options Options) error {
@@ -77,12 +77,12 @@ func (r *remover) endPolicies(ctx context.Context) error {
 			return fmt.Errorf("pause EnergyPolicy %s: %w", policy.Name, err)
 		}
 	}
-	r.Say("ended %d EnergyPolicies", len(policies.Items))
+	r.Report("ended %d EnergyPolicies", len(policies.Items))
 	return nil
 }
 
 func (r *remover) waitPlans(ctx context.Context) error {
-	return r.wait(ctx, "levers are undone", func(ctx context.Context) ([]string, error) {
+	return r.wait(ctx, "levers are reverted", func(ctx context.Context) ([]string, error) {
 		var plans v1alpha1.NodePlanList
 		if err := r.list(ctx, &plans); err != nil {
 			return nil, err
@@ -105,7 +105,7 @@ func (r *remover) endProfiles(ctx context.Context) error {
 			return fmt.Errorf("delete VMNetworkProfile %s/%s: %w", profile.Namespace, profile.Name, err)
 		}
 	}
-	r.Say("deleted %d VMNetworkProfiles", len(profiles.Items))
+	r.Report("deleted %d VMNetworkProfiles", len(profiles.Items))
 	return nil
 }
 
@@ -161,11 +161,11 @@ func (r *remover) removeMade(ctx context.Context) error {
 			return fmt.Errorf("delete %T %s: %w", o, o.GetName(), err)
 		}
 	}
-	r.Say("removed the agents' authority, %d requests for certificates and the manager's Lease", len(requests.Items))
+	r.Report("removed the agents' authority, %d requests for certificates and the manager's Lease", len(requests.Items))
 	return nil
 }
 
-// list lists objects. Of kinds that are not installed there are none.
+// list lists objects. A kind that is not installed has none.
 func (r *remover) list(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
 	err := r.client.List(ctx, into, options...)
 	if meta.IsNoMatchError(err) {
@@ -185,7 +185,7 @@ func podList() *metav1.PartialObjectMetadataList {
 
 // wait polls until nothing is left.
 func (r *remover) wait(ctx context.Context, until string, left func(context.Context) ([]string, error)) error {
-	r.Say("waiting until %s", until)
+	r.Report("waiting until %s", until)
 	var last []string
 	for {
 		found, err := left(ctx)

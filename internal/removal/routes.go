@@ -17,7 +17,7 @@ import (
 )
 
 // checkRoutes refuses to delete profiles whose routes would go with them, as clients would
-// reach their VMs no more, or would name Services that nobody keeps up.
+// no longer reach their VMs.
 func (r *remover) checkRoutes(ctx context.Context) error {
 	if r.KeepObjects {
 		return nil
@@ -30,19 +30,6 @@ func (r *remover) checkRoutes(ctx context.Context) error {
 		return fmt.Errorf("routes that were generated from VMNetworkProfile %s would go with it, and with them the way of clients to its VMs: "+
 			"give clients another way, delete these profiles, and try again", few(names))
 	}
-	services, err := r.services(ctx)
-	if err != nil {
-		return err
-	}
-	routes, err := r.routes(ctx)
-	if err != nil {
-		return err
-	}
-	if names := steeredRoutes(routes, services); len(names) > 0 {
-		return fmt.Errorf("nobody would keep up what these routes name: %s. Give each route backends of your own "+
-			"(kubectl apply --server-side --force-conflicts with spec.rules), and try again; or delete these profiles: "+
-			"the route and the Services then stay as they are, and VMs that come later get none of its traffic", few(names))
-	}
 	return nil
 }
 
@@ -50,7 +37,7 @@ func (r *remover) checkRoutes(ctx context.Context) error {
 func (r *remover) routes(ctx context.Context) ([]unstructured.Unstructured, error) {
 	var routes []unstructured.Unstructured
 	for _, kind := range []v1alpha1.GroupTargetKind{
-		v1alpha1.GroupHTTPRoute, v1alpha1.GroupGRPCRoute, v1alpha1.GroupTLSRoute, v1alpha1.GroupTCPRoute,
+		v1alpha1.GroupHTTPRoute, v1alpha1.GroupGRPCRoute,
 	} {
 		mapping, err := r.client.RESTMapper().RESTMapping(schema.GroupKind{Group: gatewayv1.GroupName, Kind: string(kind)})
 		if meta.IsNoMatchError(err) {
@@ -77,14 +64,13 @@ func (r *remover) services(ctx context.Context) ([]metav1.PartialObjectMetadata,
 	return services.Items, err
 }
 
-// waitOwned waits until the garbage collector has removed what belonged to profiles, or given
-// it to the routes alone that name it: when the kind goes first, it never does either.
+// waitOwned waits until the garbage collector has removed what belonged to profiles: when the
+// kind goes first, it never does.
 func (r *remover) waitOwned(ctx context.Context) error {
 	if r.KeepObjects {
 		return nil
 	}
-	var stay []string
-	err := r.wait(ctx, "what profiles had made is gone", func(ctx context.Context) ([]string, error) {
+	return r.wait(ctx, "what profiles had made is gone", func(ctx context.Context) ([]string, error) {
 		services, err := r.services(ctx)
 		if err != nil {
 			return nil, err
@@ -93,11 +79,6 @@ func (r *remover) waitOwned(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		stay = staying(services)
 		return owned(routes, services), nil
 	})
-	if err == nil && len(stay) > 0 {
-		r.Say("left are Services of profiles that are gone, for the routes that name them: %s", few(stay))
-	}
-	return err
 }

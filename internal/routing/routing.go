@@ -6,7 +6,6 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +39,7 @@ type Member struct {
 	Pods     []Pod
 }
 
-// Ready tells whether the member may serve.
+// Ready returns whether the member may serve.
 func (m *Member) Ready() bool {
 	if m.Starting {
 		return false
@@ -72,12 +71,12 @@ type State struct {
 	Shares map[string]float64
 	// Settled is true when what was written last is in force everywhere.
 	Settled bool
-	// Message says what is waited for. Empty when settled.
+	// Message is what Write waits for. Empty when settled.
 	Message string
-	// Reverted is true when somebody else changed what was written. Read says so as
-	// long as it stands; Write says so once, and writes anew.
+	// Reverted is true when somebody else changed what was written: for Read as long
+	// as it is so, for Write when it corrects that.
 	Reverted bool
-	// RevertedBy is the field manager who did, as far as the API server knows.
+	// RevertedBy is the field manager that did so, as far as the API server knows.
 	RevertedBy string
 }
 
@@ -92,14 +91,32 @@ type Writer interface {
 	// members serving, when there are so many. More calls may be needed: State says
 	// when it is settled. A Refusal says that traffic was left as it was.
 	Write(ctx context.Context, group Group, shares map[string]float64) (State, error)
-	// Release gives the traffic back: all members serve alike, and what the writer
-	// need not keep for that is removed. It does not fail on what is gone.
+	// Release stops steering: all members serve alike, and what that does not need
+	// is removed. Objects that are gone are no error.
 	Release(ctx context.Context, group Group) error
 }
 
-// Refusal says why a group is not steered. Traffic was left as it was.
+// Writers are the writers of all kinds of groups.
+type Writers struct {
+	// Service steers the endpoints of Services, Route the weights of Gateway API
+	// routes of all kinds.
+	Service, Route Writer
+}
+
+// For returns the writer of a kind of group. Nil: there is no such kind.
+func (w Writers) For(kind v1alpha1.GroupTargetKind) Writer {
+	switch kind {
+	case v1alpha1.GroupService, "":
+		return w.Service
+	case v1alpha1.GroupHTTPRoute, v1alpha1.GroupGRPCRoute:
+		return w.Route
+	}
+	return nil
+}
+
+// Refusal is why a group is not steered. Traffic was left as it was.
 type Refusal struct {
-	// Reason is one of the API's words.
+	// Reason is one of the API's reasons.
 	Reason string
 	// Message names the object, the field, what is wrong and what to do.
 	Message string
@@ -113,13 +130,7 @@ func Refuse(reason, format string, args ...any) error {
 	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// IsRefusal tells whether an error is a Refusal for that reason.
-func IsRefusal(err error, reason string) bool {
-	var refusal *Refusal
-	return errors.As(err, &refusal) && refusal.Reason == reason
-}
-
-// IsReady tells whether a pod may serve.
+// IsReady returns whether a pod may serve.
 func IsReady(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return false

@@ -12,7 +12,7 @@ import (
 func (h *Host) Affinity(id host.TaskID) (units.CPUSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, t, err := h.thread(id)
+	t, err := h.thread(id)
 	if err != nil {
 		return units.CPUSet{}, err
 	}
@@ -20,19 +20,19 @@ func (h *Host) Affinity(id host.TaskID) (units.CPUSet, error) {
 }
 
 // SetAffinity implements host.Host. Like the kernel it remembers what was asked
-// for, and refuses a mask without a CPU of the cpuset.
+// for, and refuses a mask without a CPU.
 func (h *Host) SetAffinity(id host.TaskID, cpus units.CPUSet) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v, t, err := h.thread(id)
+	t, err := h.thread(id)
 	if err != nil {
 		return err
 	}
-	if cpus.Intersection(v.cpuset).IsEmpty() {
+	if cpus.Intersection(h.online).IsEmpty() {
 		return fmt.Errorf("bind simulated thread %d of process %d to %s: %w", id.TID, id.PID, cpus, syscall.EINVAL)
 	}
 	t.asked = cpus
-	h.restrict(v, t)
+	h.restrict(t)
 	return nil
 }
 
@@ -40,40 +40,18 @@ func (h *Host) SetAffinity(id host.TaskID, cpus units.CPUSet) error {
 func (h *Host) ClearAffinity(id host.TaskID) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v, t, err := h.thread(id)
+	t, err := h.thread(id)
 	if err != nil {
 		return err
 	}
 	t.asked = units.CPUSet{}
-	h.restrict(v, t)
+	h.restrict(t)
 	return nil
 }
 
-// SetCpuset changes the cpuset of a VM's container, as the kubelet does. Masks
-// that were asked for hold again once the cpuset has their CPUs, as since
-// Linux 6.2.
-func (h *Host) SetCpuset(podUID string, cpus units.CPUSet) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v, err := h.pod(podUID)
-	if err != nil {
-		return err
-	}
-	set := cpus.Intersection(h.online)
-	if set.IsEmpty() {
-		return fmt.Errorf("simulated host %s: no CPU of cpuset %s is online", h.cfg.Name, cpus)
-	}
-	v.cpuset = set
-	for i := range v.threads {
-		h.restrict(v, &v.threads[i])
-	}
-	return nil
-}
-
-// restrict computes where a thread may run: what it asked for within its
-// cpuset, and the whole cpuset when that leaves nothing.
-func (h *Host) restrict(v *vm, t *thread) {
-	set := v.cpuset
+// restrict computes where a thread may run: what it asked for, and all CPUs when that leaves nothing.
+func (h *Host) restrict(t *thread) {
+	set := h.online
 	if in := t.asked.Intersection(set); !in.IsEmpty() {
 		set = in
 	}
@@ -103,13 +81,13 @@ func (h *Host) compact() {
 }
 
 // thread finds a thread. The caller holds the lock.
-func (h *Host) thread(id host.TaskID) (*vm, *thread, error) {
+func (h *Host) thread(id host.TaskID) (*thread, error) {
 	if v, found := h.byPID[id.PID]; found {
 		for i := range v.threads {
 			if v.threads[i].id == id {
-				return v, &v.threads[i], nil
+				return &v.threads[i], nil
 			}
 		}
 	}
-	return nil, nil, fmt.Errorf("simulated thread %d of process %d: %w", id.TID, id.PID, host.ErrGone)
+	return nil, fmt.Errorf("simulated thread %d of process %d: %w", id.TID, id.PID, host.ErrGone)
 }

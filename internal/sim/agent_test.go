@@ -1,12 +1,11 @@
 package sim
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/affinity"
-	actuate "github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/sample"
@@ -46,9 +45,9 @@ func TestTheAgentsSamplerWorksOnIt(t *testing.T) {
 	h := server(t, nil)
 	populate(t, h, 30)
 	h.Advance(time.Minute)
-	got, round := rates(t, h, 10*time.Second)
-	if len(got.VMs) != 30 || len(round.Unknown) != 0 || len(got.CPUs) != 32 || got.IntervalSeconds != 10 {
-		t.Fatalf("%d VMs of 30, %d CPUs of 32, unknown %v, %v s", len(got.VMs), len(got.CPUs), round.Unknown, got.IntervalSeconds)
+	got, _ := rates(t, h, 10*time.Second)
+	if len(got.VMs) != 30 || len(got.CPUs) != 32 || got.IntervalSeconds != 10 {
+		t.Fatalf("%d VMs of 30, %d CPUs of 32, %v s", len(got.VMs), len(got.CPUs), got.IntervalSeconds)
 	}
 	var vms, cpus units.Cores
 	for _, cpu := range got.CPUs {
@@ -84,25 +83,18 @@ func TestTheAgentsActuatorWorksOnIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	actuator := affinity.New(h, j, nil)
-	vms := func() []affinity.VM {
-		_, round := rates(t, h, time.Second)
-		var list []affinity.VM
-		for _, vm := range round.VMs {
-			list = append(list, affinity.VM{VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity.Threads(vm.Sample)})
-		}
-		return list
-	}
+	actuator := affinity.New(h, j.SaveThreads, nil)
 	plan := map[string]affinity.Pins{}
 	for i, v := range h.vms {
-		pins := affinity.Pins{VCPUs: map[int]units.CPUSet{}, Vhosts: units.NewCPUSet(8, 24)}
+		pins := affinity.Pins{Threads: model.ThreadCPUs{Vhost: units.NewCPUSet(8, 24)}}
 		for vcpu := range v.VCPUs {
-			pins.VCPUs[vcpu] = units.NewCPUSet(i, i+16)
+			pins.VCPUs = append(pins.VCPUs, model.Pin{VCPU: vcpu, CPUs: units.NewCPUSet(i, i+16)})
 		}
 		plan[v.PodUID] = pins
 	}
 	for round, changed := range []bool{true, false} {
-		results, err := actuator.Apply(vms(), plan)
+		_, sampled := rates(t, h, time.Second)
+		results, err := actuator.Apply(sampled.VMs, func(podUID string) (affinity.Pins, bool) { return plan[podUID], true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,45 +118,5 @@ func TestTheAgentsActuatorWorksOnIt(t *testing.T) {
 				t.Errorf("thread %s of VM %s is left on %s, %v", v.threads[i].name, v.Name, cpus, err)
 			}
 		}
-	}
-}
-
-// full is a host as large fleets have them.
-func full(t testing.TB, n int) *Host {
-	h := server(t, func(c *Config) {
-		c.Name = fmt.Sprintf("node-%d", n)
-		c.Shape = Shape{Packages: 2, CoresPerPackage: 16, ThreadsPerCore: 2}
-	})
-	populate(t, h, 100)
-	return h
-}
-
-// BenchmarkStep is one host-second: a host with 64 CPUs and 100 VMs.
-func BenchmarkStep(b *testing.B) {
-	h := full(b, 0)
-	h.Advance(time.Minute)
-	b.ReportAllocs()
-	for b.Loop() {
-		h.Advance(time.Second)
-	}
-}
-
-// BenchmarkStepPinned is the same with every vCPU on a core of its own choice.
-func BenchmarkStepPinned(b *testing.B) {
-	h := full(b, 0)
-	for i, v := range h.vms {
-		for j := range v.threads {
-			if t := &v.threads[j]; t.role == vcpu {
-				core := (i + j) % 32
-				if err := h.SetAffinity(t.id, units.NewCPUSet(core, core+32)); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
-	}
-	h.Advance(time.Minute)
-	b.ReportAllocs()
-	for b.Loop() {
-		h.Advance(time.Second)
 	}
 }

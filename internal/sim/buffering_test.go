@@ -50,7 +50,7 @@ func (r receiver) must(err error) {
 
 func (r receiver) buffer(as model.Buffering) {
 	r.t.Helper()
-	r.must(errors.Join(r.Buffer(r.id, tap, as), r.KeepBuffering(time.Hour)))
+	r.must(errors.Join(r.Buffer(r.id, tap, as), r.ExtendLease(time.Hour)))
 }
 
 func (r receiver) sample() host.BufferSample {
@@ -113,66 +113,8 @@ func TestHoldingFollowsTheRate(t *testing.T) {
 	}
 }
 
-func TestTheGuestBoundsTheWindow(t *testing.T) {
-	r := receiving(t, packets(20_000), nil)
-	r.buffer(usual(1000 * time.Microsecond))
-	r.Advance(5 * time.Second)
-	for _, test := range []struct {
-		name  string
-		tools *model.GuestTools
-		after time.Duration
-		want  time.Duration
-		guest *model.GuestTools
-	}{
-		{"no tools", nil, time.Second, 1000 * time.Microsecond, nil},
-		{
-			"less tolerated", &model.GuestTools{ToleratedMicroseconds: 300, TransmitMicroseconds: 1000}, 5 * time.Second,
-			250 * time.Microsecond, &model.GuestTools{ToleratedMicroseconds: 300, TransmitMicroseconds: 250},
-		},
-		{
-			"sending not held", &model.GuestTools{ToleratedMicroseconds: 5000, DefersInterrupts: true}, 5 * time.Second,
-			1000 * time.Microsecond, &model.GuestTools{ToleratedMicroseconds: 5000, DefersInterrupts: true},
-		},
-		{"nothing tolerated", &model.GuestTools{TransmitMicroseconds: 500}, 5 * time.Second, 0, &model.GuestTools{}},
-		{"ended, and still heard", nil, 29 * time.Second, 0, &model.GuestTools{}},
-		{"ended", nil, time.Second, 1000 * time.Microsecond, nil},
-	} {
-		r.must(r.SetGuestTools(r.pod, test.tools))
-		r.Advance(test.after)
-		got := r.sample()
-		if diff := cmp.Diff(test.guest, got.Guest); got.Window != test.want || diff != "" {
-			t.Errorf("%s: window %v, want %v\n%s", test.name, got.Window, test.want, diff)
-		}
-		if share, _ := r.held(time.Second); share != 0 != (test.want > 0) && test.name != "ended, and still heard" {
-			t.Errorf("%s: share %v is held", test.name, share)
-		}
-	}
-}
-
-// TestGuestToolsHalve: what the guest holds itself saves wake-ups that the host cannot.
-func TestGuestToolsHalve(t *testing.T) {
-	wakes := func(tools *model.GuestTools, window time.Duration) float64 {
-		r := receiving(t, packets(20_000), nil)
-		r.must(r.SetGuestTools(r.pod, tools))
-		r.buffer(usual(window))
-		r.Advance(10 * time.Second)
-		before := totals(r.Host).wakes
-		r.Advance(10 * time.Second)
-		return totals(r.Host).wakes - before
-	}
-	none, receive := wakes(nil, 0), wakes(nil, 1000*time.Microsecond)
-	both := wakes(&model.GuestTools{ToleratedMicroseconds: 1000, TransmitMicroseconds: 1000}, 1000*time.Microsecond)
-	t.Logf("simulated wake-ups: %.0f, receiving held %.0f, both %.0f", none, receive, both)
-	if receive > 0.9*none || both > 0.6*receive {
-		t.Errorf("wake-ups %.0f, %.0f with receiving held, %.0f with both", none, receive, both)
-	}
-}
-
 func TestFloodsAreHeld(t *testing.T) {
-	udp := model.Service{UDP: true, Port: 53}
 	flood := Flood(10 * mbit)
-	answers := flood
-	answers.Service = udp
 	few := flood
 	few.SYN, few.Sources = 0.1, 10
 	large := flood
@@ -187,8 +129,6 @@ func TestFloodsAreHeld(t *testing.T) {
 		"forbidden":                {flood, model.Buffering{Window: 1000 * time.Microsecond, OnPackets: 50_000}, true, false},
 		"above the flood's window": {flood, usual(1000 * time.Microsecond), true, true},
 		"on only from more":        {flood, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 1e6}, true, true},
-		"a service":                {answers, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000, Services: []model.Service{udp}}, false, false},
-		"another service":          {answers, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000, Services: []model.Service{{Port: 53}}}, true, true},
 		"few peers":                {few, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
 		"large packets":            {large, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
 		"slow":                     {slow, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
@@ -224,7 +164,7 @@ func TestAFloodHasEvidence(t *testing.T) {
 	r.buffer(usual(0))
 	r.Advance(time.Second)
 	if got := r.sample().Flood; got != nil {
-		t.Errorf("a flood is told from a second that nobody watched: %+v", got)
+		t.Errorf("a flood is reported from a second that nobody watched: %+v", got)
 	}
 	r.Advance(time.Second)
 	got := r.sample().Flood
@@ -284,59 +224,5 @@ func TestASmallRingSpills(t *testing.T) {
 		if part := overflow(mean, ringOf); part > 1e-12 {
 			t.Errorf("a bunch of %v spills %v", mean, part)
 		}
-	}
-}
-
-// TestWaitingForRepliesSlows: the longer a window against the round trip, the fewer
-// requests.
-func TestWaitingForRepliesSlows(t *testing.T) {
-	last := math.Inf(1)
-	for _, test := range []struct {
-		window time.Duration
-		share  float64
-	}{
-		{0, 1},
-		{125 * time.Microsecond, 0.889}, // 500 / (500 + 62.5)
-		{500 * time.Microsecond, 0.667},
-		{1000 * time.Microsecond, 0.5},
-	} {
-		traffic := packets(40_000)
-		traffic.RoundTrip = 500 * time.Microsecond
-		r := receiving(t, traffic, nil)
-		r.buffer(usual(test.window))
-		r.Advance(5 * time.Second)
-		was := r.vms[0].toVM.packets
-		r.Advance(10 * time.Second)
-		share := (r.vms[0].toVM.packets - was) / 400_000
-		if math.Abs(share-test.share) > 0.001 || share >= last {
-			t.Errorf("window %v: %.3f of the requests, want %v", test.window, share, test.share)
-		}
-		last = share
-	}
-}
-
-// TestPhasesOfTheirOwn: the common grid lets the package sleep, which windows at times of
-// their own do not.
-func TestPhasesOfTheirOwn(t *testing.T) {
-	watts := map[bool]float64{}
-	for _, apart := range []bool{false, true} {
-		h := study(t, KVM(), 0)
-		h.cfg.FreePhases = apart
-		for range 10 {
-			add(t, h, VM{Traffic: Traffic{ToVM: 30 * mbit}})
-		}
-		for _, v := range h.vms {
-			if err := h.Buffer(v.id, tap, model.Buffering{Window: model.LongestWindow, OnPackets: 1000}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := h.KeepBuffering(time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		watts[apart] = run(t, h).watts
-	}
-	t.Logf("simulated: %.2f W on one grid, %.2f W with phases of their own", watts[false], watts[true])
-	if watts[false] > watts[true]-1 {
-		t.Errorf("%.2f W on one grid, %.2f W with phases of their own", watts[false], watts[true])
 	}
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -13,11 +12,11 @@ import (
 const mbit = 1e6
 
 // study is the study's host: 4 cores, one package.
-func study(t testing.TB, physics *Physics, off Effect) *Host {
+func study(t testing.TB, physics *Physics) *Host {
 	t.Helper()
 	h, err := NewHost(Config{
 		Name: "study", Seed: 1, Start: time.Unix(0, 0), Shape: Shape{CoresPerPackage: 4},
-		CPUModel: "i5-2400", Physics: physics, Off: off, Meter: Meter{DRAM: true, Platform: true},
+		CPUModel: "i5-2400", Physics: physics, Meter: Meter{DRAM: true, Platform: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +94,7 @@ type row struct {
 // one: what rounding to whole points and random traffic make.
 const points = 1.0
 
-// misses tells whether a value is off by what is known.
+// misses reports whether a value is off by what is known.
 func misses(t *testing.T, what string, got float64, want published) {
 	t.Helper()
 	if want.value == 0 {
@@ -114,7 +113,7 @@ func table(t *testing.T, physics *Physics, vcpus int, rows []row) {
 	t.Helper()
 	last := outcome{}
 	for _, r := range rows {
-		h := study(t, physics, 0)
+		h := study(t, physics)
 		sending(r.mbps, vcpus)(t, h)
 		o := run(t, h)
 		name := fmt.Sprint(r.mbps)
@@ -167,7 +166,7 @@ func TestKVMCycles(t *testing.T) {
 	table(t, KVM(), 2, rows)
 	last := 0.0
 	for _, r := range rows {
-		h := study(t, KVM(), 0)
+		h := study(t, KVM())
 		sending(r.mbps, 2)(t, h)
 		wakes := run(t, h).wakes
 		misses(t, fmt.Sprint(r.mbps)+" wake-ups/s", wakes, r.wakes)
@@ -189,54 +188,11 @@ func TestSlowVMsAreTooDear(t *testing.T) {
 		"receive": {Traffic{ToVM: 10 * mbit}, published{51.8e6 / hz, +292}, published{452 / 2, +710}},
 		"send":    {Traffic{FromVM: 10 * mbit}, published{33.4e6 / hz, +502}, published{307 / 2, +1097}},
 	} {
-		h := study(t, KVM(), 0)
+		h := study(t, KVM())
 		add(t, h, VM{VCPUs: 2, Traffic: test.traffic})
 		o := run(t, h)
 		misses(t, name+" cores", o.cores, test.cores)
 		misses(t, name+" wake-ups/s", o.wakes, test.wakes)
-	}
-}
-
-// From buffering_power_kvm.csv: watts without a window, and savings in percent,
-// each with what the simulator is known to save.
-func TestBufferingSaves(t *testing.T) {
-	type saving struct{ study, here float64 }
-	for name, test := range map[string]struct {
-		traffic    Traffic
-		rapl, wall published
-		// by window
-		raplSaving, wallSaving [2]saving
-	}{
-		"receive": {Traffic{ToVM: 940 * mbit}, published{19.2, -18}, published{46.7, -7}, [2]saving{{18.8, 16}, {32.3, 33}}, [2]saving{{12.0, 8}, {19.5, 17}}},
-		"send":    {Traffic{FromVM: 940 * mbit}, published{17.4, -15}, published{44.3, -5}, [2]saving{{20.1, 17}, {28.7, 35}}, [2]saving{{12.2, 9}, {16.5, 18}}},
-	} {
-		h := study(t, KVM(), 0)
-		pod := add(t, h, VM{VCPUs: 4, Traffic: test.traffic})
-		plain := run(t, h)
-		misses(t, name+" RAPL W", plain.watts, test.rapl)
-		misses(t, name+" wall W", plain.wall, test.wall)
-		for i, window := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
-			if err := h.SetBuffering(pod, window); err != nil {
-				t.Fatal(err)
-			}
-			o := run(t, h)
-			for meter, saved := range map[string]struct {
-				got  float64
-				want saving
-			}{
-				"RAPL": {-relative(o.watts, plain.watts), test.raplSaving[i]},
-				"wall": {-relative(o.wall, plain.wall), test.wallSaving[i]},
-			} {
-				t.Logf("%s, window %v: saves %.1f %% %s (study %v)", name, window, saved.got, meter, saved.want.study)
-				if math.Abs(saved.got-saved.want.here) > points {
-					t.Errorf("%s, window %v: saves %.1f %% %s, known are %v %%", name, window, saved.got, meter, saved.want.here)
-				}
-			}
-		}
-		if err := h.SetBuffering(pod, 0); err != nil {
-			t.Fatal(err)
-		}
-		misses(t, name+" W with buffering off again, of before", run(t, h).watts, published{plain.watts, 0})
 	}
 }
 
@@ -248,7 +204,7 @@ func affinities(t *testing.T, physics *Physics) map[string]outcome {
 		"pinned":    func(vm int) units.CPUSet { return units.NewCPUSet(vm % 4) },
 		"separated": func(int) units.CPUSet { return units.NewCPUSet(0, 1) },
 	} {
-		h := study(t, physics, 0)
+		h := study(t, physics)
 		for vm := range 10 {
 			add(t, h, VM{Traffic: Traffic{FromVM: 90 * mbit}})
 			if mask == nil {
@@ -280,28 +236,4 @@ func TestPinningSaves(t *testing.T) {
 	if !(kvm["random"].watts > kvm["separated"].watts && kvm["separated"].watts > kvm["pinned"].watts) {
 		t.Errorf("power does not fall from random over separated to pinned: %+v", kvm)
 	}
-}
-
-// From flood_counters_kvm.csv and flood_cpu_idle.csv, whose processor is older
-// (Core 2 Q9500): the share by which buffering lowers switches is compared,
-// and a flood's cost with that of the same bytes in large packets.
-func TestAFloodIsDear(t *testing.T) {
-	h := study(t, KVM(), 0)
-	pod := add(t, h, VM{Traffic: Flood(10 * mbit)})
-	flood := run(t, h)
-	if err := h.SetBuffering(pod, 500*time.Microsecond); err != nil {
-		t.Fatal(err)
-	}
-	buffered := run(t, h)
-	if err := errors.Join(h.SetBuffering(pod, 0), h.SetTraffic(pod, Traffic{ToVM: 10 * mbit, FromVM: 10 * mbit})); err != nil {
-		t.Fatal(err)
-	}
-	large := run(t, h)
-	t.Logf("flood %.2f cores, study 1.02 of an older kind; buffered %.2f; same bytes in large packets %.2f", flood.cores, buffered.cores, large.cores)
-	t.Logf("buffering lowers wake-ups by %.0f %%, study's context switches by 40 %%", -relative(buffered.wakes, flood.wakes))
-	if flood.cores < 3*large.cores || buffered.cores > 0.9*flood.cores {
-		t.Errorf("flood %+v, buffered %+v, large packets %+v", flood, buffered, large)
-	}
-	misses(t, "flood, cores", flood.cores, published{1.02, -67})
-	misses(t, "buffered flood, wake-ups by those without", buffered.wakes/flood.wakes, published{0.6, -75})
 }

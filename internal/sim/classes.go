@@ -68,11 +68,7 @@ func (c *classes) intern(set units.CPUSet) int32 {
 	if i, known := c.byText[text]; known {
 		return i
 	}
-	usable := set
-	if open := set.Difference(c.topology.Isolated); !open.IsEmpty() {
-		usable = open
-	}
-	numbers := usable.CPUs()
+	numbers := set.CPUs()
 	one := class{cpus: set, list: make([]int32, len(numbers)), spread: make([]float64, len(numbers)), speed: 1, slice: defaultSlice, turns: 1 / defaultSlice}
 	cores := map[int]bool{}
 	for i, cpu := range numbers {

@@ -9,22 +9,11 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// buffering is the program of a VM's tap, and that of its guest's card: the rules of the
-// kernel's, in terms of rates.
+// buffering is the program of a VM's tap: the rules of the kernel's, in terms of rates.
 type buffering struct {
-	// foreign is the queueing discipline that somebody else gave the tap. Empty: none.
-	foreign string
-	// remade is how often the tap was made anew.
-	remade int
 	// ours is true when the tap has the program, which does as config says.
 	ours   bool
 	config datapath.Config
-	// guest is what the guest's tools declare; once they do so no longer, it stands
-	// until heardUntil, a time since boot.
-	guest      model.GuestTools
-	declares   bool
-	heardUntil time.Duration
-
 	// Of the second that is counted: seconds of it, and packets.
 	seconds  float64
 	to, from direction
@@ -47,8 +36,6 @@ type direction struct {
 }
 
 const (
-	// declarationStands is how long a guest's declaration stands.
-	declarationStands = 30 * time.Second
 	// fewest packets a window are worth to be held, in a window of briefest at least.
 	fewest   = 2
 	briefest = 15 * time.Microsecond
@@ -59,27 +46,10 @@ const (
 	ringOf = 256
 )
 
-// begin forgets the program and all that it knew. What the guest does stays.
-func (b *buffering) begin() {
-	*b = buffering{guest: b.guest, declares: b.declares, heardUntil: b.heardUntil, foreign: b.foreign, remade: b.remade}
-}
-
-// heard tells whether a declaration of the guest stands.
-func (b *buffering) heard(now time.Duration) bool { return b.declares || now < b.heardUntil }
-
-// inForce is the window that the plan and the guest allow outside of floods.
-func (b *buffering) inForce(now time.Duration) time.Duration {
-	w := b.config.Window
-	if b.heard(now) {
-		w = model.WindowOf(min(w, time.Duration(b.guest.ToleratedMicroseconds)*time.Microsecond))
-	}
-	return w
-}
-
 // receive is the window that packets towards the VM are really held for, at the rate
 // that was seen last.
-func (b *buffering) receive(now time.Duration, valid bool) time.Duration {
-	w, on := b.inForce(now), b.to.holding
+func (b *buffering) receive(valid bool) time.Duration {
+	w, on := b.config.Window, b.to.holding
 	if b.defends() {
 		w, on = b.config.FloodWindow, true
 	}
@@ -89,7 +59,7 @@ func (b *buffering) receive(now time.Duration, valid bool) time.Duration {
 	return fit(w, b.to.rate)
 }
 
-// defends tells whether packets are held because of a flood.
+// defends reports whether packets are held because of a flood.
 func (b *buffering) defends() bool { return b.flood != nil && b.config.FloodWindow > 0 }
 
 // exempt is the part of a VM's packets that is never held: those that open connections,
@@ -99,16 +69,6 @@ func (b *buffering) exempt(t *Traffic) float64 {
 		return 0
 	}
 	return t.SYN
-}
-
-// transmit is the same of packets from the VM, which the guest holds while the tap's
-// program answers it.
-func (b *buffering) transmit(now time.Duration, valid bool) time.Duration {
-	if !b.ours || !valid || !b.declares || !b.from.holding {
-		return 0
-	}
-	own := time.Duration(b.guest.TransmitMicroseconds) * time.Microsecond
-	return fit(model.WindowOf(min(own, b.inForce(now))), b.from.rate)
 }
 
 // fit halves a window until a bunch fits the guest's ring; 0 when it would hold too few
@@ -125,13 +85,13 @@ func fit(w time.Duration, rate float64) time.Duration {
 
 // hold books what became of a step's packets, and decides once a second anew. valid says
 // whether the lease covers the step.
-func (v *vm) hold(now time.Duration, valid bool, dt float64) {
+func (v *vm) hold(valid bool, dt float64) {
 	b, w := &v.buffering, &v.work
 	if !b.ours || b.config.IsZero() {
 		return
 	}
 	held := 0.0
-	if window := b.receive(now, valid).Seconds(); window > 0 && v.Window == 0 {
+	if window := b.receive(valid).Seconds(); window > 0 {
 		held = w.rx * (1 - b.exempt(&v.Traffic))
 		b.bunches += -math.Expm1(-held*window) / window * dt
 		b.active += dt
@@ -177,11 +137,7 @@ func (b *buffering) watch(t *Traffic, size, seconds float64) {
 	if b.flood != nil {
 		share = nearly
 	}
-	spared := false
-	for _, service := range c.Services {
-		spared = spared || service == t.Service
-	}
-	flooded := !spared && b.to.rate >= share*float64(c.FloodPackets) && size*share <= float64(c.FloodBytes) &&
+	flooded := b.to.rate >= share*float64(c.FloodPackets) && size*share <= float64(c.FloodBytes) &&
 		(t.SYN >= share*c.FloodSYN || float64(t.Sources) >= share*float64(c.FloodSources))
 	if flooded && (was || b.flood != nil) {
 		b.calm = 0

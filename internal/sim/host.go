@@ -43,10 +43,8 @@ type Host struct {
 	thermal thermal
 	energy  energy
 	fault   Fault
-	// turnsUntil is the time since boot from which on no gate holds anything.
-	turnsUntil time.Duration
-	// bufferUntil is the same of packets towards VMs.
-	bufferUntil time.Duration
+	// leaseUntil is the time since boot from which on no packet is held.
+	leaseUntil time.Duration
 }
 
 var _ host.Host = (*Host)(nil)
@@ -112,22 +110,16 @@ func (h *Host) Facts() (host.Facts, error) {
 	if _, err := h.EnergyZones(); err != nil {
 		counters = host.Capability{Name: counters.Name, Message: err.Error()}
 	}
-	slice, vhost, buffering := available("SchedSlice"), available("VhostThreads"), available("Buffering")
+	slice := available("SchedSlice")
 	if h.cfg.NoSlices {
 		slice = missing(slice.Name)
-	}
-	if h.cfg.VhostWorkers {
-		vhost = missing(vhost.Name)
-	}
-	if h.cfg.NoBuffering {
-		buffering.Available, buffering.Message = false, missingBuffering
 	}
 	return host.Facts{
 		BootID: uuid(&seed),
 		Kernel: "simulated",
 		Capabilities: []host.Capability{
-			available("Affinity"), buffering, available("BufferingKept"), available("CgroupV2"), counters, missing("Libvirt"), slice,
-			available("Shaping"), missing("TurnsByFq"), available("VhostNet"), vhost, available("WaitTimes"),
+			available("Affinity"), available("Buffering"), counters, slice,
+			available("Shaping"), available("VhostNet"), available("WaitTimes"),
 		},
 	}, nil
 }
@@ -154,7 +146,7 @@ func (h *Host) CPUTimes() ([]host.CPUTimes, error) {
 	times := make([]host.CPUTimes, len(h.cpus.total))
 	for i := range times {
 		t := &h.cpus.total[i]
-		times[i] = host.CPUTimes{CPU: i, Busy: duration(t.busy), Steal: duration(t.steal), Idle: duration(t.idle)}
+		times[i] = host.CPUTimes{CPU: i, Busy: duration(t.busy), Idle: duration(t.idle)}
 	}
 	return times, nil
 }
@@ -203,11 +195,10 @@ func (h *Host) Sample(process host.TaskID) (host.ProcessSample, error) {
 func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v, err := h.process(process)
-	if err != nil {
+	if _, err := h.process(process); err != nil {
 		return units.CPUSet{}, err
 	}
-	return v.cpuset, nil
+	return h.online, nil
 }
 
 // process finds a VM by its process. The caller holds the lock.
@@ -217,4 +208,15 @@ func (h *Host) process(id host.TaskID) (*vm, error) {
 		return nil, fmt.Errorf("simulated process %d: %w", id.PID, host.ErrGone)
 	}
 	return v, nil
+}
+
+// Cgroup implements host.Host.
+func (h *Host) Cgroup(process host.TaskID) (host.CgroupFacts, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, err := h.process(process)
+	if err != nil {
+		return host.CgroupFacts{}, err
+	}
+	return host.CgroupFacts{Weight: v.Weight}, nil
 }

@@ -18,14 +18,8 @@ const (
 	NoFault Fault = iota
 	// MeterFrozen: counters stand still.
 	MeterFrozen
-	// MeterBackwards: counters count down.
-	MeterBackwards
-	// MeterJumps: counters count a thousand times too fast.
-	MeterJumps
 	// MeterUnreadable: counters may not be read.
 	MeterUnreadable
-	// MeterLies: counters count a third too little, which nothing gives away.
-	MeterLies
 )
 
 // SetFault lets the meter fail from now on.
@@ -70,7 +64,7 @@ type zone struct {
 
 func newEnergy(cfg *Config, rng *rand.PCG) energy {
 	e := energy{packages: make([]float64, cfg.Shape.Packages), rng: *rand.NewPCG(rng.Uint64(), rng.Uint64())}
-	if cfg.Nested || cfg.Meter.Absent {
+	if cfg.Meter.Absent {
 		return e
 	}
 	start := func() float64 { return uniform(rng) * float64(cfg.Meter.Range) }
@@ -118,27 +112,15 @@ func (e *energy) add(watts []float64, dram, platform, dt float64) {
 func (h *Host) meter(dt float64) {
 	e := &h.energy
 	speed := 1.0
-	switch h.fault {
-	case MeterFrozen:
+	if h.fault == MeterFrozen {
 		speed = 0
-	case MeterBackwards:
-		speed = -1
-	case MeterJumps:
-		speed = 1000
-	case MeterLies:
-		speed = 2.0 / 3
 	}
 	wrap := float64(h.cfg.Meter.Range)
 	const micro = 1e6
 	for i := range e.zones {
 		z := &e.zones[i]
-		z.rate = micro * z.watts * speed
-		if h.on(MeterNoise) {
-			z.rate *= 1 + noise/math.Sqrt(dt)*normal(&e.rng)
-		}
-		if z.microjoules = math.Mod(z.microjoules+z.rate*dt, wrap); z.microjoules < 0 {
-			z.microjoules += wrap
-		}
+		z.rate = micro * z.watts * speed * (1 + noise/math.Sqrt(dt)*normal(&e.rng))
+		z.microjoules = math.Mod(z.microjoules+z.rate*dt, wrap)
 		z.lag = publishing * uniform(&e.rng)
 	}
 }
@@ -159,17 +141,14 @@ func (h *Host) EnergyZones() ([]host.EnergyZone, error) {
 			continue
 		}
 		list[i].Range = h.cfg.Meter.Range
-		list[i].Microjoules = z.shown(h.on(MeterSteps), float64(h.cfg.Meter.Range))
+		list[i].Microjoules = z.shown(float64(h.cfg.Meter.Range))
 	}
 	return list, nil
 }
 
 // shown is what can be read of a counter: whole steps, as of the last time that
 // it was published.
-func (z *zone) shown(steps bool, wrap float64) uint64 {
-	if !steps {
-		return uint64(z.microjoules)
-	}
+func (z *zone) shown(wrap float64) uint64 {
 	at := math.Mod(z.microjoules-z.rate*z.lag+wrap, wrap)
 	return uint64(math.Floor(at/step) * step)
 }

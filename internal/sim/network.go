@@ -18,19 +18,14 @@ type work struct {
 	late, spilt, backlog float64
 	// compute is wanted by each vCPU, as CPU time per time.
 	compute, heat float64
-	// window that packets towards the VM are really held for, and sending that of
-	// packets from it. exempt is the part of those towards it that is not held. both is
-	// true when all of them are on one grid, and aligned the part of wake-ups that falls on
-	// the grid of all VMs.
-	window, sending, exempt, aligned float64
-	both                             bool
+	// window that packets towards the VM are really held for. exempt is the part of them that
+	// is not held, and aligned the part of wake-ups that falls on the grid of all VMs.
+	window, exempt, aligned float64
 }
 
 const (
 	// An idle guest's and QEMU's timers, per second, and what each takes.
 	guestTimers, qemuTimers, timerCost = 60, 4, 12e-6
-	// userland is how much dearer the packets are in QEMU's main thread.
-	userland = 2.2
 	// bunch is the number of packets at which a bunch is handed over early, so
 	// that it fits the guest's ring.
 	bunch = 128
@@ -50,7 +45,7 @@ func (v *vm) want(s *stepping) {
 	const bitsPerByte = 8
 	rate := v.traffic.level(&v.Traffic.Programme, t, dt, &v.rng) / (bitsPerByte * w.size)
 	w.rx, w.tx = float64(v.Traffic.ToVM)*rate, float64(v.Traffic.FromVM)*rate
-	w.tx = v.shape.hold(w.tx*w.size, dt, s.turns) / w.size
+	w.tx = v.shape.hold(w.tx*w.size, dt, s.monotonic, s.leased) / w.size
 	cores := float64(v.Compute.Cores) * v.compute.level(&v.Compute.Programme, t, dt, &v.rng)
 	w.compute = min(1, max(0, cores/float64(v.VCPUs)))
 	w.heat = v.Compute.Heat
@@ -64,20 +59,11 @@ func (v *vm) want(s *stepping) {
 // replies come later, and what the guest's ring has no room for is lost.
 func (v *vm) bunch(s *stepping) {
 	w := &v.work
-	w.both = v.Window > 0
-	w.window = v.Window.Seconds()
-	w.sending, w.exempt = w.window, 0
-	if packets := w.rx + w.tx; packets*w.window > bunch {
-		w.window = bunch / packets
-	}
-	if !w.both {
-		w.window = v.buffering.receive(s.monotonic, s.buffers).Seconds()
-		w.sending = v.buffering.transmit(s.monotonic, s.buffers).Seconds()
-		w.exempt = v.buffering.exempt(&v.Traffic)
-	}
+	w.window = v.buffering.receive(s.leased).Seconds()
+	w.exempt = v.buffering.exempt(&v.Traffic)
 	if trip := v.Traffic.RoundTrip.Seconds(); trip > 0 {
 		// A packet comes at any time of the window, and waits for half of it on average.
-		slower := trip / (trip + (w.window*(1-w.exempt)+w.sending)/2)
+		slower := trip / (trip + w.window*(1-w.exempt)/2)
 		w.rx, w.tx = w.rx*slower, w.tx*slower
 	}
 	ring := ringOf
@@ -86,25 +72,16 @@ func (v *vm) bunch(s *stepping) {
 	}
 	w.spilt = (1 - w.exempt) * overflow(w.rx*(1-w.exempt)*w.window, float64(ring))
 	w.aligned = 0
-	switch {
-	case s.apart || w.window == 0:
-	case w.both:
-		w.aligned = 1
-	default:
-		if all := w.starts(1); all > 0 {
-			w.aligned = begins(w.rx*(1-w.exempt), w.window) / all
-		}
+	if all := w.starts(1); w.window > 0 && all > 0 {
+		w.aligned = begins(w.rx*(1-w.exempt), w.window) / all
 	}
 }
 
 // starts is how often a second the first packet comes, of a part of the VM's, that a
 // sleeping thread is woken for.
 func (w *work) starts(part float64) float64 {
-	if w.both {
-		return begins((w.rx+w.tx)*part, w.window)
-	}
 	passing := w.rx * w.exempt * part
-	return passing + begins(w.rx*part-passing, w.window) + begins(w.tx*part, w.sending)
+	return passing + begins(w.rx*part-passing, w.window) + w.tx*part
 }
 
 // begins is how many bunches of packets begin a second: after each comes the window, and
@@ -122,9 +99,6 @@ func (w *work) perPacket(n *NetCosts) (hostTime, guestTime float64) {
 func (v *vm) demands(n *NetCosts, c *classes) {
 	w := &v.work
 	hostTime, guestTime := w.perPacket(n)
-	if v.Userland {
-		hostTime *= userland
-	}
 	first, second := 1.0, 0.0
 	if v.VCPUs > 1 {
 		first, second = 1-n.Second/2, n.Second/2
@@ -143,11 +117,11 @@ func (v *vm) demands(n *NetCosts, c *classes) {
 		t := &v.threads[i]
 		t.demand, t.net, t.wakes = 0, 0, 0
 		wander := c.of(t.class).wander
-		switch {
-		case t.role == vhost || (t.role == emulator && v.Userland):
+		switch t.role {
+		case vhost:
 			t.net = hostTime * w.most
 			t.sleepAndWake(n, starts, wander*lightMigration)
-		case t.role == vcpu:
+		case vcpu:
 			// The first vCPU takes the interrupts, a second one runs the
 			// application, and wakes for part of the packets.
 			share, mine := 0.0, 0.0

@@ -48,9 +48,6 @@ type PowerCosts struct {
 	Slowest, Fastest, Droop float64
 	// SMT is the throughput of a thread while its sibling is busy.
 	SMT float64
-	// EfficientSpeed and EfficientBusy are an efficiency core's throughput and busy
-	// power, relative to another's.
-	EfficientSpeed, EfficientBusy float64
 	// Sibling is the power that the second busy thread adds, relative to Busy.
 	Sibling float64
 	// Leak is leakage per kelvin and core above Room+Reference; Heat is the rise
@@ -98,7 +95,7 @@ func studyPower() PowerCosts {
 	return PowerCosts{
 		Shared: 5.15, SharedAsleep: 4.15, Shallow: 1.2, Deep: 0.3, DeepAfter: 60e-6, Wake: 6e-6,
 		Busy: 14.6, Slowest: 0.85, Fastest: 1.09, Droop: 0.015,
-		SMT: 0.62, Sibling: 0.25, EfficientSpeed: 0.6, EfficientBusy: 0.35,
+		SMT: 0.62, Sibling: 0.25,
 		Leak: 0.02, Heat: 0.5, Thermal: 45, Room: 25, Reference: 5,
 		DRAM: 2, DRAMPerByte: 1.5e-9, DRAMPerCore: 0.8, Platform: 12.8, Supply: 0.72,
 	}
@@ -121,7 +118,7 @@ func Server(coresPerPackage int) *Physics {
 		Power: PowerCosts{
 			Shared: shared + cores*sharedPerCore, SharedAsleep: shared / 2, Shallow: shallow, Deep: 0.1, DeepAfter: 100e-6, Wake: 6e-6,
 			Busy: busy, Slowest: 0.8, Fastest: 1.25, Droop: 0.25 / cores,
-			SMT: 0.62, Sibling: 0.25, EfficientSpeed: 0.6, EfficientBusy: 0.35,
+			SMT: 0.62, Sibling: 0.25,
 			Leak: 0.006, Heat: fullLoadKelvin / full, Thermal: 45, Room: 25, Reference: 15,
 			DRAM: 10, DRAMPerByte: 1.5e-9, DRAMPerCore: 0.8, Platform: 60, Supply: 0.92,
 		},

@@ -3,8 +3,6 @@ package sim
 import (
 	"math"
 	"math/rand/v2"
-
-	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // thermal is the temperature of a host's packages and of its room.
@@ -43,31 +41,29 @@ func (h *Host) activity() activity {
 	return a
 }
 
-func (h *Host) on(e Effect) bool { return h.cfg.Off&e == 0 }
+// harmed is the factor by which levers change the power of the packages now.
+func (h *Host) harmed() float64 {
+	for _, v := range h.vms {
+		for i := range v.threads {
+			if !v.threads[i].asked.IsEmpty() {
+				return 1 + h.cfg.Harm.Affinity
+			}
+		}
+	}
+	return 1
+}
 
 // core is the state of one physical core.
 type core struct {
 	// busy is the share of time that any sibling runs, both that of two, and
 	// heat their mean energy relative to network work.
 	busy, both, heat float64
-	// draws is its busy power relative to that of most cores.
-	draws float64
 	// wakes are its distinct wake-ups per second: those on the grid coincide.
 	wakes, grid float64
 }
 
-// slower tells whether a CPU is an efficiency core's.
-func (h *Host) slower(cpu int) bool {
-	s := &h.cfg.Shape
-	core := cpu % (s.Packages * s.CoresPerPackage)
-	return s.class(core%s.CoresPerPackage) == model.CoreEfficiency
-}
-
 func (h *Host) coreOf(first int, a *activity) core {
-	c := core{busy: a.busy[first], wakes: a.wakes[first], grid: a.grid[first], heat: 1, draws: 1}
-	if h.cfg.Shape.EfficiencyCores > 0 && h.slower(first) {
-		c.draws = h.phys.Power.EfficientBusy
-	}
+	c := core{busy: a.busy[first], wakes: a.wakes[first], grid: a.grid[first], heat: 1}
 	sum := a.heat[first]
 	total := c.busy
 	if s := h.sibling[first]; s >= 0 {
@@ -76,7 +72,7 @@ func (h *Host) coreOf(first int, a *activity) core {
 		c.busy = total - c.both
 		c.wakes, c.grid, sum = c.wakes+a.wakes[s], c.grid+a.grid[s], sum+a.heat[s]
 	}
-	if total > 0 && h.on(Instructions) {
+	if total > 0 {
 		c.heat = sum / total
 	}
 	c.grid = together(c.grid, a.window)
@@ -114,20 +110,15 @@ func (h *Host) packageWatts(pkg int, a *activity, celsius float64) float64 {
 		c := h.coreOf(i, a)
 		watts += h.coreWatts(&c, active)
 	}
-	asleep := 0.0
-	if h.on(PackageSleep) {
-		// Cores that wake on one grid are idle together, others by chance.
-		aligned := 0.0
-		if wakes+grid > 0 {
-			aligned = grid / (wakes + grid)
-		}
-		idle := aligned*(1-busiest) + (1-aligned)*allIdle
-		asleep = idle * deepPart(idle, wakes+together(grid, a.window), 2*p.DeepAfter)
+	// Cores that wake on one grid are idle together, others by chance.
+	aligned := 0.0
+	if wakes+grid > 0 {
+		aligned = grid / (wakes + grid)
 	}
+	idle := aligned*(1-busiest) + (1-aligned)*allIdle
+	asleep := idle * deepPart(idle, wakes+together(grid, a.window), 2*p.DeepAfter)
 	watts += p.Shared - (p.Shared-p.SharedAsleep)*asleep
-	if h.on(Temperature) {
-		watts += p.Leak * float64(cores) * (celsius - p.Room - p.Reference)
-	}
+	watts += p.Leak * float64(cores) * (celsius - p.Room - p.Reference)
 	return max(0, watts)
 }
 
@@ -135,20 +126,13 @@ func (h *Host) packageWatts(pkg int, a *activity, celsius float64) float64 {
 // of idle time that lies more than d after falling asleep is exp(-d/g).
 func (h *Host) coreWatts(c *core, active float64) float64 {
 	p := &h.phys.Power
-	clock := 1.0
-	if h.on(Frequency) {
-		fastest := max(1, p.Fastest-p.Droop*max(0, active-1))
-		const ramp = 0.8 // use from which on the governor asks for the highest clock
-		clock = p.Slowest + (fastest-p.Slowest)*min(1, c.busy/ramp)
-		clock = math.Pow(clock, 2.2)
-	}
+	fastest := max(1, p.Fastest-p.Droop*max(0, active-1))
+	const ramp = 0.8 // use from which on the governor asks for the highest clock
+	clock := math.Pow(p.Slowest+(fastest-p.Slowest)*min(1, c.busy/ramp), 2.2)
 	idle := max(0, 1-c.busy)
 	wakes := c.wakes + c.grid
-	deep := 1.0
-	if h.on(IdleStates) {
-		deep = deepPart(idle, wakes, p.DeepAfter)
-	}
-	return p.Busy*c.draws*clock*c.heat*(c.busy+p.Sibling*c.both) +
+	deep := deepPart(idle, wakes, p.DeepAfter)
+	return p.Busy*clock*c.heat*(c.busy+p.Sibling*c.both) +
 		p.Shallow*(1-idle*deep) + p.Deep*idle*deep + p.Wake*wakes*deep
 }
 
@@ -187,9 +171,6 @@ func (h *Host) heatUp(bytes, dt float64) {
 // room is the temperature around the packages: a cooling that switches, and a
 // slow random walk that returns.
 func (h *Host) room(dt float64) float64 {
-	if !h.on(Temperature) {
-		return h.phys.Power.Room
-	}
 	const cycle, swing, back, spread = 1800, 2, 300, 1
 	keep := math.Exp(-dt / back)
 	th := &h.thermal

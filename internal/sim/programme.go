@@ -1,12 +1,10 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -44,17 +42,13 @@ type Traffic struct {
 	ToVM, FromVM units.BitsPerSecond
 	// PacketBytes is the size of packets. 0: 1500.
 	PacketBytes int
-	// SYN is the part of packets to the VM that open connections, Sources how many
-	// addresses they come from, and Service where they go.
+	// SYN is the part of packets to the VM that open connections, and Sources how many
+	// addresses they come from.
 	SYN     float64
 	Sources int
-	Service model.Service
 	// RoundTrip of a request whose sender waits for the reply before the next: there are
 	// the fewer of them the longer packets are held. 0: nobody waits.
 	RoundTrip time.Duration
-	// Steered is true while lever TrafficShare decides how much of a group's traffic this
-	// is. It changes nothing but where that lever does harm.
-	Steered bool
 }
 
 // Flood returns small packets to a VM, each of which it answers.
@@ -76,37 +70,9 @@ type Compute struct {
 // Unmanaged is work outside of VMs.
 type Unmanaged struct {
 	Compute
-	// CPUs that it may run on. Empty: all that are not isolated.
+	// CPUs that it may run on. Empty: all.
 	CPUs units.CPUSet
 }
-
-func (p *Programme) check() error {
-	if p.Pattern < Constant || p.Pattern > Bursty || !(p.Swing >= 0 && p.Swing <= 1) {
-		return fmt.Errorf("programme %+v: its pattern must be one of the three, and its swing from 0 to 1", *p)
-	}
-	return nil
-}
-
-func (t *Traffic) check() error {
-	if !(t.ToVM >= 0 && t.ToVM <= fastest && t.FromVM >= 0 && t.FromVM <= fastest) || t.PacketBytes < 0 {
-		return fmt.Errorf("traffic of %v and %v bit/s in packets of %d bytes: must not be negative nor above %v bit/s", t.ToVM, t.FromVM, t.PacketBytes, fastest)
-	}
-	if !(t.SYN >= 0 && t.SYN <= 1) || t.Sources < 0 || t.RoundTrip < 0 {
-		return fmt.Errorf("traffic with a part of %v that opens connections, of %d sources, with round trips of %v: must not be negative, nor the part above 1", t.SYN, t.Sources, t.RoundTrip)
-	}
-	return t.Programme.check()
-}
-
-func (c *Compute) check() error {
-	if !(c.Cores >= 0 && c.Cores <= units.MaxCPUs) || !(c.Heat >= 0 && c.Heat <= hottest) {
-		return fmt.Errorf("work of %v cores and heat %v: must not be negative nor above %d and %v", c.Cores, c.Heat, units.MaxCPUs, hottest)
-	}
-	return c.Programme.check()
-}
-
-// fastest is faster than any network, in bit/s, and hottest than any
-// instructions.
-const fastest, hottest = 1e13, 100.0
 
 // player is the state of one programme.
 type player struct {

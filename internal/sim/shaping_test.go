@@ -8,7 +8,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // sender is a host with one VM that wants to send 80 Mbit/s.
@@ -43,7 +42,7 @@ func sent(t *testing.T, h *Host, id host.TaskID, over time.Duration) float64 {
 func TestSimulatedTurnsKeepTheAverage(t *testing.T) {
 	h, id := sender(t)
 	turn := &model.Turn{Period: 10 * time.Second, Length: 4 * time.Second, Trickle: 256_000}
-	if err := errors.Join(h.Shape(id, uplink, model.Shaping{Turn: turn}), h.KeepTurns(time.Hour)); err != nil {
+	if err := errors.Join(h.Shape(id, uplink, model.Shaping{Turn: turn}), h.ExtendLease(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	var all, held float64
@@ -53,16 +52,10 @@ func TestSimulatedTurnsKeepTheAverage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trickle := units.BitsPerSecond(0)
-		if open, _ := turn.Phase(now); !open {
-			trickle = turn.Trickle
-		}
-		if err := h.SetGate(id, uplink, trickle); err != nil {
-			t.Fatal(err)
-		}
+		open, _ := turn.Phase(now)
 		rate := sent(t, h, id, time.Second)
 		all += rate
-		if trickle > 0 {
+		if !open {
 			held = max(held, rate)
 		}
 	}
@@ -86,24 +79,15 @@ func TestSimulatedShapingFollowsTheKernel(t *testing.T) {
 		}
 	}
 	must(h.Shape(id, uplink, model.Shaping{Ceiling: 20e6}))
+	want("an agent that does not extend its lease", 80)
+	must(h.ExtendLease(15 * time.Second))
 	want("a ceiling", 20)
 	must(h.Unshape(id, uplink))
 	want("unshaped", 80)
 	must(h.Shape(id, uplink, model.Shaping{Turn: &model.Turn{Period: time.Hour, Length: time.Minute, Trickle: 256_000}}))
-	must(h.SetGate(id, uplink, 256_000))
-	want("an agent that keeps no turns alive", 80)
-	must(h.KeepTurns(5 * time.Second))
+	h.Advance(time.Minute)
+	must(h.ExtendLease(5 * time.Second))
 	want("five seconds held, and sent afterwards", 80)
-	must(h.SetQueue(h.vms[0].PodUID, "fq 8001:"))
-	if err := h.Shape(id, uplink, model.Shaping{Ceiling: 20e6}); !errors.Is(err, host.ErrForeign) {
-		t.Errorf("shaping over a foreign queue: %v", err)
-	}
-	must(h.Unshape(id, uplink))
-	uplinks, err := h.Uplinks(id)
-	must(err)
-	if uplinks[0].Owner != host.QueueForeign || uplinks[0].Queue != "fq 8001:" {
-		t.Errorf("uplinks %+v", uplinks)
-	}
 	must(h.RemoveVM(h.vms[0].PodUID))
 	if _, err := h.Uplinks(id); !errors.Is(err, host.ErrGone) {
 		t.Errorf("uplinks of a VM that ended: %v", err)

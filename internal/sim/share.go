@@ -12,7 +12,6 @@ const requestOfOne = 1024
 // shares out the CPUs that have not. soft is the kernel's own part of each CPU,
 // which goes first.
 func (h *Host) grant(soft float64) {
-	room := 1 - h.cpus.stolen*reported
 	crowded := false
 	for i := range h.classes.list {
 		k := &h.classes.list[i]
@@ -23,7 +22,7 @@ func (h *Host) grant(soft float64) {
 		for _, cpu := range k.list {
 			load := h.cpus.load[cpu]
 			k.crowding += load
-			crowded = crowded || load > room
+			crowded = crowded || load > 1
 		}
 		n := float64(len(k.list))
 		k.allBusy = min(maxCrowd, math.Pow(k.crowding/n, n))
@@ -38,13 +37,13 @@ func (h *Host) grant(soft float64) {
 	}
 	h.meanSlices()
 	if crowded {
-		h.ration(room, max(0, room-soft))
+		h.ration(max(0, 1-soft))
 	}
 }
 
 // ration shares out each crowded CPU. CPUs on which the same threads are to the
 // same part are shared out together.
-func (h *Host) ration(crowded, room float64) {
+func (h *Host) ration(room float64) {
 	list := h.classes.list
 	mark := h.cpus.mark
 	clear(mark)
@@ -64,7 +63,7 @@ func (h *Host) ration(crowded, room float64) {
 	load := h.cpus.load
 	const done = -1
 	for cpu := range load {
-		if load[cpu] <= crowded || mark[cpu] == done {
+		if load[cpu] <= 1 || mark[cpu] == done {
 			continue
 		}
 		alike := 1.0

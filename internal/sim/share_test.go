@@ -51,7 +51,7 @@ func TestSharesFollowWeights(t *testing.T) {
 		"room of another":  {{1, 10, []int{0}, 1}, {1, 1e5, []int{1}, 1}},
 		"more than enough": {{1, 1e6, []int{0, 1}, 1}, {2, 10, []int{0, 1}, 1}},
 	} {
-		h := study(t, KVM(), 0)
+		h := study(t, KVM())
 		for _, p := range pods {
 			add(t, h, VM{VCPUs: p.vcpus, Weight: p.weight, Compute: Compute{Cores: units.Cores(p.vcpus)}})
 			bind(t, h, h.vms[len(h.vms)-1], p.cpus...)
@@ -74,7 +74,7 @@ func TestSharesFollowWeights(t *testing.T) {
 // and so does an equal weight.
 func TestASmallNetworkVMStarves(t *testing.T) {
 	served := func(weight float64, slices bool, cpu int) (VMTruth, host.ProcessSample) {
-		h := study(t, KVM(), 0)
+		h := study(t, KVM())
 		pod := add(t, h, VM{Traffic: Traffic{ToVM: 300 * mbit}})
 		add(t, h, VM{Weight: weight, Compute: Compute{Cores: 1}})
 		// It stands for the one busy vCPU of several.
@@ -132,7 +132,7 @@ func TestASmallNetworkVMStarves(t *testing.T) {
 func TestSlicesShortenWaits(t *testing.T) {
 	type result struct{ wait, lost, watts, switches float64 }
 	try := func(network, compute time.Duration) result {
-		h := study(t, KVM(), 0)
+		h := study(t, KVM())
 		pod := add(t, h, VM{Weight: 8192, Traffic: Traffic{ToVM: 40 * mbit, PacketBytes: 100}})
 		add(t, h, VM{Compute: Compute{Cores: 1}})
 		for i := range h.vms {
@@ -225,42 +225,5 @@ func checkGrants(t *testing.T, h *Host) {
 	soft := load - wanted
 	if short := wanted - granted; math.Abs(short-over) > 1e-6*load || soft < -1e-9 {
 		t.Fatalf("%v CPUs are wanted and %v granted; the CPUs have %v too little", wanted, granted, over)
-	}
-}
-
-func TestNothingIsAllocatedByACrowdedStep(t *testing.T) {
-	h := server(t, nil)
-	populate(t, h, 50)
-	for i, v := range h.vms {
-		bind(t, h, v, i%7)
-		slice(t, h, v, time.Duration(1+i%30)*time.Millisecond)
-	}
-	if err := h.SetUnmanaged(Unmanaged{Compute: Compute{Cores: 30}}); err != nil {
-		t.Fatal(err)
-	}
-	h.Advance(time.Minute)
-	if n := testing.AllocsPerRun(100, func() { h.Advance(time.Second) }); n != 0 {
-		t.Errorf("%v allocations a step", n)
-	}
-}
-
-// TestEfficiencyCores are slower and draw less.
-func TestEfficiencyCores(t *testing.T) {
-	work := func(cpu int) (computed, watts float64) {
-		h := server(t, func(c *Config) { c.Shape = Shape{CoresPerPackage: 4, EfficiencyCores: 2} })
-		pod := add(t, h, VM{Compute: Compute{Cores: 1}})
-		bind(t, h, h.vms[0], cpu)
-		h.Advance(time.Minute)
-		truth, err := h.VMTruth(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return float64(truth.Computed), float64(h.Truth().Packages)
-	}
-	fast, fastWatts := work(0)
-	slow, slowWatts := work(3)
-	p := studyPower()
-	if math.Abs(slow/fast-p.EfficientSpeed) > 0.02 || slowWatts > fastWatts-0.4*p.Busy {
-		t.Errorf("an efficiency core does %.2f at %.2f W, another %.2f at %.2f W", slow, slowWatts, fast, fastWatts)
 	}
 }

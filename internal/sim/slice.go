@@ -45,7 +45,7 @@ func (h *Host) SetSlice(id host.TaskID, slice time.Duration) error {
 
 // sliced finds a thread that may have a slice. The caller holds the lock.
 func (h *Host) sliced(id host.TaskID) (*thread, error) {
-	_, t, err := h.thread(id)
+	t, err := h.thread(id)
 	if err != nil {
 		return nil, err
 	}

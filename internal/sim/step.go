@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // cpus are the host's CPUs as arrays over their numbers.
 type cpus struct {
@@ -15,11 +12,9 @@ type cpus struct {
 	// speed is the CPU's throughput in the last step, relative to a core alone.
 	speed []float64
 	total []cpuTotal
-	// stolen is the true share that an outer host took.
-	stolen float64
 }
 
-type cpuTotal struct{ busy, steal, idle float64 }
+type cpuTotal struct{ busy, idle float64 }
 
 func newCPUs(n int) cpus {
 	// One array, so that a step runs over memory in order.
@@ -33,13 +28,8 @@ func newCPUs(n int) cpus {
 	return c
 }
 
-const (
-	// reported is the part of stolen time that a nested host sees as steal: in
-	// the study 46 of 402 ticks. The rest passes as time that was used.
-	reported = 0.12
-	// ticks are a CPU's own timer interrupts, per second.
-	ticks = 20
-)
+// ticks are a CPU's own timer interrupts, per second.
+const ticks = 20
 
 // Advance lets time pass; none when d is not positive. It allocates nothing.
 func (h *Host) Advance(d time.Duration) {
@@ -51,7 +41,7 @@ func (h *Host) Advance(d time.Duration) {
 	h.energy.begin()
 	for d > 0 {
 		step := min(d, h.cfg.Step)
-		if left := h.bufferUntil - h.monotonic(); left > 0 {
+		if left := h.leaseUntil - h.monotonic(); left > 0 {
 			step = min(step, left) // nothing is held past the lease
 		}
 		d -= step
@@ -66,32 +56,29 @@ func (h *Host) Advance(d time.Duration) {
 func (h *Host) step(dt float64) {
 	soft := h.want(dt)
 	clear(h.cpus.load)
-	open := float64(len(h.cpus.load) - h.topology.Isolated.Len())
+	each := soft / float64(len(h.cpus.load))
 	for cpu := range h.cpus.load {
-		if !h.topology.Isolated.Contains(cpu) {
-			h.cpus.load[cpu] = soft / max(1, open)
-		}
+		h.cpus.load[cpu] = each
 	}
 	h.classes.place(h.cpus.load)
-	h.grant(soft / max(1, open))
+	h.grant(each)
 	bytes := 0.0
-	buffers := h.buffers()
+	leased := h.leased()
 	for _, v := range h.vms {
 		v.serve(&h.classes, dt)
-		v.hold(h.monotonic(), buffers, dt)
+		v.hold(leased, dt)
 		bytes += (v.work.rx + v.work.tx) * v.work.served * v.work.size
 	}
-	h.settle(soft/max(1, open), dt)
+	h.settle(each, dt)
 	h.heatUp(bytes, dt)
 }
 
 // want asks every programme, and returns the kernel's own time for packets.
 func (h *Host) want(dt float64) (soft float64) {
-	h.steal(dt)
 	h.refreshSpeed()
 	s := stepping{
 		seconds: h.seconds, dt: dt, monotonic: h.monotonic(),
-		turns: h.monotonic() < h.turnsUntil, buffers: h.buffers(), apart: h.cfg.FreePhases,
+		leased: h.leased(),
 	}
 	for i := range h.vms {
 		v := h.vms[i]
@@ -126,24 +113,19 @@ type stepping struct {
 	// start since boot.
 	seconds, dt float64
 	monotonic   time.Duration
-	// turns is true while gates hold, buffers while packets may be held, and apart when
-	// windows of VMs have nothing to do with one another.
-	turns, buffers, apart bool
+	// leased is true while packets may be held.
+	leased bool
 }
 
-// buffers tells whether packets may be held in the step that begins now.
-func (h *Host) buffers() bool { return h.monotonic() < h.bufferUntil }
+// leased reports whether packets may be held in the step that begins now.
+func (h *Host) leased() bool { return h.monotonic() < h.leaseUntil }
 
 // refreshSpeed starts a step of the classes with the throughput of the last
 // one. Half of the old is kept, lest the two siblings of a core swing.
 func (h *Host) refreshSpeed() {
 	smt := h.phys.Power.SMT
-	hidden := 1 - h.cpus.stolen*(1-reported)
 	for cpu, sibling := range h.sibling {
-		speed := hidden
-		if h.cfg.Shape.EfficiencyCores > 0 && h.slower(cpu) {
-			speed *= h.phys.Power.EfficientSpeed
-		}
+		speed := 1.0
 		if sibling >= 0 {
 			speed *= 1 - (1-smt)*h.cpus.busy[sibling]
 		}
@@ -158,18 +140,6 @@ func (h *Host) refreshSpeed() {
 		k.speed = sum / float64(len(k.list))
 		k.demand, k.sliced, k.use, k.heat, k.wakes, k.grid = 0, 0, 0, 0, 0, 0
 	}
-}
-
-// steal moves what an outer host takes around its mean, within 10 s or so.
-func (h *Host) steal(dt float64) {
-	if h.cfg.Stolen == 0 {
-		return
-	}
-	const back, spread = 10, 0.3
-	keep := math.Exp(-dt / back)
-	h.cpus.stolen = h.cfg.Stolen + (h.cpus.stolen-h.cfg.Stolen)*keep +
-		h.cfg.Stolen*spread*math.Sqrt(1-keep*keep)*normal(&h.rng)
-	h.cpus.stolen = min(0.95, max(0, h.cpus.stolen))
 }
 
 // settle books what ran on each CPU.
@@ -188,9 +158,6 @@ func (h *Host) settle(soft, dt float64) {
 	c := &h.cpus
 	for cpu := range c.busy {
 		c.busy[cpu], c.heat[cpu], c.wakes[cpu], c.grid[cpu] = soft, soft, ticks, 0
-		if h.topology.Isolated.Contains(cpu) {
-			c.busy[cpu], c.heat[cpu] = 0, 0
-		}
 	}
 	for i := range h.classes.list {
 		k := &h.classes.list[i]
@@ -205,18 +172,14 @@ func (h *Host) settle(soft, dt float64) {
 			c.grid[cpu] += part * k.grid
 		}
 	}
-	steal := c.stolen * reported
 	for cpu := range c.busy {
-		if over := c.busy[cpu]; over > 1-steal {
-			c.heat[cpu] *= (1 - steal) / over
-			c.busy[cpu] = 1 - steal
+		if over := c.busy[cpu]; over > 1 {
+			c.heat[cpu] /= over
+			c.busy[cpu] = 1
 		}
 		t := &c.total[cpu]
-		// A CPU without work has nothing taken from it.
-		taken := steal * min(1, c.load[cpu])
 		t.busy += c.busy[cpu] * dt
-		t.steal += taken * dt
-		t.idle += max(0, 1-c.busy[cpu]-taken) * dt
+		t.idle += max(0, 1-c.busy[cpu]) * dt
 	}
 }
 

@@ -2,15 +2,11 @@ package sim
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -24,22 +20,11 @@ type VM struct {
 	PodUID string
 	// VCPUs and IOThreads count threads. 0 VCPUs: 1.
 	VCPUs, IOThreads int
-	// Userland is true when QEMU's main thread moves the packets, because there
-	// is no vhost.
-	Userland bool
-	// Cpuset of the container. Empty: all CPUs.
-	Cpuset units.CPUSet
 	// Weight of the pod among the host's pods, in cpu.shares. 0: that of a pod that
 	// asks for as many CPUs as the VM has.
-	Weight float64
-	// Memory is the bytes that the VM has on each NUMA node, from node 0 on. It is
-	// shown, and costs nothing.
-	Memory  []uint64
+	Weight  float64
 	Traffic Traffic
 	Compute Compute
-	// Window for which packets are held to be handed over in bunches, both
-	// ways, whatever the agent does. 0: as the agent does.
-	Window time.Duration
 	// Ring is how many packets the guest has room for: what a larger bunch has more is
 	// lost. 0: any bunch fits.
 	Ring int
@@ -51,7 +36,6 @@ type vm struct {
 	id      host.TaskID
 	args    []string
 	cgroups string
-	cpuset  units.CPUSet
 	threads []thread
 
 	rng              rand.PCG
@@ -112,7 +96,7 @@ const firstTID = 300
 func (h *Host) AddVM(spec VM) (host.TaskID, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	spec.VCPUs, spec.IOThreads, spec.Window = max(1, spec.VCPUs), max(0, spec.IOThreads), max(0, spec.Window)
+	spec.VCPUs = max(1, spec.VCPUs)
 	v := &vm{VM: spec, rng: *rand.NewPCG(h.cfg.Seed, hash(h.cfg.Name+"/"+spec.Namespace+"/"+spec.Name+"/"+spec.PodUID))}
 	if v.PodUID == "" {
 		v.PodUID = uuid(&v.rng)
@@ -121,21 +105,8 @@ func (h *Host) AddVM(spec VM) (host.TaskID, error) {
 	if v.Weight <= 0 {
 		v.Weight = requestOfOne * float64(v.VCPUs)
 	}
-	v.cpuset = spec.Cpuset.Intersection(h.online)
-	if spec.Cpuset.IsEmpty() {
-		v.cpuset = h.online
-	}
-	threads := 2 + spec.VCPUs + spec.IOThreads
-	if err := errors.Join(spec.Traffic.check(), spec.Compute.check()); err != nil {
-		return host.TaskID{}, fmt.Errorf("simulated VM %s/%s: %w", spec.Namespace, spec.Name, err)
-	}
-	switch {
-	case h.byPod[v.PodUID] != nil:
+	if h.byPod[v.PodUID] != nil {
 		return host.TaskID{}, fmt.Errorf("simulated host %s: pod %s runs a VM already", h.cfg.Name, v.PodUID)
-	case v.cpuset.IsEmpty():
-		return host.TaskID{}, fmt.Errorf("simulated host %s: no CPU of cpuset %s is online", h.cfg.Name, spec.Cpuset)
-	case len(h.tids)+threads >= h.cfg.PIDMax-firstTID:
-		return host.TaskID{}, fmt.Errorf("simulated host %s: no process numbers left below PIDMax %d", h.cfg.Name, h.cfg.PIDMax)
 	}
 	h.startThreads(v)
 	v.args = []string{
@@ -154,17 +125,13 @@ func (h *Host) startThreads(v *vm) {
 	pid := h.newTID()
 	start := h.ticks()
 	v.id = host.TaskID{PID: pid, TID: pid, Start: start}
-	class := h.intern(v.cpuset)
+	class := h.intern(h.online)
 	add := func(r role, name string) {
 		tid := pid
 		if r != emulator {
 			tid = h.newTID()
 		}
 		id := host.TaskID{PID: pid, TID: tid, Start: start}
-		if r == vhost && h.cfg.VhostWorkers {
-			id.PID = tid
-			h.byPID[tid] = v
-		}
 		v.threads = append(v.threads, thread{id: id, name: name, role: r, class: class, slice: defaultSlice})
 	}
 	v.threads = make([]thread, 0, 2+v.VCPUs+v.IOThreads)
@@ -175,16 +142,14 @@ func (h *Host) startThreads(v *vm) {
 	for i := range v.VCPUs {
 		add(vcpu, "CPU "+strconv.Itoa(i)+"/KVM")
 	}
-	if !v.Userland {
-		add(vhost, "vhost-"+strconv.Itoa(pid))
-	}
+	add(vhost, "vhost-"+strconv.Itoa(pid))
 }
 
 // newTID gives numbers in a row and starts over, as Linux does.
 func (h *Host) newTID() int {
 	for {
 		h.lastTID++
-		if h.lastTID >= h.cfg.PIDMax {
+		if h.lastTID >= mostPID {
 			h.lastTID = firstTID + 1
 		}
 		if !h.tids[h.lastTID] {
@@ -213,24 +178,12 @@ func (h *Host) RemoveVM(podUID string) error {
 
 // SetTraffic changes what a VM's peers and software want to send.
 func (h *Host) SetTraffic(podUID string, traffic Traffic) error {
-	if err := traffic.check(); err != nil {
-		return fmt.Errorf("traffic of simulated pod %s: %w", podUID, err)
-	}
 	return h.change(podUID, func(v *vm) { v.Traffic = traffic })
 }
 
 // SetCompute changes the work that a VM does beside its traffic.
 func (h *Host) SetCompute(podUID string, compute Compute) error {
-	if err := compute.check(); err != nil {
-		return fmt.Errorf("computing of simulated pod %s: %w", podUID, err)
-	}
 	return h.change(podUID, func(v *vm) { v.Compute = compute })
-}
-
-// SetBuffering holds a VM's packets both ways until the next boundary of a grid that
-// all VMs share, whatever the agent does. Window 0 leaves that to the agent.
-func (h *Host) SetBuffering(podUID string, window time.Duration) error {
-	return h.change(podUID, func(v *vm) { v.Window = max(0, window) })
 }
 
 // SetUnmanaged replaces the work that runs outside of VMs.
@@ -241,13 +194,7 @@ func (h *Host) SetUnmanaged(loads ...Unmanaged) error {
 	for i, load := range loads {
 		set := load.CPUs.Intersection(h.online)
 		if load.CPUs.IsEmpty() {
-			set = h.online.Difference(h.topology.Isolated)
-		}
-		if err := load.check(); err != nil {
-			return fmt.Errorf("unmanaged work %d of simulated host %s: %w", i, h.cfg.Name, err)
-		}
-		if set.IsEmpty() {
-			return fmt.Errorf("unmanaged work %d of simulated host %s: no CPU of %s is online", i, h.cfg.Name, load.CPUs)
+			set = h.online
 		}
 		o := other{Unmanaged: load, class: h.intern(set), rng: *rand.NewPCG(h.cfg.Seed, hash(h.cfg.Name+" other "+strconv.Itoa(i)))}
 		o.player.phase = uniform(&o.rng)
@@ -286,11 +233,6 @@ func (h *Host) pod(uid string) (*vm, error) {
 		return nil, fmt.Errorf("simulated host %s has no pod %s: %w", h.cfg.Name, uid, host.ErrGone)
 	}
 	return v, nil
-}
-
-// DialUnix implements host.Host: simulated launchers have no sockets.
-func (h *Host) DialUnix(_ context.Context, process host.TaskID, path string) (net.Conn, error) {
-	return nil, fmt.Errorf("connect to %s of simulated process %d: %w", path, process.PID, host.ErrUnsupported)
 }
 
 // uuid makes a version 4 UUID.

@@ -112,7 +112,7 @@ func combine(a, b CPUSet, op func(x, y uint64) uint64) CPUSet {
 	return CPUSet{words: words[:n]}
 }
 
-// Contains tells whether the set has the CPU.
+// Contains returns true if the set has the CPU.
 func (s CPUSet) Contains(cpu int) bool {
 	return cpu >= 0 && s.word(cpu/wordBits)&(1<<(cpu%wordBits)) != 0
 }
@@ -126,10 +126,10 @@ func (s CPUSet) Len() int {
 	return n
 }
 
-// IsEmpty tells whether the set has no CPU.
+// IsEmpty returns true if the set has no CPU.
 func (s CPUSet) IsEmpty() bool { return len(s.words) == 0 }
 
-// Equal tells whether both sets have the same CPUs.
+// Equal returns true if both sets have the same CPUs.
 func (s CPUSet) Equal(o CPUSet) bool {
 	if len(s.words) != len(o.words) {
 		return false
@@ -157,7 +157,7 @@ func (s CPUSet) Difference(o CPUSet) CPUSet {
 	return combine(s, o, func(x, y uint64) uint64 { return x &^ y })
 }
 
-// IsSubsetOf tells whether o has every CPU of s.
+// IsSubsetOf returns true if o has every CPU of s.
 func (s CPUSet) IsSubsetOf(o CPUSet) bool { return s.Difference(o).IsEmpty() }
 
 // CPUs returns the CPU numbers in ascending order.

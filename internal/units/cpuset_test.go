@@ -58,19 +58,3 @@ func TestCPUSetOperations(t *testing.T) {
 		t.Error("Contains is wrong")
 	}
 }
-
-func FuzzParseCPUSet(f *testing.F) {
-	for _, seed := range []string{"", "0", "0-3,8", "1-", "-", "8191-8192", "0-8191", ",", "١"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		set, err := ParseCPUSet(text)
-		if err != nil {
-			return
-		}
-		again, err := ParseCPUSet(set.String())
-		if err != nil || !again.Equal(set) || again.Len() != len(set.CPUs()) {
-			t.Fatalf("%q: %q does not read back: %q, %v", text, set, again, err)
-		}
-	})
-}

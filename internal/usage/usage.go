@@ -1,4 +1,4 @@
-// Package usage tells what the program itself uses of its machine.
+// Package usage reads what the program itself uses of its machine.
 package usage
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 // CPUTime that the process has used since its start, in the kernel too, or 0 when the
-// kernel does not tell. What the kernel does for it elsewhere, such as a program that it
+// kernel does not say. What the kernel does for it elsewhere, such as a program that it
 // loaded, is not part of it.
 func CPUTime() time.Duration {
 	var used unix.Rusage

@@ -47,8 +47,8 @@ type told struct {
 	outcomes []Outcome
 }
 
-// toldOf sorts outcomes by unit and block.
-func toldOf(outcomes []Outcome) []told {
+// reportedOf sorts outcomes by unit and block.
+func reportedOf(outcomes []Outcome) []told {
 	outcomes = slices.Clone(outcomes)
 	slices.SortStableFunc(outcomes, func(a, b Outcome) int {
 		return cmp.Or(cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.Block, b.Block))

@@ -1,12 +1,11 @@
 package verify_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/test/trials"
 )
@@ -78,95 +77,11 @@ func TestTrialsOfNodesCover(t *testing.T) {
 	}
 }
 
-// TestHoldBacksCover runs hold-backs of 5 % for 240 blocks on nodes of one effect.
-func TestHoldBacksCover(t *testing.T) {
-	const each, nodes, effect = 150, 4, -0.04
-	for _, world := range trials.Worlds() {
-		t.Run(world.Name, func(t *testing.T) {
-			t.Parallel()
-			covered, width := 0, 0.0
-			for seed := range uint64(each) {
-				var outcomes []verify.Outcome
-				for node := range nodes {
-					name := fmt.Sprintf("%d-%d", seed, node)
-					s, err := verify.DrawHoldBack(timing(verify.Seed(name, model.LeverSlice, 1)), 0.05)
-					if err != nil {
-						t.Fatal(err)
-					}
-					s.On = s.On[:240]
-					outcomes = append(outcomes, world.Node(name, &s, trials.Truth{Effect: effect}, seed<<8+uint64(node))...)
-				}
-				held := verify.JudgeHoldBack(outcomes, verify.StratumBlocks(0.05))
-				if len(held.Units) != nodes || held.Effect.Pairs != 12*nodes {
-					t.Fatalf("%d units, %d strata", len(held.Units), held.Effect.Pairs)
-				}
-				low, high := held.Effect.Interval(0.95)
-				if width += (high - low) / each; low <= effect && effect <= high {
-					covered++
-				}
-			}
-			t.Logf("simulated: covered %.1f %%, mean width %.4f", 100*float64(covered)/each, width)
-			if share := float64(covered) / each; share < 0.9 || share > 0.99 {
-				t.Errorf("the interval covers the effect in %.1f %%", 100*share)
-			}
-		})
-	}
-}
-
 func plan() verify.Plan { return verify.DefaultPlan(trials.BlockLength, 1) }
 
 func timing(seed int64) verify.Timing {
 	return verify.Timing{
-		Lever: model.LeverAffinity, Seed: seed, Start: time.Unix(1e9, 0),
+		Lever: v1alpha1.LeverAffinity, Seed: seed, Start: time.Unix(1e9, 0),
 		Block: trials.BlockLength, WashOut: time.Minute,
-	}
-}
-
-// TestLostWorkIsCovered: a lever that costs a tenth of the work has an interval of the
-// joules for the same work all the same.
-func TestLostWorkIsCovered(t *testing.T) {
-	const each = 250
-	p := plan()
-	p.Pairs, p.Every = 16, 16
-	truth := trials.Truth{Effect: -0.03, Work: math.Log(0.9)}
-	for _, world := range trials.Worlds() {
-		t.Run(world.Name, func(t *testing.T) {
-			t.Parallel()
-			var tally trials.Tally
-			for seed := range uint64(each) {
-				trial, err := world.Trial(p, seed, truth)
-				if err != nil {
-					t.Fatal(err)
-				}
-				tally.Add(verify.Judge(trial), truth.Effect)
-			}
-			t.Logf("simulated: %v", &tally)
-			if share := tally.CoveredShare(); share < 0.91 || share > 0.99 {
-				t.Errorf("the interval covers the effect in %.1f %% of trials", 100*share)
-			}
-		})
-	}
-}
-
-// TestPower: eight nodes find a lever that saves 2 % within the plan in most trials, also
-// with a load that keeps nine tenths of itself from block to block.
-func TestPower(t *testing.T) {
-	const each, nodes, effect = 60, 8, -0.02
-	world := trials.Worlds()[1]
-	truths := make([]trials.Truth, nodes)
-	for i := range truths {
-		truths[i].Effect = effect
-	}
-	var tally trials.Tally
-	for seed := range uint64(each) {
-		trial, err := world.Trial(verify.DefaultPlan(trials.BlockLength, nodes), seed, truths...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tally.Add(verify.Judge(trial), effect)
-	}
-	t.Logf("simulated: %v", &tally)
-	if tally.Adopted < each*4/5 {
-		t.Errorf("%d of %d trials adopt", tally.Adopted, each)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -15,7 +16,7 @@ const stream = 0x7363686564756c65
 
 // Seed is that of a unit's trial of a lever, by the trial's number: units, levers and
 // trials that differ in anything are drawn independently.
-func Seed(unit string, lever model.Lever, number int) int64 {
+func Seed(unit string, lever v1alpha1.Lever, number int) int64 {
 	// Lengths keep apart what would read the same when it is joined.
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s %d:%s %d", len(unit), unit, len(lever), lever, number))
 	return int64(binary.BigEndian.Uint64(sum[:8]))

@@ -2,12 +2,11 @@ package verify_test
 
 import (
 	"math"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -18,7 +17,7 @@ func TestDraw(t *testing.T) {
 	const pairs, draws = 32, 400
 	firsts, repeats := 0, 0
 	for number := range draws {
-		seed := verify.Seed("node-a", model.LeverAffinity, number)
+		seed := verify.Seed("node-a", v1alpha1.LeverAffinity, number)
 		s, err := verify.Draw(timing(seed), pairs)
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +57,7 @@ func isHalf(t *testing.T, what string, count, of int) {
 func TestSeed(t *testing.T) {
 	seen := map[int64]string{}
 	for _, unit := range []string{"", "a", "a1", "a 1", "b"} {
-		for _, lever := range []model.Lever{"", "1 a", model.LeverAffinity, model.LeverSlice} {
+		for _, lever := range []v1alpha1.Lever{"", "1 a", v1alpha1.LeverAffinity, v1alpha1.LeverSlice} {
 			for _, number := range []int{0, 1, 11} {
 				seed := verify.Seed(unit, lever, number)
 				if other, is := seen[seed]; is {
@@ -97,31 +96,5 @@ func TestDrawHoldBack(t *testing.T) {
 		if stratum <= 20 && len(places) != stratum {
 			t.Errorf("share %v: off at %v only", share, places)
 		}
-	}
-}
-
-func TestDrawRefuses(t *testing.T) {
-	broken := timing(1)
-	broken.WashOut = broken.Block
-	early := timing(1)
-	early.Start = time.Time{}
-	for _, c := range []struct {
-		name string
-		draw func() error
-		want string
-	}{
-		{"no pairs", func() error { _, err := verify.Draw(timing(1), 0); return err }, "0 pairs of blocks, want 1 to 512"},
-		{"too many pairs", func() error { _, err := verify.Draw(timing(1), 513); return err }, "513 pairs"},
-		{"all washed out", func() error { _, err := verify.Draw(broken, 4); return err }, "a wash-out of 10m0s cannot be followed"},
-		{"no start", func() error { _, err := verify.Draw(early, 4); return err }, "cannot be followed"},
-		{"no share", func() error { _, err := verify.DrawHoldBack(timing(1), 0); return err }, "above 0 and at most 0.5"},
-		{"a share that is no number", func() error { _, err := verify.DrawHoldBack(timing(1), math.NaN()); return err }, "above 0"},
-		{"more than half", func() error { _, err := verify.DrawHoldBack(timing(1), 0.6); return err }, "a share of 0.6"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if err := c.draw(); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want one with %q", err, c.want)
-			}
-		})
 	}
 }

@@ -35,34 +35,3 @@ func TestGuardsRejectWhatChanceDoesNot(t *testing.T) {
 		}
 	}
 }
-
-// TestGuardsKeepAnErrorRate works out exactly how often a trial of 192 on blocks is rejected
-// that is looked at after each, where guards end each block with a probability.
-func TestGuardsKeepAnErrorRate(t *testing.T) {
-	const blocks = 192
-	limits, limit := make([]int, blocks+1), 0
-	for on := range limits {
-		for limit <= on && !isGuarded(on, limit, plan().MostGuarded) {
-			limit++
-		}
-		limits[on] = limit
-	}
-	for _, c := range []struct{ each, low, high float64 }{{0.03, 0, 0.0005}, {0.1, 0.05, 0.065}, {0.2, 0.96, 1}} {
-		rejected, going := 0., []float64{1}
-		for on := 1; on <= blocks; on++ {
-			next := make([]float64, on+1)
-			for ended, p := range going {
-				next[ended] += p * (1 - c.each)
-				next[ended+1] += p * c.each
-			}
-			for ended := limits[on]; ended <= on; ended++ {
-				rejected += next[ended]
-				next[ended] = 0
-			}
-			going = next
-		}
-		if rejected < c.low || rejected > c.high {
-			t.Errorf("guards end %g of blocks: rejected with %.4f, want %g to %g", c.each, rejected, c.low, c.high)
-		}
-	}
-}

@@ -7,9 +7,7 @@ import (
 )
 
 // Holding is what a hold-back on one unit has shown so far, in sums: blocks are added in
-// their order when they end, and need not be kept. It says what JudgeHoldBack says of the
-// same blocks, but that the work that is added to all is that of the blocks before, and
-// that the elasticity's error does without a lag. What is old counts less and less: at 64
+// their order when they end, and need not be kept. What is old counts less and less: at 64
 // strata all that was seen is made to count half, so that an effect which changes shows in
 // some days. While blocks are missing with the lever on so much more often than with it off
 // that it may be the lever that ends them, it shows nothing, and no stratum is compared. The
@@ -268,4 +266,14 @@ func offCellOf(drawn []bool, number, stratum int) (from, to int) {
 		to++
 	}
 	return from, to
+}
+
+// cell is how many neighbouring blocks of a hold-back's stratum, about, the one that is
+// off is compared within. It was as likely to be any of them, so that comparing it with
+// the others is as exact as with the whole stratum, and load that drifts matters less.
+const cell = 4
+
+// cellOf a block is its cell in its stratum, all of which are about as large.
+func cellOf(number, stratum int) int {
+	return number % stratum * max(1, stratum/cell) / stratum
 }

@@ -6,63 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/test/trials"
 )
-
-// TestHoldingIsJudgeHoldBack holds sums against all blocks at once, on one schedule.
-func TestHoldingIsJudgeHoldBack(t *testing.T) {
-	for _, share := range []float64{0.05, 0.1, 0.3, 0.5} {
-		for i, world := range trials.Worlds() {
-			schedule, err := verify.DrawHoldBack(verify.Timing{
-				Lever: model.LeverAffinity, Seed: int64(i), Start: time.Unix(0, 0),
-				Block: trials.BlockLength, WashOut: time.Minute,
-			}, share)
-			if err != nil {
-				t.Fatal(err)
-			}
-			outcomes := world.Node("n", &schedule, trials.Truth{Effect: -0.05, Work: -0.01}, uint64(i))
-			for b := range outcomes {
-				outcomes[b].Before = verify.Stretch{}
-				if b%37 == 5 {
-					outcomes[b].Excluded = "MeterFailed"
-				}
-			}
-			// What is added to the work is of the blocks before, and not of all: of a random walk
-			// they differ.
-			most := 0.02
-			if world.Work.Memory >= 1 {
-				most = 0.2
-			}
-			stratum := verify.StratumBlocks(share)
-			// From there on the old counts less.
-			outcomes = outcomes[:min(len(outcomes), 60*stratum)]
-			var h verify.Holding
-			for b := range outcomes {
-				h.Add(&outcomes[b], schedule.On, stratum)
-			}
-			want := verify.JudgeHoldBack(outcomes, stratum)
-			energy, work := h.Effects()
-			for _, c := range []struct {
-				name      string
-				got, want verify.Effect
-			}{{"energy", energy, want.Effect}, {"work", work, want.Work}} {
-				if c.got.Pairs != c.want.Pairs || h.Strata() != c.want.Pairs {
-					t.Errorf("%s, %v, %s: %d pairs, want %d", world.Name, share, c.name, c.got.Pairs, c.want.Pairs)
-				}
-				if off := math.Abs(c.got.Log - c.want.Log); off > most*c.want.StdErr {
-					t.Errorf("%s, %v, %s: %v, want %v", world.Name, share, c.name, c.got, c.want)
-				}
-				// The elasticity's error is without a lag, which is a small part of it.
-				if ratio := c.got.StdErr / c.want.StdErr; math.Abs(ratio-1) > max(0.05, most) {
-					t.Errorf("%s, %v, %s: error %v, want %v", world.Name, share, c.name, c.got.StdErr, c.want.StdErr)
-				}
-			}
-		}
-	}
-}
 
 func TestHoldingGoesOnOverSchedules(t *testing.T) {
 	world := trials.Worlds()[0]
@@ -70,7 +18,7 @@ func TestHoldingGoesOnOverSchedules(t *testing.T) {
 	strata := 0
 	for number := range 3 {
 		schedule, err := verify.DrawHoldBack(verify.Timing{
-			Lever: model.LeverAffinity, Seed: int64(number), Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute,
+			Lever: v1alpha1.LeverAffinity, Seed: int64(number), Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute,
 		}, 0.05)
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +46,7 @@ func TestHoldingForgets(t *testing.T) {
 	world := trials.Worlds()[0]
 	for number, effect := range []float64{-0.1, 0, 0, 0} {
 		schedule, err := verify.DrawHoldBack(verify.Timing{
-			Lever: model.LeverAffinity, Seed: int64(number), Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute,
+			Lever: v1alpha1.LeverAffinity, Seed: int64(number), Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute,
 		}, 0.1)
 		if err != nil {
 			t.Fatal(err)
@@ -116,29 +64,12 @@ func TestHoldingForgets(t *testing.T) {
 	}
 }
 
-func TestHoldingTakesBadBlocks(t *testing.T) {
-	var h verify.Holding
-	on := []bool{true, false, true, true}
-	for _, o := range []verify.Outcome{
-		{Block: -1}, {Block: 4}, {Block: 0, On: true, Seconds: -1}, {Block: 1, Seconds: 1, Joules: 1, Work: math.NaN()},
-		{Block: 2, On: true, Seconds: 1, Joules: 1, Work: 1, Excluded: "MeterFailed"},
-	} {
-		h.Add(&o, on, 4)
-	}
-	if h.Anew() != (verify.Holding{}) || h.Strata() != 0 {
-		t.Errorf("got %+v, want nothing", h)
-	}
-	if energy, work := h.Effects(); energy.IsKnown() || work.IsKnown() {
-		t.Errorf("effects %v %v of nothing", energy, work)
-	}
-}
-
 // held goes through as many strata of 20 blocks, of which missing ones are excluded, and gives
 // after how many of them nothing was shown.
 func held(t *testing.T, seed int64, strata int, h *verify.Holding, missing func(stratum int, on bool) bool) (dark int) {
 	t.Helper()
 	const stratum = 20
-	at := verify.Timing{Lever: model.LeverAffinity, Seed: seed, Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute}
+	at := verify.Timing{Lever: v1alpha1.LeverAffinity, Seed: seed, Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute}
 	schedule, err := verify.DrawHoldBack(at, 0.05)
 	if err != nil {
 		t.Fatal(err)
@@ -200,30 +131,6 @@ func TestHoldingSeesMissingBlocks(t *testing.T) {
 	}
 }
 
-// TestHoldingBearsMissingBlocks: what is missing whatever the lever does hides a hold-back
-// hardly ever, be it single blocks or hours.
-func TestHoldingBearsMissingBlocks(t *testing.T) {
-	const holdings, strata, most = 100, 300, 3
-	for name, stays := range map[string]float64{"single blocks": 0.1, "hours": 0.95} {
-		random, ever := rand.New(rand.NewPCG(11, 12)), 0
-		for seed := range int64(holdings) {
-			var h verify.Holding
-			begins, away := 0.1*(1-stays)/0.9, false
-			dark := held(t, seed, strata, &h, func(int, bool) bool {
-				away = random.Float64() < begins || away && random.Float64() < stays
-				return away
-			})
-			if dark > 0 {
-				ever++
-			}
-		}
-		t.Logf("%s: of %d hold-backs that miss a tenth of their blocks %d were dark once in %d strata", name, holdings, ever, strata)
-		if ever > most {
-			t.Errorf("%s: %d of %d hold-backs showed nothing once, want at most %d", name, ever, holdings, most)
-		}
-	}
-}
-
 func TestWith(t *testing.T) {
 	a := verify.Effect{Log: -0.1, StdErr: 0.01, Freedom: 9, Units: 1, Pairs: 30}
 	b := verify.Effect{Log: -0.2, StdErr: 0.02, Freedom: 4, Units: 1, Pairs: 10}
@@ -244,7 +151,7 @@ func TestWith(t *testing.T) {
 func TestChanceOfStrata(t *testing.T) {
 	const strata, noise = 60, 0.01
 	random := rand.New(rand.NewPCG(3, 4))
-	at := verify.Timing{Lever: model.LeverAffinity, Seed: 5, Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute}
+	at := verify.Timing{Lever: v1alpha1.LeverAffinity, Seed: 5, Start: time.Unix(0, 0), Block: trials.BlockLength, WashOut: time.Minute}
 	schedule, err := verify.DrawHoldBack(at, 0.1)
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func Judge(t *Trial) Verdict {
 		}
 	}
 	c := course{
-		trial: t, units: toldOf(t.Outcomes), decision: Undecided, why: WhyTooFew,
+		trial: t, units: reportedOf(t.Outcomes), decision: Undecided, why: WhyTooFew,
 		saves: sequential.NewBound(t.adoptRate()), worth: sequential.NewBound(wronglyRejected),
 	}
 	for _, pairs := range t.looks() {

@@ -238,33 +238,3 @@ func TestLongerPlan(t *testing.T) {
 		}
 	}
 }
-
-func TestPlanCheck(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		change func(*verify.Plan)
-		want   string
-	}{
-		{"the default", func(*verify.Plan) {}, ""},
-		{"one look", func(p *verify.Plan) { p.Every = p.Pairs }, ""},
-		{"confidence that is no number", func(p *verify.Plan) { p.Confidence = math.NaN() }, "confidence NaN"},
-		{"certain", func(p *verify.Plan) { p.Confidence = 1 }, "want 0.5 to 0.999"},
-		{"too many looks", func(p *verify.Plan) { p.Every = 1 }, "at most 16 looks"},
-		{"too few pairs", func(p *verify.Plan) { p.Pairs = 3 }, "3 pairs, want 4 to 512"},
-		{"more pairs than a schedule holds", func(p *verify.Plan) { p.Pairs, p.Every = 513, 64 }, "513 pairs, want 4 to 512"},
-		{"a look after the end", func(p *verify.Plan) { p.Every = 65 }, "looked at every 65"},
-		{"no blocks", func(p *verify.Plan) { p.Block = 0 }, "blocks of 0s"},
-		{"least saving below 0", func(p *verify.Plan) { p.Least = -0.1 }, "least saving -0.1"},
-		{"no margin", func(p *verify.Plan) { p.Margin = 0 }, "margin of work 0"},
-		{"more guarded than there are", func(p *verify.Plan) { p.MostGuarded = 1.1 }, "guarded share 1.1"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := plan()
-			c.change(&p)
-			err := p.Check()
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("error %v, want one with %q", err, c.want)
-			}
-		})
-	}
-}

@@ -2,10 +2,9 @@ package verify
 
 import (
 	"fmt"
-	"math"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 // Bounds of blocks. Short ones are lost to the wash-out, long ones see the load drift.
@@ -18,10 +17,6 @@ const (
 // least: what is lost at its ends is then below a twentieth.
 const leastReadings = 20
 
-// blockNoise is the meter's error that a block may keep, as a share of its joules, where
-// blocks of an hour allow that: a pair then errs by 0.3 % by its meter.
-const blockNoise = 0.002
-
 // leastJudged is how many times its wash-out a block lasts at least.
 const leastJudged = 4
 
@@ -29,27 +24,11 @@ const leastJudged = 4
 type Meter struct {
 	// Interval between its figures, and Freshness: the age up to which one stands for now.
 	Interval, Freshness time.Duration
-	// Noise is the standard deviation of a figure of one interval, as a share of it.
-	Noise float64
-}
-
-// RoundNoise rounds a noise up to one for which blocks hold twice as many figures as for the
-// step before, so that meters that are alike have blocks of one length. 0: blocks hold enough
-// figures anyway.
-func RoundNoise(noise float64) float64 {
-	readings := (noise / blockNoise) * (noise / blockNoise)
-	if !(readings > leastReadings) {
-		return 0
-	}
-	// A little less, or what is rounded would not be its own step.
-	const less = 1 - 1e-9
-	steps := math.Ceil(math.Log2(less * readings / leastReadings))
-	return less * blockNoise * math.Sqrt(leastReadings*math.Exp2(steps))
 }
 
 // Timing is when the blocks of a trial begin and what is judged of each.
 type Timing struct {
-	Lever model.Lever
+	Lever v1alpha1.Lever
 	// Seed of the unit's draw, see Seed.
 	Seed           int64
 	Start          time.Time
@@ -61,15 +40,15 @@ type Timing struct {
 // caches and the load spreads anew within a minute; what waits for a turn leaves within
 // two of the longest, 8 s each; and connections that are in use stay where they are for
 // minutes after a group's shares changed.
-func Settling(lever model.Lever) time.Duration {
+func Settling(lever v1alpha1.Lever) time.Duration {
 	switch lever {
-	case model.LeverBuffering:
+	case v1alpha1.LeverBuffering:
 		return 10 * time.Second
-	case model.LeverShaping:
+	case v1alpha1.LeverShaping:
 		return 16 * time.Second
-	case model.LeverSlice:
+	case v1alpha1.LeverSlice:
 		return 30 * time.Second
-	case model.LeverTrafficShare:
+	case v1alpha1.LeverTrafficShare:
 		return 5 * time.Minute
 	default: // Affinity, and what is not known better.
 		return time.Minute
@@ -81,9 +60,9 @@ func Settling(lever model.Lever) time.Duration {
 // then until no figure is in use that began before that. The error says why the meter
 // cannot judge blocks.
 func Blocks(settling time.Duration, meter Meter) (block, washOut time.Duration, err error) {
-	if settling < 0 || meter.Interval <= 0 || meter.Freshness < 0 || !(meter.Noise >= 0) {
-		return 0, 0, fmt.Errorf("blocks for a lever that settles in %v: the meter's interval %v must be above 0, its freshness %v and noise %v not below",
-			settling, meter.Interval, meter.Freshness, meter.Noise)
+	if settling < 0 || meter.Interval <= 0 || meter.Freshness < 0 {
+		return 0, 0, fmt.Errorf("blocks for a lever that settles in %v: the meter's interval %v must be above 0, its freshness %v not below",
+			settling, meter.Interval, meter.Freshness)
 	}
 	washOut = (settling + max(meter.Interval, meter.Freshness)).Round(time.Second)
 	least := washOut + leastReadings*meter.Interval
@@ -91,10 +70,7 @@ func Blocks(settling time.Duration, meter Meter) (block, washOut time.Duration, 
 		return 0, 0, fmt.Errorf("blocks for a lever that settles in %v: a wash-out of %v and %d figures, one each %v, take longer than the longest block, %v; have the meter tell its figures more often",
 			settling, washOut, leastReadings, meter.Interval, longestBlock)
 	}
-	// Errors of readings are taken to be apart, so that the mean of n has 1/sqrt n of one's.
-	readings := math.Ceil((meter.Noise / blockNoise) * (meter.Noise / blockNoise))
-	quiet := washOut + time.Duration(min(readings*float64(meter.Interval), float64(longestBlock)))
-	block = max(least, leastJudged*washOut, quiet, shortestBlock)
+	block = max(least, leastJudged*washOut, shortestBlock)
 	return min(roundUp(block, time.Minute), longestBlock), washOut, nil
 }
 

@@ -166,7 +166,7 @@ func policyOf(part string, lever v1alpha1.Lever) *v1alpha1.EnergyPolicy {
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{lever},
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{LabelPart: part}},
-			Energy:       v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{Type: v1alpha1.EnergySourceRAPL}}},
+			Energy:       v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{Type: v1alpha1.PowerRAPL}}},
 		},
 	}
 }
@@ -221,7 +221,7 @@ func (s *story) trials(ctx context.Context) map[string][]v1alpha1.TrialSchedule 
 	return out
 }
 
-// onTrial tells whether all nodes are, by one start and length of blocks.
+// onTrial reports whether all nodes are, by one start and length of blocks.
 func (s *story) onTrial() bool {
 	s.t.Helper()
 	var first *v1alpha1.TrialSchedule
@@ -329,11 +329,11 @@ func (s *story) checkStatus(ctx context.Context, policy string, since sight, hel
 	after := s.drawn()[policy]
 	truth, saved := after.since(since.drawn[policy]), after.saved()
 	status := s.policy(ctx, policy).Status
-	told := s.number(status.Trials[0].SavedPercent.Value)
+	reported := s.number(status.Trials[0].SavedPercent.Value)
 	const points = 1
 	s.t.Logf("simulated: %s: %s; in truth %.2f %% while %.0f %% of the time was held back", policy, status.Trials[0].Message, truth, 100*heldBack)
-	if math.Abs(told*(1-heldBack)-truth) > points {
-		s.t.Errorf("simulated: the status of policy %s tells of %.2f %% saved, and it is %.2f %%", policy, told, truth)
+	if math.Abs(reported*(1-heldBack)-truth) > points {
+		s.t.Errorf("simulated: the status of policy %s tells of %.2f %% saved, and it is %.2f %%", policy, reported, truth)
 	}
 	const joulesPerKWh = 3.6e6
 	for _, savings := range status.Savings {
@@ -346,7 +346,7 @@ func (s *story) checkStatus(ctx context.Context, policy string, since sight, hel
 			s.t.Errorf("simulated: the ledger tells of at least %v kWh saved, and it is %.4f", low, float64(saved)/joulesPerKWh)
 		}
 	}
-	if len(status.Savings) == 0 || len(status.Proven) != 1 || status.Proven[0].LowMilliwatts <= 0 {
+	if len(status.Savings) == 0 || len(status.Proven) != 1 || status.Proven[0].Watts.Low.Float() <= 0 {
 		s.t.Errorf("simulated: savings %+v, proven %+v", status.Savings, status.Proven)
 	}
 }

@@ -61,7 +61,7 @@ func (s *story) traffic(ctx context.Context, group string) v1alpha1.TrafficStatu
 	return *profile.Status.Traffic
 }
 
-// groupsAwaited tells whether all groups were seen to wait for their trials. Until then they
+// groupsAwaited reports whether all groups were seen to wait for their trials. Until then they
 // get even traffic.
 func (s *story) groupsAwaited(ctx context.Context) bool {
 	s.t.Helper()

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/controllers/collect"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 )
 
@@ -21,7 +21,7 @@ func (f *Fleet) Metrics() (http.Handler, error) {
 		return func() (time.Time, bool) { return at, true }
 	}
 	program := prometheus.NewRegistry()
-	if err := program.Register(controllers.NewProgramCollector(version, ends(years))); err != nil {
+	if err := program.Register(collect.NewAuthorityCollector(ends(years))); err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
@@ -29,7 +29,7 @@ func (f *Fleet) Metrics() (http.Handler, error) {
 	for _, n := range f.nodes {
 		registry := prometheus.NewRegistry()
 		err := registry.Register(publish.NewCollector(publish.CollectorOptions{
-			Board: n.board, Node: n.name, PerVM: true, Clock: f.clock, Version: version, Expires: ends(week),
+			Board: n.board, Node: n.name, PerVM: true, Version: version, Expires: ends(week),
 		}))
 		if err != nil {
 			return nil, err

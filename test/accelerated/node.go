@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/agent"
-	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/agent/watch"
@@ -141,20 +140,20 @@ func (n *node) start(o nodeOptions) error {
 	statuses := publish.NewPlanStatuses(writer, o.clock, logr.Discard())
 	loop, err := agent.New(agent.Options{
 		Node: n.name, Interval: time.Second, StaleAfter: time.Hour, Host: n.host,
-		Cluster: &stepped{Cluster: watched, node: n, clock: o.clock}, Libvirt: agenttest.NoLibvirt{}, Statuses: statuses,
+		Cluster: &stepped{Cluster: watched, node: n, clock: o.clock}, Statuses: statuses,
 		Prior: priors.Node, Board: n.board, Clock: o.clock, Log: logr.Discard(),
 	}, n.log)
 	if err != nil {
 		return errors.Join(err, n.log.Close())
 	}
-	finder := publish.NewFinder(n.board, publish.Findings{AgentVersion: "simulated", RatesAddress: n.name + ":443", Facts: facts})
+	findings := publish.Findings{AgentVersion: "simulated", RatesAddress: n.name + ":443", Facts: facts}
 	ctx, end := context.WithCancel(context.Background())
 	n.end = end
 	n.group, ctx = errgroup.WithContext(ctx)
 	n.group.Go(func() error { return watched.Run(ctx) })
 	n.group.Go(func() error { return loop.Run(ctx) })
 	n.group.Go(func() error { return statuses.Run(ctx) })
-	n.group.Go(func() error { return publish.RunReporter(ctx, writer, o.clock, finder.Find, logr.Discard()) })
+	n.group.Go(func() error { return publish.RunReporter(ctx, writer, o.clock, n.board, findings, logr.Discard()) })
 	<-n.idle
 	return nil
 }

@@ -48,7 +48,7 @@ func (r *requests) add(change int, took time.Duration) {
 	r.longest = max(r.longest, took)
 }
 
-// look tells how many wait, and how long one did at most since the last look.
+// look reports how many wait, and how long one did at most since the last look.
 func (r *requests) look() (waiting int, longest time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *requests) look() (waiting int, longest time.Duration) {
 }
 
 // settle waits until nothing is asked of the API server any more, and as long again as an
-// answer took: who watches is told about as fast. So a busy machine makes nobody follow
+// answer took: who watches learns of it as fast. So a busy machine makes nobody follow
 // late by the fleet's clock.
 func (r *requests) settle(ctx context.Context) error {
 	const step = time.Millisecond

@@ -37,12 +37,8 @@ func TestAPI(t *testing.T) {
 	}
 
 	t.Run("Rules", func(t *testing.T) { testRules(t, c) })
-	t.Run("Required", func(t *testing.T) { testRequired(t, c) })
 	t.Run("Defaults", func(t *testing.T) { testDefaults(t, c) })
-	t.Run("StoredBefore", func(t *testing.T) { testStoredBefore(t, c) })
 	t.Run("Columns", func(t *testing.T) { testColumns(t, c) })
-	t.Run("BufferingStatus", func(t *testing.T) { testBufferingStatus(t, c) })
 	t.Run("NewerAgents", func(t *testing.T) { testNewerAgents(t, c) })
-	t.Run("NewerManager", func(t *testing.T) { testNewerManager(t, c) })
 	t.Run("Shipped", func(t *testing.T) { testShipped(t, c) })
 }

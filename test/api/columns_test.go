@@ -13,8 +13,8 @@ import (
 const (
 	columnsPolicy = `{apiVersion: joulevirt.io/v1alpha1, kind: EnergyPolicy, metadata: {name: columns}, spec: {mode: Observe, paused: true}}`
 	columnsStatus = `{"status": {"watts": 734, "joulesPerGB": "37", "nodes": {"selected": 3, "governed": 3, "reporting": 3, "metered": 2}, "energySources": [
-		{"type": "Prometheus", "available": false, "nodes": 0, "reason": "Unreachable"},
-		{"type": "RAPL", "available": true, "nodes": 2}, {"type": "Model", "available": true, "nodes": 1}],
+		{"type": "Prometheus", "nodes": 0, "reason": "Unreachable"},
+		{"type": "RAPL", "nodes": 2}, {"type": "Model", "nodes": 1}],
 		"savings": [
 			{"basis": "Measured", "period": "2026-03", "kilowattHours": {"value": "3.1", "low": "1", "high": "5.2"}},
 			{"basis": "Measured", "period": "Total", "kilowattHours": {"value": "12.3", "low": "8", "high": "16.6"}},
@@ -25,15 +25,14 @@ const (
 const (
 	columnsProfile       = `{apiVersion: joulevirt.io/v1alpha1, kind: VMNetworkProfile, metadata: {name: columns, namespace: default}, spec: {selector: {matchLabels: {app: web}}}}`
 	columnsProfileStatus = `{"status": {"governedVMs": 7, "vmsInForce": 5,
-		"interference": {"stable": 4, "coRunner": 1, "self": 0, "unknown": 2, "examples": [
-			{"name": "web-1", "node": "n", "verdict": "CoRunner", "since": "2026-01-01T00:00:00Z", "message": "words"}]},
+		"disturbedVMs": [{"name": "web-1", "node": "n", "reason": "CoRunner", "since": "2026-01-01T00:00:00Z", "message": "words"}],
 		"conditions": [
 			{"type": "Ready", "status": "True", "reason": "Governing", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
 			{"type": "Disturbed", "status": "True", "reason": "CoRunners", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
 			{"type": "UnderFlood", "status": "False", "reason": "NoFlood", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
 )
 
-const columnsPlan = `{apiVersion: joulevirt.io/v1alpha1, kind: NodePlan, metadata: {name: columns}, spec: {policy: p, mode: Enforce, revision: r, apply: true, reason: Planned, pools: {networkCPUs: 0-3, computeCPUs: 4-9}}}`
+const columnsPlan = `{apiVersion: joulevirt.io/v1alpha1, kind: NodePlan, metadata: {name: columns}, spec: {policy: p, mode: Enforce, revision: r, apply: true, reason: Planned, networkCPUs: 0-3, computeCPUs: 4-9}}`
 
 // testColumns shows what kubectl makes of a policy's energy, the watts beside the
 // first source that gives any and what was saved by meters, of a profile, whose wide form says what disturbs and floods its

@@ -62,12 +62,12 @@ energy:
   - {type: Model, freshness: 2m}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
-verification: {holdBackPercent: 5, confidencePercent: 95, trials: Required}
+verification: {holdBackPercent: 5, trials: Required}
 recommendationValidity: 24h`,
 	}, {
-		name:  "a policy that starts from evidence",
+		name:  "a policy with a tariff",
 		kind:  "EnergyPolicy",
-		given: `{mode: Observe, verification: {evidence: [{name: berlin}]}, tariff: {pricePerKWh: "0.28"}}`,
+		given: `{mode: Observe, tariff: {pricePerKWh: "0.28"}}`,
 		want: `
 mode: Observe
 priority: 0
@@ -77,7 +77,7 @@ energy:
   - {type: Model, freshness: 2m}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
-verification: {holdBackPercent: 5, confidencePercent: 95, trials: Required, evidence: [{name: berlin, key: evidence.yaml}]}
+verification: {holdBackPercent: 5, trials: Required}
 tariff: {pricePerKWh: "0.28"}
 recommendationValidity: 24h`,
 	}, {
@@ -89,11 +89,11 @@ mode: Observe
 priority: 0
 energy:
   sources:
-  - {type: Prometheus, freshness: 2m, prometheus: {url: "https://p:9090", series: Auto, timeout: 10s}}
+  - {type: Prometheus, freshness: 2m, prometheus: {url: "https://p:9090", series: Auto}}
   - {type: RAPL, freshness: 30s}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
-verification: {holdBackPercent: 5, confidencePercent: 95, trials: Required}
+verification: {holdBackPercent: 5, trials: Required}
 recommendationValidity: 24h`,
 	}} {
 		t.Run(test.name, func(t *testing.T) {

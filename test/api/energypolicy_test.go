@@ -1,29 +1,11 @@
 package api
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 func energyPolicies() table {
 	return table{
 		minimal: `mode: Observe`,
-		full: `
-mode: Enforce
-levers: [Affinity]
-nodeSelector: {matchExpressions: [{key: pool, operator: Exists}]}
-namespaceSelector: {matchExpressions: [{key: team, operator: Exists}]}
-energy:
-  sources:
-  - type: Prometheus
-    prometheus: {url: "https://prometheus.monitoring.svc:9090", secret: {namespace: monitoring, name: reader}}
-budgets:
-  windows: [{schedule: 0 22 * * 1-5, duration: 8h}]
-  freezes: [{schedule: 0 0 24 12 *, duration: 72h}]
-guardrails: {alerts: [{name: slow, query: up, levers: [Affinity]}]}
-verification: {evidence: [{name: evidence-of-berlin}]}`,
-		rows: slices.Concat(policyModeRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes"),
-			policyProofRows(), policyTariffRows(), alertRows()),
+		rows:    slices.Concat(policyModeRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes"), policyTariffRows()),
 	}
 }
 
@@ -34,11 +16,6 @@ func policyModeRows() []row {
 		accepts: []string{`{}`},
 		refuses: []string{`mode: null`, `{mode: null, levers: [Affinity]}`},
 	}, {
-		field:   "spec.mode",
-		rule:    "enum",
-		accepts: []string{`{mode: Enforce, levers: [Affinity]}`},
-		refuses: []string{`mode: enforce`, `mode: ""`},
-	}, {
 		field:   "spec",
 		rule:    "spec.levers must name at least one lever in mode Recommend or Enforce: for example levers: [Affinity]",
 		accepts: []string{`{mode: Observe}`, `{mode: Recommend, levers: [Affinity]}`},
@@ -48,41 +25,6 @@ func policyModeRows() []row {
 		rule:    "spec.approvals is only for mode Recommend: remove it or set mode to Recommend",
 		accepts: []string{`{mode: Recommend, levers: [Affinity], approvals: [r1]}`, `{mode: Observe, approvals: []}`},
 		refuses: []string{`{mode: Enforce, levers: [Affinity], approvals: [r1]}`, `{approvals: [r1]}`},
-	}, {
-		field:   "spec.approvals",
-		rule:    "maxItems",
-		accepts: []string{`{mode: Recommend, levers: [Affinity], approvals: ` + repeated(1024, "r%d") + `}`},
-		refuses: []string{`{mode: Recommend, levers: [Affinity], approvals: ` + repeated(1025, "r%d") + `}`},
-	}, {
-		field:   "spec.approvals",
-		rule:    "unique",
-		accepts: []string{`{mode: Recommend, levers: [Affinity], approvals: [r1, r2]}`},
-		refuses: []string{`{mode: Recommend, levers: [Affinity], approvals: [r1, r1]}`},
-	}, {
-		field:   "spec.approvals[]",
-		rule:    "minLength",
-		accepts: []string{`{mode: Recommend, levers: [Affinity], approvals: [r]}`},
-		refuses: []string{`{mode: Recommend, levers: [Affinity], approvals: [""]}`},
-	}, {
-		field:   "spec.approvals[]",
-		rule:    "maxLength",
-		accepts: []string{`{mode: Recommend, levers: [Affinity], approvals: [` + strings.Repeat("r", 64) + `]}`},
-		refuses: []string{`{mode: Recommend, levers: [Affinity], approvals: [` + strings.Repeat("r", 65) + `]}`},
-	}, {
-		field:   "spec.levers",
-		rule:    "maxItems",
-		accepts: []string{`levers: [TrafficShare, Affinity, Slice, Buffering, Shaping]`},
-		refuses: []string{`levers: [TrafficShare, Affinity, Slice, Buffering, Shaping, Affinity]`},
-	}, {
-		field:   "spec.levers",
-		rule:    "unique",
-		accepts: []string{`levers: [Affinity, Slice]`},
-		refuses: []string{`levers: [Affinity, Affinity]`},
-	}, {
-		field:   "spec.levers[]",
-		rule:    "enum",
-		accepts: []string{`levers: [Affinity]`},
-		refuses: []string{`levers: [Pinning]`},
 	}, selectorRow("nodeSelector"), selectorRow("namespaceSelector")}
 }
 
@@ -101,35 +43,10 @@ func policyEnergyRows() []row {
 	}
 	const url = `url: "http://p:9090"`
 	return []row{{
-		field:   "spec.energy.sources",
-		rule:    "unique",
-		accepts: []string{`energy: {sources: [{type: Model}, {type: RAPL}]}`},
-		refuses: []string{`energy: {sources: [{type: RAPL}, {type: RAPL}]}`},
-	}, {
-		field:   "spec.energy.sources",
-		rule:    "minItems",
-		accepts: []string{`energy: {sources: [{type: RAPL}]}`},
-		refuses: []string{`energy: {sources: []}`},
-	}, {
-		field:   "spec.energy.sources",
-		rule:    "maxItems",
-		accepts: []string{`energy: {sources: [{type: RAPL}, {type: Model}, {type: Prometheus, prometheus: {url: "http://p"}}]}`},
-		refuses: []string{`energy: {sources: [{type: RAPL}, {type: Model}, {type: RAPL}, {type: Model}]}`},
-	}, {
-		field:   "spec.energy.sources[].type",
-		rule:    "enum",
-		accepts: []string{`energy: {sources: [{type: RAPL}]}`},
-		refuses: []string{`energy: {sources: [{type: Redfish}]}`},
-	}, {
 		field:   "spec.energy.sources[].freshness",
 		rule:    "freshness must be a duration from 1s to 1h, such as 30s",
 		accepts: []string{`energy: {sources: [{type: RAPL, freshness: 1s}]}`, `energy: {sources: [{type: RAPL, freshness: 1h}]}`},
 		refuses: []string{`energy: {sources: [{type: RAPL, freshness: 999ms}]}`, `energy: {sources: [{type: RAPL, freshness: 61m}]}`, `energy: {sources: [{type: RAPL, freshness: new}]}`},
-	}, {
-		field:   "spec.energy.sources[].freshness",
-		rule:    "maxLength",
-		accepts: []string{`energy: {sources: [{type: RAPL, freshness: ` + strings.Repeat("0", 30) + `9s}]}`},
-		refuses: []string{`energy: {sources: [{type: RAPL, freshness: ` + strings.Repeat("0", 31) + `9s}]}`},
 	}, {
 		field:   "spec.energy.sources[]",
 		rule:    "prometheus goes with type Prometheus: set both, or neither",
@@ -141,54 +58,94 @@ func policyEnergyRows() []row {
 		accepts: []string{prometheus(url), prometheus(`url: "https://[fd00::1]:9090/prom"`)},
 		refuses: []string{prometheus(`url: "p:9090"`), prometheus(`url: "ftp://p"`), prometheus(`url: ""`)},
 	}, {
-		field:   "spec.energy.sources[].prometheus.url",
-		rule:    "maxLength",
-		accepts: []string{prometheus(`url: "http://p/` + strings.Repeat("a", 2039) + `"`)},
-		refuses: []string{prometheus(`url: "http://p/` + strings.Repeat("a", 2040) + `"`)},
-	}, {
-		field:   "spec.energy.sources[].prometheus.series",
-		rule:    "enum",
-		accepts: []string{prometheus(url + `, series: KeplerLegacy`)},
-		refuses: []string{prometheus(url + `, series: Scaphandre`)},
-	}, {
 		field:   "spec.energy.sources[].prometheus",
 		rule:    "query goes with series Query: set both, or neither",
 		accepts: []string{prometheus(url + `, series: Query, query: watts`), prometheus(url + `, series: Kepler`)},
 		refuses: []string{prometheus(url + `, series: Query`), prometheus(url + `, query: watts`)},
+	}}
+}
+
+// policyBoundRows are of the fields that bound what is done and how it is
+// proven.
+func policyBoundRows() []row {
+	return []row{{
+		field:   "spec.priority",
+		rule:    "priority must be from -1000000 to 1000000",
+		accepts: []string{`priority: -1000000`, `priority: 0`, `priority: 1000000`},
+		refuses: []string{`priority: -1000001`, `priority: 1000001`},
 	}, {
-		field:   "spec.energy.sources[].prometheus.query",
-		rule:    "minLength",
-		accepts: []string{prometheus(url + `, series: Query, query: w`)},
-		refuses: []string{prometheus(url + `, series: Query, query: ""`)},
+		field:   "spec.guardrails.maxCoreUtilizationPercent",
+		rule:    "maxCoreUtilizationPercent must be from 10 to 100",
+		accepts: []string{`guardrails: {maxCoreUtilizationPercent: 10}`, `guardrails: {maxCoreUtilizationPercent: 100}`},
+		refuses: []string{`guardrails: {maxCoreUtilizationPercent: 9}`, `guardrails: {maxCoreUtilizationPercent: 101}`},
 	}, {
-		field:   "spec.energy.sources[].prometheus.query",
-		rule:    "maxLength",
-		accepts: []string{prometheus(url + `, series: Query, query: ` + strings.Repeat("w", 4096))},
-		refuses: []string{prometheus(url + `, series: Query, query: ` + strings.Repeat("w", 4097))},
-	}, {
-		field: "spec.energy.sources[].prometheus.timeout",
-		rule:  "timeout must be a duration from 1s to 1m, such as 10s",
-		accepts: []string{
-			prometheus(url + `, timeout: 1s`), prometheus(url + `, timeout: 1m`), prometheus(url + `, timeout: 1m0s`), prometheus(url + `, timeout: 2500ms`),
-		},
+		field:   "spec.guardrails.reservedCPUs",
+		rule:    "reservedCPUs must be a CPU list with the lower number of a range first, such as 0-1,64-65",
+		accepts: []string{`guardrails: {reservedCPUs: "0"}`, `guardrails: {reservedCPUs: "0-1,64-65"}`},
 		refuses: []string{
-			prometheus(url + `, timeout: 999ms`), prometheus(url + `, timeout: 61s`), prometheus(url + `, timeout: 0s`),
-			prometheus(url + `, timeout: "-10s"`), prometheus(url + `, timeout: "10"`), prometheus(url + `, timeout: ""`), prometheus(url + `, timeout: long`),
+			`guardrails: {reservedCPUs: ""}`, `guardrails: {reservedCPUs: "0, 1"}`, `guardrails: {reservedCPUs: "3-1"}`,
+			`guardrails: {reservedCPUs: all}`, `guardrails: {reservedCPUs: "123456"}`,
 		},
 	}, {
-		field:   "spec.energy.sources[].prometheus.timeout",
-		rule:    "maxLength",
-		accepts: []string{prometheus(url + `, timeout: ` + strings.Repeat("0", 30) + `9s`)},
-		refuses: []string{prometheus(url + `, timeout: ` + strings.Repeat("0", 31) + `9s`)},
+		field:   "spec.budgets.maxNodesChanging",
+		rule:    "maxNodesChanging must be 1 or more: to change nothing, set mode to Observe",
+		accepts: []string{`budgets: {maxNodesChanging: 1}`},
+		refuses: []string{`budgets: {maxNodesChanging: 0}`},
 	}, {
-		field:   "spec.energy.sources[].prometheus.secret.namespace",
-		rule:    "minLength",
-		accepts: []string{prometheus(url + `, secret: {namespace: a, name: b}`)},
-		refuses: []string{prometheus(url + `, secret: {namespace: "", name: b}`)},
+		field:   "spec.budgets.maxChangesPerHour",
+		rule:    "maxChangesPerHour must be 1 or more: to change nothing, set mode to Observe",
+		accepts: []string{`budgets: {maxChangesPerHour: 1}`},
+		refuses: []string{`budgets: {maxChangesPerHour: 0}`},
 	}, {
-		field:   "spec.energy.sources[].prometheus.secret.name",
-		rule:    "minLength",
-		accepts: []string{prometheus(url + `, secret: {namespace: a, name: b}`)},
-		refuses: []string{prometheus(url + `, secret: {namespace: a, name: ""}`)},
+		field:   "spec.verification.holdBackPercent",
+		rule:    "holdBackPercent must be from 0 to 50",
+		accepts: []string{`verification: {holdBackPercent: 0}`, `verification: {holdBackPercent: 50}`},
+		refuses: []string{`verification: {holdBackPercent: -1}`, `verification: {holdBackPercent: 51}`},
+	}, {
+		field:   "spec.recommendationValidity",
+		rule:    "recommendationValidity must be a duration from 1m to 720h, such as 24h",
+		accepts: []string{`recommendationValidity: 1m`, `recommendationValidity: 720h`},
+		refuses: []string{`recommendationValidity: 59s`, `recommendationValidity: 721h`, `recommendationValidity: 1d`},
+	}}
+}
+
+// changeTimeRows are of the times in which changes are made, or not: of windows and of
+// freezes alike.
+func changeTimeRows(name string) []row {
+	times := "spec.budgets." + name
+	window := func(fields string) string { return `budgets: {` + name + `: [{` + fields + `}]}` }
+	return []row{{
+		field:   times + "[].schedule",
+		rule:    "schedule must have five cron fields with one space between, such as 0 22 * * 1-5",
+		accepts: []string{window(`schedule: 0 22 * * 1-5, duration: 8h`), window(`schedule: "*/30 0,12 1 JAN MON-FRI", duration: 8h`)},
+		refuses: []string{
+			window(`schedule: 22 * * 1-5, duration: 8h`), window(`schedule: 0 0 22 * * 1-5, duration: 8h`),
+			window(`schedule: "@daily", duration: 8h`), window(`schedule: "", duration: 8h`),
+		},
+	}, {
+		field:   times + "[].duration",
+		rule:    "duration must be a duration from 1m to 168h, such as 8h",
+		accepts: []string{window(`schedule: 0 22 * * *, duration: 1m`), window(`schedule: 0 22 * * *, duration: 168h`)},
+		refuses: []string{window(`schedule: 0 22 * * *, duration: 59s`), window(`schedule: 0 22 * * *, duration: 168h1s`), window(`schedule: 0 22 * * *, duration: night`)},
+	}}
+}
+
+func policyTariffRows() []row {
+	tariff := func(fields string) string { return `tariff: {` + fields + `}` }
+	return []row{{
+		field:   "spec.tariff.currency",
+		rule:    "currency must be three capital letters, such as EUR",
+		accepts: []string{tariff(`currency: CHF`)},
+		refuses: []string{tariff(`currency: eur`), tariff(`currency: E1R`), tariff(`currency: ""`)},
+	}, {
+		field:   "spec.tariff.pricePerKWh",
+		rule:    "pricePerKWh must be from 0 to 1M, such as 0.28",
+		accepts: []string{tariff(`pricePerKWh: 0`), tariff(`pricePerKWh: 280m`), tariff(`pricePerKWh: 1M`)},
+		refuses: []string{tariff(`pricePerKWh: "-0.01"`), tariff(`pricePerKWh: 1000001`)},
+	}, {
+		field:   "spec.tariff.gramsCO2PerKWh",
+		rule:    "gramsCO2PerKWh must be from 0 to 10k, such as 380",
+		accepts: []string{tariff(`gramsCO2PerKWh: 0`), tariff(`gramsCO2PerKWh: 10k`)},
+		refuses: []string{tariff(`gramsCO2PerKWh: -1`), tariff(`gramsCO2PerKWh: 10001`)},
 	}}
 }

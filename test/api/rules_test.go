@@ -2,11 +2,15 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,15 +25,13 @@ type table struct {
 	namespaced bool
 	// minimal is the spec that the rows change: what must be set, and no more.
 	minimal string
-	// full is a valid spec with every field that can have required ones below.
-	full string
-	rows []row
+	rows    []row
 }
 
-// row tests one rule. Specs are YAML that is merged into the minimal one, as a
+// row tests one CEL rule. Specs are YAML that is merged into the minimal one, as a
 // JSON merge patch: null removes a field.
 type row struct {
-	// field and rule say which constraint is tested, see constraint.
+	// field is the path as the API server prints it, with [] for any index; rule is the message.
 	field, rule string
 	accepts     []string
 	refuses     []string
@@ -40,7 +42,7 @@ func tables() map[string]table {
 		"VMNetworkProfile": vmNetworkProfiles(),
 		"EnergyPolicy":     energyPolicies(),
 		"NodePlan":         nodePlans(),
-		"NodeReport":       {minimal: "{}", full: "{}"},
+		"NodeReport":       {minimal: "{}"},
 	}
 }
 
@@ -77,11 +79,7 @@ func checkRefusal(t *testing.T, r row, patch string, err error) {
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("%s: error %v, want the reason Invalid", patch, err)
 	}
-	fix, isKeyword := phrases()[r.rule]
-	if !isKeyword {
-		fix = r.rule
-	}
-	for _, part := range []string{at(r.field), fix} {
+	for _, part := range []string{at(r.field), r.rule} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: the refusal does not say %q: %v", patch, part, err)
 		}
@@ -129,32 +127,71 @@ func merge(t *testing.T, document, patch string) map[string]any {
 	return out
 }
 
-// testRequired removes each required field from a full object.
-func testRequired(t *testing.T, c *cluster.Cluster) {
+// loadSchemas returns the schema of each kind.
+func loadSchemas(t *testing.T) map[string]apiextensionsv1.JSONSchemaProps {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(crdFolder, "bases", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("find CRDs in %s: %v, %v", crdFolder, files, err)
+	}
+	schemas := map[string]apiextensionsv1.JSONSchemaProps{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(text, &crd); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if n := len(crd.Spec.Versions); n != 1 {
+			t.Fatalf("%s: %d versions, want 1: say here which one is tested", file, n)
+		}
+		schemas[crd.Spec.Names.Kind] = *crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	}
+	return schemas
+}
+
+// walk calls visit for a schema and all below it.
+func walk(path string, schema apiextensionsv1.JSONSchemaProps, visit func(path string, schema apiextensionsv1.JSONSchemaProps)) {
+	visit(path, schema)
+	for name, property := range schema.Properties {
+		walk(strings.TrimPrefix(path+"."+name, "."), property, visit)
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		walk(path+"[]", *schema.Items.Schema, visit)
+	}
+}
+
+// TestEveryRuleIsTested compares the CEL rules of the schemas with the tables of this package,
+// and wants messages to name what is wrong. Keywords such as enum and maxLength are the API
+// server's.
+func TestEveryRuleIsTested(t *testing.T) {
 	tables := tables()
 	for kind, schema := range loadSchemas(t) {
-		for _, field := range requiredFields(schema) {
-			t.Run(kind+"/"+field, func(t *testing.T) {
-				object := newObject(kind, tables[kind].namespaced)
-				object.Object["spec"] = merge(t, tables[kind].full, "{}")
-				found, err := remove(object.Object, field)
-				if err != nil || !found {
-					t.Fatalf("the full %s has no %s: add it there (%v)", kind, field, err)
+		type rule struct{ field, message string }
+		tested := map[rule]bool{}
+		for _, row := range tables[kind].rows {
+			tested[rule{row.field, row.rule}] = true
+		}
+		walk("", schema, func(path string, s apiextensionsv1.JSONSchemaProps) {
+			for _, r := range s.XValidations {
+				if key := (rule{path, r.Message}); !tested[key] {
+					t.Errorf("%s %s: no row tests %q: add one with what it accepts and refuses", kind, path, r.Message)
+				} else {
+					delete(tested, key)
 				}
-				err = c.Client().Create(t.Context(), object, client.DryRunAll)
-				if want := at(field) + ": Required value"; err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("without %s: %v, want %q", field, err, want)
+				words := append(slices.Collect(maps.Keys(s.Properties)), strings.TrimSuffix(path[strings.LastIndex(path, ".")+1:], "[]"))
+				if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(r.Message, w) }) {
+					t.Errorf("%s %s: message %q names none of %v", kind, path, r.Message, words)
 				}
-			})
+			}
+		})
+		for stale := range tested {
+			t.Errorf("%s: a row tests %q, which is not in the schema: remove it or mend its field and rule", kind, stale)
 		}
 	}
 }
 
-// repeated is a YAML list of n elements that format makes from their index.
-func repeated(n int, format string) string {
-	elements := make([]string, n)
-	for i := range elements {
-		elements[i] = fmt.Sprintf(format, i)
-	}
-	return "[" + strings.Join(elements, ", ") + "]"
-}
+// at names the first element wherever a path goes through a list.
+func at(path string) string { return strings.ReplaceAll(path, "[]", "[0]") }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/joulevirt/joulevirt/internal/verify/evidence"
 	"github.com/joulevirt/joulevirt/policies"
 	"github.com/joulevirt/joulevirt/test/cluster"
 )
@@ -20,7 +19,7 @@ const samplesFolder = "../../config/samples"
 
 // testShipped applies what users are given to apply, as they would.
 func testShipped(t *testing.T, c *cluster.Cluster) {
-	folders := []string{"../../config/default/namespace.yaml", samplesFolder, samplesFolder + "/energy", samplesFolder + "/evidence", "../../policies", "../../policies/profiles"}
+	folders := []string{"../../config/default/namespace.yaml", samplesFolder, samplesFolder + "/energy", "../../policies", "../../policies/profiles"}
 	for _, folder := range folders {
 		t.Run(folder, func(t *testing.T) {
 			if err := c.ApplyManifests(t.Context(), folder); err != nil {
@@ -39,19 +38,6 @@ func testShipped(t *testing.T, c *cluster.Cluster) {
 			}
 		}
 	})
-}
-
-// TestSampleEvidenceIsTaken keeps the sample readable, which is strict.
-func TestSampleEvidenceIsTaken(t *testing.T) {
-	const name = samplesFolder + "/evidence/evidence-of-berlin.yaml"
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken, err := evidence.Import(name, text)
-	if err != nil || len(taken.Entries()) == 0 {
-		t.Errorf("%d entries, %v", len(taken.Entries()), err)
-	}
 }
 
 // TestSamplesAndPresetsSpeakForEveryKind keeps a sample of each kind that users

@@ -117,7 +117,7 @@ func (c *Cluster) waitCRDs(ctx context.Context) error {
 	})
 }
 
-// Established tells whether the API server serves a kind.
+// Established reports whether the API server serves a kind.
 func Established(crd *extensionsv1.CustomResourceDefinition) bool {
 	for _, condition := range crd.Status.Conditions {
 		if condition.Type == extensionsv1.Established {

@@ -24,20 +24,16 @@ const (
 	writers = 32
 )
 
-// SimulatedNodes describes nodes that only kwok and the handler play.
+// SimulatedNodes describes nodes that only kwok and the handler simulate.
 type SimulatedNodes struct {
 	// Prefix starts the names, which go on with -000, -001 ...; empty: "node".
 	Prefix string
-	// Zones are dealt out in turn as topology.kubernetes.io/zone; may be empty.
-	Zones []string
-	// Capacity of one node; what is not in it comes from DefaultCapacity.
-	Capacity corev1.ResourceList
 	// Labels are added to those of a KubeVirt node.
 	Labels map[string]string
 }
 
-// DefaultCapacity is a node for some dozens of small VMs: 32 CPUs, 256 GiB.
-func DefaultCapacity() corev1.ResourceList {
+// defaultCapacity is a node for some dozens of small VMs: 32 CPUs, 256 GiB.
+func defaultCapacity() corev1.ResourceList {
 	devices := resource.MustParse("1k") // KubeVirt's device plugins offer as many
 	return corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("32"),
@@ -59,12 +55,9 @@ func (c *Cluster) AddSimulatedNodes(ctx context.Context, n int, description Simu
 	names := make([]string, n)
 	err := parallel(ctx, n, func(ctx context.Context, i int) error {
 		names[i] = fmt.Sprintf("%s-%03d", prefix, i)
-		node := newNode(names[i], "127.0.0.1", description.Capacity)
+		node := newNode(names[i], "127.0.0.1", nil)
 		node.Annotations[kwokAnnotation] = kwokAnnotationValue
 		maps.Copy(node.Labels, description.Labels)
-		if len(description.Zones) > 0 {
-			node.Labels[corev1.LabelTopologyZone] = description.Zones[i%len(description.Zones)]
-		}
 		if err := c.client.Create(ctx, node); err != nil {
 			return fmt.Errorf("create simulated node %s: %w", names[i], err)
 		}
@@ -78,12 +71,10 @@ type RealNode struct {
 	Name string
 	// IP is the node's address; empty: 127.0.0.1.
 	IP string
-	// Capacity; what is not in it comes from DefaultCapacity.
+	// Capacity; what is not in it comes from defaultCapacity.
 	Capacity corev1.ResourceList
 	// Labels are added to those of a KubeVirt node.
 	Labels map[string]string
-	// Taints keep pods away that do not tolerate them.
-	Taints []corev1.Taint
 }
 
 // AddNode creates the Node of a real machine, ready, and renews its lease until
@@ -95,7 +86,6 @@ func (c *Cluster) AddNode(ctx context.Context, description RealNode) error {
 		ip = "127.0.0.1"
 	}
 	node := newNode(description.Name, ip, description.Capacity)
-	node.Spec.Taints = description.Taints
 	maps.Copy(node.Labels, description.Labels)
 	if err := c.client.Create(ctx, node); err != nil {
 		return fmt.Errorf("create node %s: %w", description.Name, err)
@@ -143,7 +133,7 @@ func (c *Cluster) renew(lease *coordinationv1.Lease) {
 // virt-handler would have written. A Node, as no other object, may be created
 // with its status.
 func newNode(name, ip string, capacity corev1.ResourceList) *corev1.Node {
-	resources := DefaultCapacity()
+	resources := defaultCapacity()
 	maps.Copy(resources, capacity)
 	now := metav1.Now()
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {

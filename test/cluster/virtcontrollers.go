@@ -93,6 +93,8 @@ func (c *Cluster) launchVirtController(ctx context.Context) (running, error) {
 		"--listen=127.0.0.1", fmt.Sprintf("--port=%d", port),
 		"--prom-cert-file="+cert, "--prom-key-file="+key,
 		"--launcher-image="+launcherImage, "--exporter-image="+exporterImage,
+		// It is the only one, and would end when the machine stands still for longer.
+		"--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m",
 		"-v=2",
 	)
 	return running{process, fmt.Sprintf("https://localhost:%d/leader", port)}, err

@@ -10,7 +10,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
-// VMICondition looks at a VMI and says why it is not as wanted; nil when it is.
+// VMICondition returns why a VMI is not as wanted; nil if it is.
 type VMICondition func(*kubevirtv1.VirtualMachineInstance) error
 
 // WaitForVMI waits until a VMI is as wanted and returns it.
@@ -26,20 +26,10 @@ func (c *Cluster) WaitForVMI(ctx context.Context, timeout time.Duration, key typ
 	return vmi, err
 }
 
-// InPhase wants a VMI to be in a phase.
-func InPhase(phase kubevirtv1.VirtualMachineInstancePhase) VMICondition {
-	return func(vmi *kubevirtv1.VirtualMachineInstance) error {
-		if vmi.Status.Phase != phase {
-			return fmt.Errorf("it is in phase %q, not %q", vmi.Status.Phase, phase)
-		}
-		return nil
-	}
-}
-
-// Ready wants a VMI to run and to be ready, as virt-controller judges it.
+// Ready wants a VMI to run and to be ready, by virt-controller.
 func Ready(vmi *kubevirtv1.VirtualMachineInstance) error {
-	if err := InPhase(kubevirtv1.Running)(vmi); err != nil {
-		return err
+	if vmi.Status.Phase != kubevirtv1.Running {
+		return fmt.Errorf("it is in phase %q", vmi.Status.Phase)
 	}
 	for _, condition := range vmi.Status.Conditions {
 		if condition.Type == kubevirtv1.VirtualMachineInstanceReady && condition.Status == corev1.ConditionTrue {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -28,7 +27,7 @@ const (
 	fleetNodes, fleetVMs = 2, 10
 	groupNodes, groupVMs = 2, 3
 	asked                = units.BitsPerSecond(1200e6)
-	// floodedVMs are on one node. The first is under a flood, and an alert names the second.
+	// floodedVMs are on one node. The first is under a flood.
 	floodedVMs = 2
 	floodOf    = units.BitsPerSecond(10e6)
 	// longest is how much of the fleet's time may pass until all is there.
@@ -36,8 +35,7 @@ const (
 )
 
 // scene is a simulated fleet with three policies: one whose lever is adopted, with a
-// node that has no meter, one with a group on trial, and one with a VM that is flooded and
-// another from which the manager withdraws a lever.
+// node that has no meter, one with a group on trial, and one with a VM that is flooded.
 type scene struct {
 	t       *testing.T
 	cluster *cluster.Cluster
@@ -93,16 +91,16 @@ func startScene(ctx context.Context, t *testing.T) *scene {
 
 // objects are profiles and policies, by parts of the fleet.
 func objects() []client.Object {
-	fleet := policyOf("fleet", v1alpha1.EnergySourceRAPL, v1alpha1.LeverAffinity, v1alpha1.LeverBuffering, v1alpha1.LeverTrafficShare)
+	fleet := policyOf("fleet", v1alpha1.PowerRAPL, v1alpha1.LeverAffinity, v1alpha1.LeverBuffering, v1alpha1.LeverTrafficShare)
 	fleet.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: accelerated.LabelPart, Operator: metav1.LabelSelectorOpIn, Values: []string{"fleet", "modelled"}},
 	}}
-	fleet.Spec.Energy.Sources = append(fleet.Spec.Energy.Sources, v1alpha1.EnergySource{Type: v1alpha1.EnergySourceModel})
+	fleet.Spec.Energy.Sources = append(fleet.Spec.Energy.Sources, v1alpha1.EnergySource{Type: v1alpha1.PowerModel})
 	fleet.Spec.Energy.AllowModelled = true
 	fleet.Spec.Tariff = &v1alpha1.Tariff{
 		Currency: "EUR", PricePerKWh: ptr.To(resource.MustParse("0.25")), GramsCO2PerKWh: ptr.To(resource.MustParse("350")),
 	}
-	out := []client.Object{fleet, policyOf("web", v1alpha1.EnergySourceRAPL, v1alpha1.LeverTrafficShare, v1alpha1.LeverBuffering)}
+	out := []client.Object{fleet, policyOf("web", v1alpha1.PowerRAPL, v1alpha1.LeverTrafficShare, v1alpha1.LeverBuffering)}
 	for _, name := range []string{"fleet", "web", "modelled", "flooded"} {
 		profile := &v1alpha1.VMNetworkProfile{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -118,7 +116,7 @@ func objects() []client.Object {
 }
 
 // policyOf the nodes of a part of the fleet.
-func policyOf(part string, source v1alpha1.EnergySourceType, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
+func policyOf(part string, source v1alpha1.PowerSource, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
 	return &v1alpha1.EnergyPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: part},
 		Spec: v1alpha1.EnergyPolicySpec{
@@ -129,17 +127,13 @@ func policyOf(part string, source v1alpha1.EnergySourceType, levers ...v1alpha1.
 	}
 }
 
-// guard creates the policy of the flooded node, with an alert that the server has.
-func (s *scene) guard(ctx context.Context) {
+// flooded creates the policy of the flooded node.
+func (s *scene) flooded(ctx context.Context) {
 	s.t.Helper()
-	policy := policyOf("flooded", v1alpha1.EnergySourceRAPL, v1alpha1.LeverBuffering)
+	policy := policyOf("flooded", v1alpha1.PowerRAPL, v1alpha1.LeverBuffering)
 	policy.Spec.Energy.Sources = append(policy.Spec.Energy.Sources, v1alpha1.EnergySource{
-		Type: v1alpha1.EnergySourcePrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: s.prometheus},
+		Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: s.prometheus},
 	})
-	// It holds from some time after the lever came to the VM, for nothing speaks against one that
-	// does nothing, until the test ends.
-	const query = `count_over_time(joulevirt_vm_buffering_under_flood{namespace="` + namespace + `", name="flooded-00001"}[1h]) > 3`
-	policy.Spec.Guardrails.Alerts = []v1alpha1.Alert{{Name: "Slow", Query: query}}
 	if err := s.cluster.Client().Create(ctx, policy); err != nil {
 		s.t.Fatal(err)
 	}
@@ -184,25 +178,17 @@ func (s *scene) missing(ctx context.Context) string {
 	case len(policies["web"].Status.Trials) == 0:
 		return "group on trial"
 	}
-	return s.unharmed(ctx)
+	return s.unflooded(ctx)
 }
 
-// unharmed says what is not there of a VM that was hurt and one under flood. Empty: all is.
-func (s *scene) unharmed(ctx context.Context) string {
+// unflooded says so while no VM is known to be under flood.
+func (s *scene) unflooded(ctx context.Context) string {
 	s.t.Helper()
-	var plans v1alpha1.NodePlanList
-	if err := s.cluster.Client().List(ctx, &plans); err != nil {
-		s.t.Fatal(err)
-	}
-	hurt := func(w v1alpha1.WithdrawnLever) bool { return w.Count > 0 }
-	if !slices.ContainsFunc(plans.Items, func(p v1alpha1.NodePlan) bool { return slices.ContainsFunc(p.Spec.Withdrawn, hurt) }) {
-		return "lever that the manager withdrew"
-	}
 	profile := &v1alpha1.VMNetworkProfile{}
 	if err := s.cluster.Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: "flooded"}, profile); err != nil {
 		s.t.Fatal(err)
 	}
-	if len(profile.Status.FloodedVMs) == 0 {
+	if len(profile.Status.DisturbedVMs) == 0 {
 		return "VM under flood"
 	}
 	return ""

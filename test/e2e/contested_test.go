@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -51,7 +50,7 @@ func TestPinsThatAnotherChangesTwiceAreContested(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.eventually("the plan's status tells of the other one", func(ctx context.Context) error {
+	f.eventually("the plan's status reports the contest", func(ctx context.Context) error {
 		plan, err := f.plan(ctx)
 		if err != nil {
 			return err
@@ -64,14 +63,14 @@ func TestPinsThatAnotherChangesTwiceAreContested(t *testing.T) {
 		}
 		return nil
 	})
-	f.rounds(t.Context(), 3)
+	f.rounds(3)
 	if err := web.only(other)(t.Context()); err != nil {
-		t.Errorf("what was yielded was taken again: %v", err)
+		t.Errorf("the contested thread was pinned again: %v", err)
 	}
 	f.delete(profile)
 	f.eventually("the plan acts on nothing", f.applied(0))
 	if err := web.only(other)(t.Context()); err != nil {
-		t.Errorf("undoing touched what is another's: %v", err)
+		t.Errorf("the revert touched the other's mask: %v", err)
 	}
 }
 
@@ -83,5 +82,3 @@ func (m *machine) bind(ctx context.Context, mask string) error {
 	}
 	return taskset(ctx, vcpu.ID, mask)
 }
-
-var errNoThread = errors.New("no such thread")

@@ -3,30 +3,29 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// dump tells all that the product may change of the VMs, their node and their traffic, by
-// what it is.
+// dump has all that the product may change of the VMs, their node and their traffic.
 func (s *removal) dump() map[string]string {
 	s.Helper()
 	dump := map[string]string{}
@@ -53,7 +52,7 @@ func (s *removal) installed() []string {
 	return ours
 }
 
-// dumpThreads tells how the kernel schedules a VM's threads, and where they go when their
+// dumpThreads records how the kernel schedules a VM's threads, and where they go when their
 // cpuset shrinks and grows again: a mask that somebody wrote would not follow. Threads that
 // come and go count together.
 func (s *removal) dumpThreads(dump map[string]string, m *machine) {
@@ -101,7 +100,7 @@ func affinityOf(tid int) (units.CPUSet, error) {
 	return units.NewCPUSet(cpus...), nil
 }
 
-// dumpNetwork tells the queues, filters, programs, rules and routes in the network
+// dumpNetwork records the queues, filters, programs, rules and routes in the network
 // namespace of a VM's pod.
 func (s *removal) dumpNetwork(dump map[string]string, m *machine) {
 	s.Helper()
@@ -135,45 +134,10 @@ func (s *removal) dumpNetwork(dump map[string]string, m *machine) {
 		for _, at := range [][]string{nil, {"ingress"}, {"egress"}} {
 			in(append([]string{"tc", "filter", "show", "dev", name}, at...)...)
 		}
-		programs, err := attached(namespace, one.Attrs().Index)
-		if err != nil {
-			s.Fatal(err)
-		}
-		dump["programs at "+name+" of "+m.vmi.Name] = programs
 	}
 }
 
-// attached tells how many programs are attached to a device by tcx.
-func attached(namespace netns.NsHandle, index int) (string, error) {
-	runtime.LockOSThread()
-	own, err := netns.Get()
-	if err != nil {
-		return "", err
-	}
-	defer own.Close()
-	if err := netns.Set(namespace); err != nil {
-		return "", err
-	}
-	var counts []string
-	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-		programs, queryErr := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
-		switch {
-		case errors.Is(queryErr, ebpf.ErrNotSupported):
-			counts = append(counts, fmt.Sprintf("%v: none, by this kernel", at))
-		case queryErr != nil:
-			err = queryErr
-		default:
-			counts = append(counts, fmt.Sprintf("%v: %d", at, len(programs.Programs)))
-		}
-	}
-	if back := netns.Set(own); back != nil {
-		return "", back // the thread ends with this goroutine, for it stays locked
-	}
-	runtime.UnlockOSThread()
-	return strings.Join(counts, ", "), err
-}
-
-// dumpPins tells what is kept in the BPF file system.
+// dumpPins records the pins in the BPF file system.
 func (s *removal) dumpPins(dump map[string]string) {
 	s.Helper()
 	pins, err := filepath.Glob("/sys/fs/bpf/joulevirt/*")
@@ -186,7 +150,7 @@ func (s *removal) dumpPins(dump map[string]string) {
 	}
 }
 
-// dumpObjects tells the labels and annotations of the node, the VMs, their pods and
+// dumpObjects records the labels and annotations of the node, the VMs, their pods and
 // Services, and who answers for the Service.
 func (s *removal) dumpObjects(dump map[string]string) {
 	s.Helper()
@@ -199,26 +163,21 @@ func (s *removal) dumpObjects(dump map[string]string) {
 		if err := s.client.List(s.Context(), list, client.InNamespace(s.namespace)); err != nil {
 			s.Fatal(err)
 		}
-		switch l := list.(type) {
-		case *kubevirtv1.VirtualMachineInstanceList:
-			objects = appendAll(objects, l.Items)
-		case *corev1.PodList:
-			objects = appendAll(objects, l.Items)
-		case *corev1.ServiceList:
-			objects = appendAll(objects, l.Items)
-		case *discoveryv1.EndpointSliceList:
-			objects = appendAll(objects, l.Items)
-			for i := range l.Items {
-				answers := map[string]bool{}
-				for _, e := range l.Items[i].Endpoints {
-					answers[fmt.Sprintf("%v %+v", e.Addresses, *e.Conditions.Ready)] = true
-				}
-				dump["endpoints of "+l.Items[i].Labels[discoveryv1.LabelServiceName]] = text(answers)
-			}
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			objects = append(objects, item.(client.Object))
+			return nil
+		})
+		if err != nil {
+			s.Fatal(err)
 		}
 	}
 	for _, o := range objects {
 		lines := map[string]bool{}
+		if slice, ok := o.(*discoveryv1.EndpointSlice); ok {
+			for _, e := range slice.Endpoints {
+				lines[fmt.Sprintf("endpoint %v %+v", e.Addresses, *e.Conditions.Ready)] = true
+			}
+		}
 		for key, value := range o.GetLabels() {
 			lines["label "+key+"="+value] = true
 		}
@@ -231,25 +190,7 @@ func (s *removal) dumpObjects(dump map[string]string) {
 	}
 }
 
-// object is a pointer to a T that is an object of Kubernetes.
-type object[T any] interface {
-	*T
-	client.Object
-}
-
-func appendAll[T any, P object[T]](to []client.Object, items []T) []client.Object {
-	for i := range items {
-		to = append(to, P(&items[i]))
-	}
-	return to
-}
-
 // text is a set of lines, sorted.
 func text(lines map[string]bool) string {
-	var sorted []string
-	for line := range lines {
-		sorted = append(sorted, line)
-	}
-	slices.Sort(sorted)
-	return strings.Join(sorted, "\n")
+	return strings.Join(slices.Sorted(maps.Keys(lines)), "\n")
 }

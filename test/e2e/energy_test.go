@@ -25,29 +25,7 @@ import (
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
-// checkout is a page that shows that the service of a VM answers its probes.
-const checkout = "checkout"
-
-// alert names a VM while its service does not answer.
-func (f *fixture) alert(vm string) v1alpha1.Alert {
-	query := fmt.Sprintf(`up{job=%q} == 0`, checkout)
-	for _, label := range [][2]string{{"namespace", f.namespace}, {"name", vm}} {
-		query = fmt.Sprintf(`label_replace(%s, %q, %q, "", "")`, query, label[0], label[1])
-	}
-	return v1alpha1.Alert{Name: "CheckoutDown", Query: query, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity}}
-}
-
-// addAlert has a policy ask for an alert.
-func (f *fixture) addAlert(policy *v1alpha1.EnergyPolicy, alert v1alpha1.Alert) {
-	f.Helper()
-	base := policy.DeepCopy()
-	policy.Spec.Guardrails.Alerts = append(policy.Spec.Guardrails.Alerts, alert)
-	if err := f.client.Patch(f.Context(), policy, client.MergeFrom(base)); err != nil {
-		f.Fatal(err)
-	}
-}
-
-// exportedWatts is what the stand-in for Kepler says that this machine draws.
+// exportedWatts is this machine's power by the stand-in for Kepler.
 const exportedWatts = 100
 
 // meter is a real Prometheus server behind a proxy that asks for a token, as
@@ -82,8 +60,7 @@ func (f *fixture) meter() *meter {
 		prometheus.Meter{Family: prometheus.Kepler, Zone: "core", Watts: 60},
 		prometheus.Meter{Family: prometheus.Kepler, Zone: "dram", Watts: 8},
 	)
-	m.exporter.Set(checkout)
-	if err := server.Scrape(m.exporter.Target("kepler", nodeName), m.exporter.Target(checkout, checkout)); err != nil {
+	if err := server.Scrape(m.exporter.Target("kepler", nodeName)); err != nil {
 		f.Fatal(err)
 	}
 	if m.proxy, err = prometheus.NewProxy(server); err != nil {
@@ -102,17 +79,17 @@ func (f *fixture) meter() *meter {
 // settings are those of a policy that trusts the meter alone.
 func (m *meter) settings() v1alpha1.EnergySettings {
 	return v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{
-		Type: v1alpha1.EnergySourcePrometheus,
+		Type: v1alpha1.PowerPrometheus,
 		Prometheus: &v1alpha1.PrometheusSource{
 			URL: m.proxy.URL, Series: v1alpha1.SeriesKepler,
-			Secret: &v1alpha1.SecretReference{Namespace: m.secret.Namespace, Name: m.secret.Name},
+			Secret: m.secret.Name,
 		},
-		// Some rounds of questions: what the meter said last is soon too old.
+		// Some queries: the last reading is soon too old.
 		Freshness: &metav1.Duration{Duration: 10 * time.Second},
 	}}}
 }
 
-// metered tells whether a policy knows its node's power by the meter.
+// metered is satisfied when a policy has its node's power from the meter.
 func (f *fixture) metered(policy *v1alpha1.EnergyPolicy) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := f.client.Get(ctx, client.ObjectKeyFromObject(policy), policy); err != nil {
@@ -124,14 +101,14 @@ func (f *fixture) metered(policy *v1alpha1.EnergyPolicy) func(context.Context) e
 			return fmt.Errorf("status is %+v", status)
 		case *status.Watts < exportedWatts*9/10 || *status.Watts > exportedWatts*11/10:
 			return fmt.Errorf("%d W, and the exporter says %d", *status.Watts, exportedWatts)
-		case !status.EnergySources[0].Available || status.EnergySources[0].Nodes != 1:
+		case status.EnergySources[0].Nodes != 1:
 			return fmt.Errorf("source is %+v", status.EnergySources[0])
 		}
 		return nil
 	}
 }
 
-// unmetered tells whether a policy says why the meter does not serve.
+// unmetered is satisfied when a policy says why the meter is not used.
 func (f *fixture) unmetered(policy *v1alpha1.EnergyPolicy, reason energy.Reason) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := f.client.Get(ctx, client.ObjectKeyFromObject(policy), policy); err != nil {
@@ -145,18 +122,17 @@ func (f *fixture) unmetered(policy *v1alpha1.EnergyPolicy, reason energy.Reason)
 	}
 }
 
-func TestMeteredPolicyActsAndTakesBackWhenItsMeterFails(t *testing.T) {
+func TestMeteredPolicyRevertsWhenItsMeterFails(t *testing.T) {
 	f := newFixture(t)
 	every := asTaskset(allCPUs(t))
 	web := f.startVM(f.newVM("web", 2))
 	meter, reader := f.meter(), f.scraper()
 	f.profile("web")
 	policy := f.enforceBy(meter.settings(), v1alpha1.LeverAffinity)
-	f.addAlert(policy, f.alert("web"))
 	f.eventually("the policy knows its node's power", f.metered(policy))
 	f.eventually("the plan is in force", f.applied(1))
 	series := fmt.Sprintf(`joulevirt_node_power_watts{node=%q,source="Prometheus"}`, nodeName)
-	f.eventually("the manager's metrics tell the same", func(ctx context.Context) error {
+	f.eventually("the manager's metrics have it", func(ctx context.Context) error {
 		status, body, err := metrics(ctx, world.Manager(), reader)
 		if err != nil || status != http.StatusOK || !strings.Contains(body, series) {
 			return fmt.Errorf("status %d, error %w, no %s", status, err, series)
@@ -172,19 +148,6 @@ func TestMeteredPolicyActsAndTakesBackWhenItsMeterFails(t *testing.T) {
 	f.eventually("the policy knows its node's power again", f.metered(policy))
 	f.eventually("the plan is in force again", f.applied(1))
 
-	meter.exporter.Fail(checkout, prometheus.Gone)
-	f.eventually("the alert withdraws the lever", f.guarded(web, "Alert", "alert CheckoutDown"))
-	f.eventually("all threads are unrestricted", web.unrestricted(every))
-	f.eventually("the policy says that its alerts are answered", func(ctx context.Context) error {
-		if err := f.client.Get(ctx, client.ObjectKeyFromObject(policy), policy); err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(policy.Status.Conditions, v1alpha1.ConditionAlertsAnswered) {
-			return fmt.Errorf("conditions are %+v", policy.Status.Conditions)
-		}
-		return nil
-	})
-
 	meter.proxy.Expire("first")
 	f.eventually("the policy says that the token expired", f.unmetered(policy, energy.ReasonUnauthorized))
 	meter.proxy.Admit("second")
@@ -195,7 +158,7 @@ func TestMeteredPolicyActsAndTakesBackWhenItsMeterFails(t *testing.T) {
 	f.eventually("the new token serves", f.metered(policy))
 }
 
-// ownSource is what the agent of this machine can know by itself. A machine that
+// ownSource is the agent's own source of power on this machine. A machine that
 // is a VM counts as one without a meter even if it shows counters.
 func (f *fixture) ownSource() v1alpha1.PowerSource {
 	f.Helper()
@@ -213,51 +176,34 @@ func (f *fixture) ownSource() v1alpha1.PowerSource {
 	return v1alpha1.PowerRAPL
 }
 
-func TestAgentTellsItsNodesPowerAndWhereItIsKnownFrom(t *testing.T) {
+func TestAgentReportsPowerOfItsNode(t *testing.T) {
 	f := newFixture(t)
 	web := f.startVM(f.newVM("web", 1))
-	want, reader := f.ownSource(), f.scraper()
+	want := f.ownSource()
 	f.eventually("rates with the node's and the VM's power", func(ctx context.Context) error {
 		rates, err := f.rates(ctx)
 		if err != nil {
 			return err
 		}
-		return powerTold(rates, web.vmi.Name, model.PowerSource(want))
+		return expectPower(rates, web.vmi.Name, want)
 	})
-	f.eventually("the report tells it too", func(ctx context.Context) error {
+	f.eventually("the report has it too", func(ctx context.Context) error {
 		var report v1alpha1.NodeReport
 		if err := f.client.Get(ctx, types.NamespacedName{Name: nodeName}, &report); err != nil {
 			return err
 		}
-		said := report.Status.Power
+		power := report.Status.Power
 		measured := meta.IsStatusConditionTrue(report.Status.Conditions, v1alpha1.ConditionMeterAvailable)
 		modelled := want == v1alpha1.PowerModel
-		if said.Source != want || said.Watts == nil || said.MeasuredAt == nil || measured == modelled || modelled && said.Message == "" {
-			return fmt.Errorf("power is %+v, MeterAvailable %t, want source %s", said, measured, want)
-		}
-		return nil
-	})
-	f.eventually("so do the metrics", func(ctx context.Context) error {
-		_, body, err := metrics(ctx, world.Agent(), reader)
-		if err != nil {
-			return err
-		}
-		for _, series := range []string{
-			fmt.Sprintf(`joulevirt_agent_energy_source_up{node=%q,source=%q} 1`, nodeName, want),
-			fmt.Sprintf(`joulevirt_agent_power_watts{node=%q,`, nodeName),
-			fmt.Sprintf(`joulevirt_vm_power_watts{name=%q,namespace=%q,node=%q}`, web.vmi.Name, web.vmi.Namespace, nodeName),
-		} {
-			if !strings.Contains(body, series) {
-				return fmt.Errorf("no %s in\n%s", series, body)
-			}
+		if power.Source != want || power.Watts == nil || power.MeasuredAt == nil || measured == modelled {
+			return fmt.Errorf("power is %+v, MeterAvailable %t, want source %s", power, measured, want)
 		}
 		return nil
 	})
 }
 
-// powerTold tells whether rates have the power of a node and of one of its VMs,
-// which is no more.
-func powerTold(rates *model.NodeRates, vm string, source model.PowerSource) error {
+// expectPower checks that rates have the power of a node, and of one of its VMs, which is no more.
+func expectPower(rates *model.NodeRates, vm string, source v1alpha1.PowerSource) error {
 	power := rates.Power
 	if power == nil || power.Source != source || power.Watts <= 0 || power.Time.IsZero() || rates.Totals == nil {
 		return fmt.Errorf("power is %+v, totals %+v", power, rates.Totals)

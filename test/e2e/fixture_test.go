@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -74,16 +75,16 @@ func (f *fixture) eventually(what string, condition func(context.Context) error)
 	}
 }
 
-// planText tells of the plan what explains why something did not come.
+// planText has the parts of the plan that explain failures.
 func (f *fixture) planText() string {
 	plan, err := f.plan(context.WithoutCancel(f.Context()))
 	if err != nil {
 		return err.Error()
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s, pools %+v\n", plan.Spec.Reason, plan.Spec.Message, plan.Spec.Pools)
+	fmt.Fprintf(&text, "%s: %s, CPUs of pools %s and %s\n", plan.Spec.Reason, plan.Spec.Message, plan.Spec.NetworkCPUs, plan.Spec.ComputeCPUs)
 	for _, vm := range plan.Spec.VMs {
-		fmt.Fprintf(&text, "VM %s, pool %q, affinity %+v, slice %+v, reasons %+v\n", vm.Name, vm.Pool, vm.Affinity, vm.Slice, vm.Reasons)
+		fmt.Fprintf(&text, "VM %s, pool %q, affinity %+v, slice %d, reasons %+v\n", vm.Name, vm.Pool, vm.Affinity, ptr.Deref(vm.SliceMicroseconds, 0), vm.Reasons)
 	}
 	for _, vm := range plan.Status.VMs {
 		fmt.Fprintf(&text, "applied %+v\n", vm)
@@ -119,7 +120,7 @@ func (f *fixture) startVM(vm *kubevirtv1.VirtualMachine) *machine {
 	return &machine{vm: vm, vmi: vmi, sandbox: sandbox}
 }
 
-// launcherPods tells in what state the test's launcher pods are.
+// launcherPods has the states of the test's launcher pods.
 func (f *fixture) launcherPods() string {
 	pods, err := world.LauncherPods(f.Context(), f.namespace)
 	if err != nil {
@@ -157,7 +158,7 @@ func (f *fixture) enforceLevers(levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy
 	return f.enforceBy(v1alpha1.EnergySettings{AllowModelled: true}, levers...)
 }
 
-// enforceBy is enforceLevers with energy from what an admin says.
+// enforceBy is enforceLevers with other energy settings.
 func (f *fixture) enforceBy(energy v1alpha1.EnergySettings, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
 	return f.policy(v1alpha1.ModeEnforce, energy, levers...)
 }
@@ -179,7 +180,7 @@ func (f *fixture) policy(mode v1alpha1.PolicyMode, energy v1alpha1.EnergySetting
 			// Whatever meter the machine has, levers are to act at once.
 			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
 			// The machine also runs the whole control plane: what it leaves must
-			// not keep a guest that idles from being pinned.
+			// not prevent pins of an idle guest.
 			Guardrails: v1alpha1.Guardrails{MaxCoreUtilizationPercent: 100},
 		},
 	}
@@ -257,7 +258,7 @@ func (f *fixture) plan(ctx context.Context) (*v1alpha1.NodePlan, error) {
 	return &plan, err
 }
 
-// applied is satisfied when the agent says that the current plan is in force
+// applied is satisfied when the agent reports that the current plan is in force
 // and acts on so many VMs.
 func (f *fixture) applied(vms int) func(context.Context) error {
 	return func(ctx context.Context) error {

@@ -32,30 +32,30 @@ func (f *fixture) setReady(m *machine, ready bool) {
 			f.Error(err)
 		}
 	})
-	f.eventually(fmt.Sprintf("KubeVirt says that the VM is ready: %t", ready), func(ctx context.Context) error {
+	f.eventually(fmt.Sprintf("KubeVirt reports that the VM is ready: %t", ready), func(ctx context.Context) error {
 		vmi := &kubevirtv1.VirtualMachineInstance{}
 		if err := f.client.Get(ctx, key, vmi); err != nil {
 			return err
 		}
-		said := slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
+		isReady := slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
 			return c.Type == kubevirtv1.VirtualMachineInstanceReady && c.Status == corev1.ConditionTrue
 		})
-		if said != ready {
+		if isReady != ready {
 			return fmt.Errorf("its conditions are %+v", vmi.Status.Conditions)
 		}
 		return nil
 	})
 }
 
-// looks waits for some rounds of the agent, a second each: in these the manager pulls rates
-// and looks at guests once at least.
-func (f *fixture) looks() {
+// awaitPull waits for some rounds of the agent, a second each: in these the manager pulls rates
+// and checks guests at least once.
+func (f *fixture) awaitPull() {
 	f.Helper()
 	const pulls = 7
-	f.rounds(f.Context(), pulls)
+	f.rounds(pulls)
 }
 
-// pause keeps a policy from acting, or no longer.
+// pause pauses a policy, or resumes it.
 func (f *fixture) pause(policy *v1alpha1.EnergyPolicy, paused bool) {
 	f.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
@@ -89,7 +89,7 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 		if is == nil || is.Lever != v1alpha1.LeverAffinity || is.Sign != sign || is.Count != 1 || !strings.Contains(is.Message, evidence) {
 			return fmt.Errorf("withdrawn is %+v", is)
 		}
-		if until := is.Until; sign != "Alert" && (until == nil || until.Sub(is.Time.Time) != coolDown) {
+		if until := is.Until; until.Sub(is.Time.Time) != coolDown {
 			return fmt.Errorf("it lasts from %v until %v", is.Time, until)
 		}
 		planned, err := f.vmPlan(ctx, m)
@@ -97,17 +97,17 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 			return err
 		}
 		if len(planned.Reasons) != 1 || planned.Reasons[0].Reason != v1alpha1.ReasonGuardWithdrawn || !strings.Contains(planned.Reasons[0].Message, evidence) {
-			return fmt.Errorf("the plan says of the VM %+v", planned)
+			return fmt.Errorf("the VM's plan is %+v", planned)
 		}
 		var events corev1.EventList
 		if err := f.client.List(ctx, &events, client.InNamespace(f.namespace)); err != nil {
 			return err
 		}
-		told := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+		reported := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
 			return e.Reason == v1alpha1.ReasonGuardWithdrawn && e.Type == corev1.EventTypeWarning &&
 				e.InvolvedObject.UID == m.vmi.UID && strings.Contains(e.Message, evidence)
 		})
-		if !told {
+		if !reported {
 			return fmt.Errorf("no Event %s on the VM among %d with %q", v1alpha1.ReasonGuardWithdrawn, len(events.Items), evidence)
 		}
 		return nil
@@ -118,20 +118,20 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 // on, until the guard has seen enough of it.
 func (f *fixture) guestFailsAfterLever(m *machine, policy *v1alpha1.EnergyPolicy, every string) {
 	f.Helper()
-	// Two times are enough. One may not count: the manager has not heard of the VM before
+	// Two times are enough. One may not count: the manager has no rates of the VM from before
 	// its lever came on, or other work on the machine takes the pins away meanwhile.
 	const most = 6
 	for range most {
-		f.looks()
+		f.awaitPull()
 		f.setReady(m, false)
-		f.looks()
+		f.awaitPull()
 		f.setReady(m, true)
 		if is, err := f.withdrawn(f.Context(), m); err != nil || is != nil {
 			break
 		}
 		f.pause(policy, true)
-		f.eventually("a paused policy undoes", m.unrestricted(every))
-		f.looks()
+		f.eventually("a paused policy reverts", m.unrestricted(every))
+		f.awaitPull()
 		f.pause(policy, false)
 		f.eventually("each vCPU is bound to one CPU again", m.pinned)
 	}

@@ -1,4 +1,4 @@
-// Package e2e tells the product's stories on real parts: real control planes,
+// Package e2e tests the product's stories on real parts: real control planes,
 // KubeVirt's controllers, QEMU VMs, the shipped manifests, the manager and the
 // agent as processes with their own ServiceAccounts and capabilities.
 package e2e
@@ -28,7 +28,7 @@ const startTimeout = 40 * time.Minute
 var world *stack.Stack
 
 func TestMain(m *testing.M) {
-	// The cluster's stand-ins would tell of every retry.
+	// The cluster's stand-ins would log each retry.
 	log.SetLogger(logr.Discard())
 	code, err := runSuite(m)
 	if err != nil {

@@ -33,7 +33,7 @@ type authorities struct{ authority *pki.Authority }
 
 func (a authorities) Authority() (*pki.Authority, error) { return a.authority, nil }
 
-// rates asks the agent for its rates as the manager does.
+// rates reads the agent's rates as the manager does.
 func (f *fixture) rates(ctx context.Context) (*model.NodeRates, error) {
 	authority, err := f.authority(ctx)
 	if err != nil {
@@ -57,8 +57,8 @@ func (f *fixture) rates(ctx context.Context) (*model.NodeRates, error) {
 	return &rates, json.NewDecoder(response.Body).Decode(&rates)
 }
 
-// rounds waits for n more rounds of samples and returns how many it saw.
-func (f *fixture) rounds(ctx context.Context, n int) int {
+// rounds waits for n more rounds of samples.
+func (f *fixture) rounds(n int) {
 	f.Helper()
 	seen := 0
 	var last time.Time
@@ -76,7 +76,6 @@ func (f *fixture) rounds(ctx context.Context, n int) int {
 		}
 		return nil
 	})
-	return seen - 1
 }
 
 func (f *fixture) ratesOf(ctx context.Context, m *machine) (*model.VMRates, error) {
@@ -92,14 +91,14 @@ func (f *fixture) ratesOf(ctx context.Context, m *machine) (*model.VMRates, erro
 	return nil, fmt.Errorf("no rates of VM %s among %d", m.vmi.Name, len(rates.VMs))
 }
 
-func TestRatesTellWhatTheVMDoes(t *testing.T) {
+func TestRatesOfABusyVM(t *testing.T) {
 	f := newFixture(t)
 	web := f.startVM(f.newVM("web", 2))
 	if err := web.sandbox.GuestBurn(t.Context(), 1, 60); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("one vCPU is busy, the tap has traffic and libvirt answered", func(ctx context.Context) error {
-		// Each look is traffic to the VM.
+	f.eventually("one vCPU is busy and the tap has traffic", func(ctx context.Context) error {
+		// Each attempt is traffic to the VM.
 		if err := web.sandbox.WaitGuestReady(ctx); err != nil {
 			return err
 		}
@@ -127,10 +126,6 @@ func expectBusy(rates *model.VMRates) error {
 		return fmt.Errorf("taps are %+v, want tap0", rates.Taps)
 	case rates.Taps[0].ToVM.PacketsPerSecond <= 0 || rates.Taps[0].FromVM.PacketsPerSecond <= 0:
 		return fmt.Errorf("no traffic in both directions: %+v", rates.Taps[0])
-	case rates.Domain == nil:
-		return errors.New("libvirt's facts are missing")
-	case rates.Domain.VCPUs != 2 || len(rates.Domain.VCPUDelaySeconds) != 2:
-		return fmt.Errorf("libvirt's facts are %+v, want two vCPUs with delays", rates.Domain)
 	}
 	return nil
 }
@@ -143,7 +138,7 @@ func TestRatesAreForTheManagerOnly(t *testing.T) {
 			return err
 		})
 	}
-	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // a stranger does not care
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // an attacker would not verify
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+world.Agent().Rates+"/v1/rates", http.NoBody)
 	if err != nil {
 		t.Fatal(err)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
@@ -19,7 +17,7 @@ func (m *machine) sliced(slice time.Duration) func(context.Context) error {
 			return err
 		}
 		for _, t := range all {
-			// What was set is told from the default by less than a microsecond.
+			// The set value differs from the default by less than a microsecond.
 			if got := t.Slice.Truncate(time.Microsecond); got != slice.Truncate(time.Microsecond) {
 				return fmt.Errorf("thread %d %q of VM %s has slice %v, want %v", t.ID, t.Name, m.vmi.Name, t.Slice, slice)
 			}
@@ -41,15 +39,6 @@ func (m *machine) unsliced(ctx context.Context) error {
 	return m.sliced(byDefault)(ctx)
 }
 
-// resetSlice gives a thread the kernel's default slice, as somebody else's program
-// does.
-func resetSlice(tid int) error {
-	if err := unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, 0); err != nil {
-		return fmt.Errorf("reset the slice of thread %d: %w", tid, err)
-	}
-	return nil
-}
-
 // lever is what the plan's status says of a VM's lever.
 func (f *fixture) lever(ctx context.Context, m *machine, lever v1alpha1.Lever) (*v1alpha1.VMApplied, error) {
 	plan, err := f.plan(ctx)
@@ -64,8 +53,8 @@ func (f *fixture) lever(ctx context.Context, m *machine, lever v1alpha1.Lever) (
 	return nil, fmt.Errorf("the status says nothing of lever %s of VM %s: %+v", lever, m.vmi.Name, plan.Status.VMs)
 }
 
-// sliceTold is satisfied when the plan's status has a VM's slice as it was read back.
-func (f *fixture) sliceTold(m *machine, slice time.Duration) func(context.Context) error {
+// sliceReported is satisfied when the plan's status has a VM's slice as it was read back.
+func (f *fixture) sliceReported(m *machine, slice time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		vm, err := f.lever(ctx, m, v1alpha1.LeverSlice)
 		if err != nil {

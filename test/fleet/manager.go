@@ -16,7 +16,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/joulevirt/joulevirt/controllers"
-	"github.com/joulevirt/joulevirt/internal/cli/reasons"
+	"github.com/joulevirt/joulevirt/controllers/group"
+	"github.com/joulevirt/joulevirt/controllers/node"
+	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/controllers/policy"
+	"github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 )
 
@@ -35,13 +39,13 @@ func (m *Manager) Metrics() prometheus.Gatherer { return m.registry }
 // Timing is how the manager paces itself.
 type Timing struct {
 	Pull        controllers.PullOptions
-	Energy      controllers.EnergyOptions
-	Traffic     controllers.TrafficOptions
+	Energy      node.EnergyOptions
+	Traffic     group.Options
 	StatusDelay time.Duration
 	// FiguresDelay is that of changed figures. 0: as shipped.
 	FiguresDelay time.Duration
 	// Memory of experiments and savings. Its zero value: as shipped.
-	Memory controllers.MemoryOptions
+	Memory trials.MemoryOptions
 	// Clock that the controllers go by. Nil: the wall's.
 	Clock clock.WithTicker
 }
@@ -53,11 +57,11 @@ func Fast() Timing {
 			Interval: 200 * time.Millisecond, Timeout: 5 * time.Second,
 			StaleAfter: 5 * time.Second, Settle: 200 * time.Millisecond, Review: time.Second, Concurrency: 8,
 		},
-		Energy:      controllers.EnergyOptions{Interval: 200 * time.Millisecond},
-		Traffic:     controllers.TrafficOptions{Replan: 400 * time.Millisecond, Figures: 400 * time.Millisecond},
+		Energy:      node.EnergyOptions{Interval: 200 * time.Millisecond, Namespace: "joulevirt-system"},
+		Traffic:     group.Options{Replan: 400 * time.Millisecond, Figures: 400 * time.Millisecond},
 		StatusDelay: 100 * time.Millisecond,
-		Memory: controllers.MemoryOptions{
-			Namespace: "joulevirt-system", Version: "test", Store: time.Second, Settle: 100 * time.Millisecond, Read: 500 * time.Millisecond,
+		Memory: trials.MemoryOptions{
+			Store: time.Second, Settle: 100 * time.Millisecond,
 		},
 	}
 }
@@ -65,7 +69,7 @@ func Fast() Timing {
 // Shipped is what the manager does without flags.
 func Shipped() Timing {
 	return Timing{
-		Pull: controllers.DefaultPullOptions(), Energy: controllers.DefaultEnergyOptions(), Traffic: controllers.DefaultTrafficOptions(),
+		Pull: controllers.DefaultPullOptions(), Energy: node.DefaultEnergyOptions(), Traffic: group.DefaultOptions(),
 		StatusDelay: controllers.DefaultStatusDelay,
 	}
 }
@@ -81,14 +85,14 @@ func (t Timing) clock() clock.WithTicker {
 // The configuration says as whom they act.
 func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, timing Timing, log logr.Logger) (*Manager, error) {
 	ctrl.SetLogger(log) // or the controller runtime complains on standard error
-	scheme, err := controllers.NewScheme()
+	scheme, err := objects.NewScheme()
 	if err != nil {
 		return nil, err
 	}
-	options := controllers.ControllerOptions()
+	options := objects.ControllerOptions()
 	options.SkipNameValidation = ptr.To(true) // one process may run several managers, one after the other
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Cache: controllers.CacheOptions(), Controller: options, Logger: log,
+		Scheme: scheme, Cache: objects.CacheOptions(), Controller: options, Logger: log,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 	})
@@ -101,9 +105,9 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 		Setup: func(ctx context.Context) error {
 			err := controllers.Setup(ctx, mgr, controllers.Options{
 				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic,
-				StatusDelay: timing.StatusDelay, FiguresDelay: cmp.Or(timing.FiguresDelay, controllers.DefaultFiguresDelay),
-				Memory: cmp.Or(timing.Memory, controllers.DefaultMemoryOptions("joulevirt-system", "test")),
-				Clock:  timing.clock(), Registry: registry, KnownReason: reasons.All().Has,
+				StatusDelay: timing.StatusDelay, FiguresDelay: cmp.Or(timing.FiguresDelay, policy.DefaultFiguresDelay),
+				Memory: cmp.Or(timing.Memory, trials.DefaultMemoryOptions()),
+				Clock:  timing.clock(), Registry: registry,
 			})
 			close(started)
 			return err

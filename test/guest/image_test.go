@@ -7,53 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/cavaliergopher/cpio"
-	"github.com/google/go-cmp/cmp"
 )
-
-func TestLoadOrder(t *testing.T) {
-	const modulesDep = `kernel/drivers/virtio/virtio.ko:
-kernel/drivers/virtio/virtio_ring.ko: kernel/drivers/virtio/virtio.ko
-kernel/drivers/virtio/virtio-pci.ko.xz: kernel/drivers/virtio/virtio_ring.ko kernel/drivers/virtio/virtio.ko
-kernel/drivers/net/virtio_net.ko: kernel/net/failover.ko kernel/drivers/virtio/virtio_ring.ko kernel/drivers/virtio/virtio.ko
-kernel/net/failover.ko:
-`
-	got, err := loadOrder(strings.NewReader(modulesDep), []string{"virtio_pci", "virtio_net"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{
-		"kernel/drivers/virtio/virtio.ko", "kernel/drivers/virtio/virtio_ring.ko", "kernel/drivers/virtio/virtio-pci.ko.xz",
-		"kernel/net/failover.ko", "kernel/drivers/net/virtio_net.ko",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("unexpected order (-want +got):\n%s", diff)
-	}
-	if _, err := loadOrder(strings.NewReader(modulesDep), []string{"e1000"}); err == nil || !strings.Contains(err.Error(), "e1000") {
-		t.Errorf("a module that does not exist gave the error %v", err)
-	}
-}
-
-func TestCompareReleases(t *testing.T) {
-	want := []string{"5.10.0-30-cloud-amd64", "6.1.0-9-cloud-amd64", "6.1.0-10-cloud-amd64", "6.1.0-56-cloud-amd64", "6.12.4-1-cloud-amd64"}
-	got := slices.Clone(want)
-	slices.Reverse(got)
-	slices.SortFunc(got, compareReleases)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("unexpected order (-want +got):\n%s", diff)
-	}
-}
-
-func TestNoKernel(t *testing.T) {
-	root := t.TempDir()
-	_, err := newestCloudKernel(root)
-	if err == nil || !strings.Contains(err.Error(), "install linux-image-cloud-amd64") {
-		t.Errorf("without a kernel the error is %v", err)
-	}
-}
 
 func TestBuild(t *testing.T) {
 	opts := Options{CacheDir: filepath.Join(t.TempDir(), "cache")}

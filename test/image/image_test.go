@@ -1,4 +1,4 @@
-// Package image builds the images of the shipped Dockerfile and looks into
+// Package image builds the images of the shipped Dockerfile and checks
 // them. Where no container engine runs, Debian's buildah builds them too.
 package image
 
@@ -52,7 +52,7 @@ func TestImages(t *testing.T) {
 }
 
 // checkBill fails when the bill of materials lacks a module that is linked into the program,
-// or tells of other packages of npm than it embeds.
+// or names other packages of npm than it embeds.
 func checkBill(t *testing.T, bill, program string, embeds []string) {
 	t.Helper()
 	text, err := os.ReadFile(bill)
@@ -79,7 +79,7 @@ func checkBill(t *testing.T, bill, program string, embeds []string) {
 	}
 	info, err := buildinfo.ReadFile(program)
 	if err != nil || len(info.Deps) == 0 {
-		t.Errorf("%s tells of %v: %v", program, info, err)
+		t.Errorf("%s names %v: %v", program, info, err)
 		return
 	}
 	for _, module := range info.Deps {
@@ -109,7 +109,7 @@ func checkOnlyFiles(t *testing.T, files, program string) {
 		if err != nil {
 			return err
 		}
-		t.Logf("%s: %d bytes", program, info.Size())
+		t.Logf("figure %s_image_mb %.4g MB", program, float64(info.Size())/1e6)
 		if info.Size() > maxProgram {
 			t.Errorf("%s has %d bytes, want at most %d", program, info.Size(), maxProgram)
 		}

@@ -1,243 +1,196 @@
 package install
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
-	"maps"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
+	"time"
 
-	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
-	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/internal/gomod"
+	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
-// TestGitOps applies what Git says again and again, as tools for GitOps do, while manager
-// and agent run: nothing changes, nobody fights, and all becomes healthy.
-func TestGitOps(t *testing.T) {
+const (
+	fluxNamespace = "flux-system"
+	// sourceModule has the kinds of sources, of the same release of Flux as the controller.
+	sourceModule = "github.com/fluxcd/source-controller@v1.9.5"
+)
+
+// flux is Flux's kustomize-controller. The test stands in for its source-controller: it serves
+// an archive of the repository and writes the status of sources.
+type flux struct {
+	*world
+	requests int
+}
+
+// TestFlux has Flux's controller install the product and the presets from the samples in
+// config/gitops/flux, correct drift, and remove all again.
+func TestFlux(t *testing.T) {
 	w := newWorld(t)
+	f := &flux{world: w}
+	f.install()
+	before := w.everything()
 	w.startKubelet()
-	w.applyAll("kubectl")
+
+	product := f.apply("config/gitops/flux/manifests.yaml", "Kustomization/joulevirt")
+	f.reconciled(product)
 	w.reported()
-	w.eventually("policies are taken", w.policyReady("observe"))
+	presets := f.apply("config/gitops/flux/policies.yaml", "Kustomization/joulevirt-policies")
+	f.reconciled(presets)
+	w.eventually("the manager has seen a preset", w.policySeen("observe"))
 
-	said, scripts := git(t), argoScripts(t)
-	w.eventually("policies and profiles are what Git has waited for", func(ctx context.Context) error {
-		for id, o := range w.applied(ctx, said) {
-			if !strings.HasPrefix(o.GetAPIVersion(), "joulevirt.io/") {
-				continue
+	// Nothing is written that is already as the manifests say; a change by hand is reverted.
+	deployment := &unstructured.Unstructured{}
+	deployment.SetAPIVersion("apps/v1")
+	deployment.SetKind("Deployment")
+	key := client.ObjectKey{Namespace: namespace, Name: "joulevirt-manager"}
+	w.check(w.Client().Get(t.Context(), key, deployment))
+	generation := deployment.GetGeneration()
+	policy := &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "observe"}}
+	w.check(w.Client().Patch(t.Context(), policy, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"priority":-7}}`))))
+	f.reconcileAgain(product)
+	f.reconcileAgain(presets)
+	w.check(w.Client().Get(t.Context(), key, deployment))
+	w.check(w.Client().Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+	if deployment.GetGeneration() != generation || policy.Spec.Priority == -7 {
+		t.Errorf("generation of the Deployment %d, want %d; priority of the policy %d", deployment.GetGeneration(), generation, policy.Spec.Priority)
+	}
+
+	for _, k := range []*unstructured.Unstructured{presets, product} {
+		w.check(w.Client().Delete(t.Context(), k))
+		w.eventually("Flux has deleted what it applied", func(ctx context.Context) error {
+			if err := w.Client().Get(ctx, client.ObjectKeyFromObject(k), k); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%s exists: %w", k.GetName(), err)
 			}
-			// No VM has the labels of the samples, and only the preset that selects all
-			// nodes has some.
-			want, kstatus := "Progressing", status.InProgressStatus
-			if id == "EnergyPolicy//observe" {
-				want, kstatus = "Healthy", status.CurrentStatus
-			}
-			if got := argoHealth(t, scripts[o.GetKind()], o); got != want {
-				return fmt.Errorf("%s is %s to Argo CD, want %s", id, got, want)
-			}
-			if got := kstatusOf(t, o); got != kstatus {
-				return fmt.Errorf("%s is %s by kstatus, want %s", id, got, kstatus)
-			}
+			return nil
+		})
+	}
+	// Kubernetes keeps requests for certificates for an hour.
+	w.nothingLeft(before, "certificatesigningrequests/certificates.k8s.io//")
+}
+
+// install installs Flux's kinds and controller, and the sources of the samples.
+func (f *flux) install() {
+	f.Helper()
+	controller, err := source().SourceDir(f.Context(), binaries.KustomizeController)
+	f.check(err)
+	sources, err := gomod.Dir(f.Context(), f.TempDir(), sourceModule)
+	f.check(err)
+	bases := filepath.Join(sources, "config/crd/bases/source.toolkit.fluxcd.io_")
+	for _, file := range []string{
+		filepath.Join(controller, "config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml"),
+		bases + "gitrepositories.yaml", bases + "ocirepositories.yaml", bases + "buckets.yaml", "testdata/flux.yaml",
+	} {
+		f.check(f.ApplyManifests(f.Context(), file))
+	}
+	archives := f.TempDir()
+	status := f.pack(filepath.Join(archives, "repository.tar.gz"))
+	server := httptest.NewServer(http.FileServer(http.Dir(archives)))
+	f.Cleanup(server.Close)
+	status["url"] = server.URL + "/repository.tar.gz"
+	for _, sample := range []string{"manifests", "joulevirt"} {
+		o := f.apply("config/gitops/flux/"+sample+".yaml", "GitRepository/joulevirt")
+		o.Object["status"] = map[string]any{
+			"observedGeneration": o.GetGeneration(), "artifact": status,
+			"conditions": []any{map[string]any{
+				"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored artifact", "lastTransitionTime": status["lastUpdateTime"],
+			}},
 		}
-		return nil
-	})
-	w.runningAreHealthy(scripts)
-
-	w.defaultsAgree()
-
-	before := w.applied(t.Context(), said)
-	w.applyAll("kubectl")
-	w.unchanged(before, "the same manifests, again")
-	w.applyAll("argocd-controller")
-	w.unchanged(withManager(before, "argocd-controller"), "the same manifests, by another field manager")
-	w.reported()
-	again := w.applied(t.Context(), said)
-	w.applyAll("argocd-controller")
-	w.unchanged(again, "the same by the other, again")
+		f.check(f.Client().Status().Update(f.Context(), o))
+	}
+	f.startController()
 }
 
-// defaultsAgree has two field managers apply a policy that leaves defaults out, also within
-// a list: neither is told of a conflict, nor changes anything. One of them alone may change
-// the order of its sources, in which they are asked: the list is one by type to the API
-// server, and keeps the order that it is given.
-func (w *world) defaultsAgree() {
-	w.Helper()
-	said := &unstructured.Unstructured{}
-	said.SetAPIVersion("joulevirt.io/v1alpha1")
-	said.SetKind("EnergyPolicy")
-	said.SetName("short")
-	w.applySources("kubectl", "Prometheus", "RAPL")
-	before := w.applied(w.Context(), map[string]*unstructured.Unstructured{"short": said})
-	w.applySources("kustomize-controller", "Prometheus", "RAPL")
-	w.unchanged(withManager(before, "kustomize-controller"), "a policy that leaves defaults out, by another field manager")
-	w.check(w.Client().Delete(w.Context(), said))
-
-	for _, order := range [][]string{{"Prometheus", "RAPL"}, {"RAPL", "Prometheus"}, {"Prometheus", "RAPL"}} {
-		w.applySources("kubectl", order...)
-		w.sourcesAre(said, order...)
-	}
-	w.check(w.Client().Delete(w.Context(), said))
+func (f *flux) startController() {
+	f.Helper()
+	paths, err := source().Ensure(f.Context(), binaries.KustomizeController)
+	f.check(err)
+	_, kubeconfig, err := f.ServiceAccountConfig(f.Context(), fluxNamespace, "kustomize-controller", "")
+	f.check(err)
+	home := f.TempDir() // it empties the folder of temporary files
+	group := proc.NewGroup(home)
+	f.Cleanup(group.Stop)
+	_, err = group.Start("kustomize-controller", "/usr/bin/env", "TMPDIR="+home, "KUBECONFIG="+kubeconfig,
+		paths[binaries.KustomizeController], "--metrics-addr=0", "--health-addr=0")
+	f.check(err)
 }
 
-// applySources applies policy short with sources in an order, as a field manager.
-func (w *world) applySources(manager string, types ...string) {
-	w.Helper()
-	var policy strings.Builder
-	policy.WriteString(`
-apiVersion: joulevirt.io/v1alpha1
-kind: EnergyPolicy
-metadata: {name: short}
-spec:
-  mode: Observe
-  nodeSelector: {matchLabels: {example.com/none: "true"}}
-  energy:
-    sources:
-`)
-	for _, source := range types {
-		policy.WriteString("    - type: " + source + "\n")
-		if source == "Prometheus" {
-			policy.WriteString("      prometheus: {url: \"http://prometheus.example:9090\"}\n")
-		}
+// pack archives config/ and policies/ and returns the status of a source that has them.
+func (f *flux) pack(file string) map[string]any {
+	f.Helper()
+	checkout := f.TempDir()
+	for _, folder := range []string{"config", "policies"} {
+		f.check(os.CopyFS(filepath.Join(checkout, folder), os.DirFS(filepath.Join(root, folder))))
 	}
-	file := filepath.Join(w.TempDir(), "policy.yaml")
-	w.check(os.WriteFile(file, []byte(policy.String()), 0o600))
-	_, err := w.RunKubectl(w.Context(), "apply", "--server-side", "--field-manager="+manager, "--filename", file)
-	w.check(err)
-}
-
-func (w *world) sourcesAre(said *unstructured.Unstructured, types ...string) {
-	w.Helper()
-	now := w.applied(w.Context(), map[string]*unstructured.Unstructured{"short": said})["short"]
-	sources, _, err := unstructured.NestedSlice(now.Object, "spec", "energy", "sources")
-	w.check(err)
-	var got []string
-	for _, source := range sources {
-		of, _ := source.(map[string]any)
-		got = append(got, fmt.Sprint(of["type"]))
-	}
-	if diff := cmp.Diff(types, got); diff != "" {
-		w.Errorf("sources are in another order than was applied, -applied +there:\n%s", diff)
+	archive, err := os.Create(file)
+	f.check(err)
+	hash := sha256.New()
+	compressed := gzip.NewWriter(io.MultiWriter(archive, hash))
+	files := tar.NewWriter(compressed)
+	f.check(errors.Join(files.AddFS(os.DirFS(checkout)), files.Close(), compressed.Close()))
+	info, err := archive.Stat()
+	f.check(errors.Join(err, archive.Close()))
+	return map[string]any{
+		"path": "repository.tar.gz", "revision": fmt.Sprintf("main@sha1:%040x", 1), "digest": fmt.Sprintf("sha256:%x", hash.Sum(nil)),
+		"size": info.Size(), "lastUpdateTime": metav1.Now().UTC().Format(time.RFC3339),
 	}
 }
 
-// manifests are what Git has.
-func manifests() []string {
-	return []string{root + "/config/default", root + "/policies", root + "/config/samples"}
-}
-
-func (w *world) applyAll(manager string) {
-	w.Helper()
-	for _, folder := range manifests() {
-		_, err := w.RunKubectl(w.Context(), "apply", "--server-side", "--field-manager="+manager, "--kustomize", folder)
-		w.check(err)
+// apply creates an object of a sample, by KIND/NAME, as soon as its kind is served.
+func (f *flux) apply(file, id string) *unstructured.Unstructured {
+	f.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	f.check(err)
+	o := objects(f.T, string(text))[id]
+	if o == nil {
+		f.Fatalf("%s has no %s", file, id)
 	}
-}
-
-// git is what the manifests say, by KIND/NAMESPACE/NAME.
-func git(t *testing.T) map[string]*unstructured.Unstructured {
-	t.Helper()
-	all := map[string]*unstructured.Unstructured{}
-	for _, folder := range manifests() {
-		for _, o := range kustomized(t, strings.TrimPrefix(folder, root+"/")) {
-			all[o.GetKind()+"/"+o.GetNamespace()+"/"+o.GetName()] = o
-		}
-	}
-	return all
-}
-
-// applied reads all that Git has from the API server.
-func (w *world) applied(ctx context.Context, git map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
-	w.Helper()
-	all := map[string]*unstructured.Unstructured{}
-	for id, o := range git {
-		now := &unstructured.Unstructured{}
-		now.SetGroupVersionKind(o.GroupVersionKind())
-		if err := w.Client().Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
-			w.Fatalf("%s: %v", id, err)
-		}
-		all[id] = now
-	}
-	return all
-}
-
-// unchanged fails when an object is not as before, but for its status. What has no status
-// that changes was not even written: its resourceVersion is the same.
-func (w *world) unchanged(before map[string]*unstructured.Unstructured, after string) {
-	w.Helper()
-	now := w.applied(w.Context(), before)
-	for _, id := range slices.Sorted(maps.Keys(before)) {
-		was, is := withoutStatus(before[id]), withoutStatus(now[id])
-		if was.GetResourceVersion() == "" {
-			is.SetResourceVersion("")
-		}
-		if diff := cmp.Diff(was, is); diff != "" {
-			w.Errorf("%s changes %s, -before +after:\n%s", after, id, diff)
-		}
-	}
-}
-
-func withoutStatus(o *unstructured.Unstructured) *unstructured.Unstructured {
-	o = o.DeepCopy()
-	if _, has := o.Object["status"]; has {
-		delete(o.Object, "status")
-		o.SetResourceVersion("")
-	}
-	fields := o.GetManagedFields()
-	fields = slices.DeleteFunc(fields, func(f metav1.ManagedFieldsEntry) bool { return f.Subresource == "status" })
-	// Times of entries, and their order, are no fight; who owns what is.
-	for i := range fields {
-		fields[i].Time = nil
-	}
-	slices.SortFunc(fields, func(x, y metav1.ManagedFieldsEntry) int {
-		return strings.Compare(x.Manager+string(x.Operation), y.Manager+string(y.Operation))
-	})
-	o.SetManagedFields(fields)
+	f.eventually(id+" is created", func(ctx context.Context) error { return f.Client().Create(ctx, o) })
 	return o
 }
 
-// withManager is what objects are when another one owns the same fields beside kubectl.
-func withManager(objects map[string]*unstructured.Unstructured, manager string) map[string]*unstructured.Unstructured {
-	all := map[string]*unstructured.Unstructured{}
-	for id, o := range objects {
-		o = o.DeepCopy()
-		fields := o.GetManagedFields()
-		for _, f := range o.GetManagedFields() {
-			if f.Manager == "kubectl" {
-				f.Manager = manager
-				fields = append(fields, f)
+// reconciled waits until Flux has finished with a Kustomization at the last request.
+func (f *flux) reconciled(k *unstructured.Unstructured) {
+	f.Helper()
+	f.eventually("Flux has applied "+k.GetName(), func(ctx context.Context) error {
+		if err := f.Client().Get(ctx, client.ObjectKeyFromObject(k), k); err != nil {
+			return err
+		}
+		request, _, _ := unstructured.NestedString(k.Object, "status", "lastHandledReconcileAt")
+		conditions, _, _ := unstructured.NestedSlice(k.Object, "status", "conditions")
+		if request == k.GetAnnotations()["reconcile.fluxcd.io/requestedAt"] {
+			for _, c := range conditions {
+				if of, _ := c.(map[string]any); of["type"] == "Ready" && of["status"] == "True" {
+					return nil
+				}
 			}
 		}
-		o.SetManagedFields(fields)
-		o.SetResourceVersion("")
-		all[id] = o
-	}
-	return all
+		return fmt.Errorf("its status is %v", k.Object["status"])
+	})
 }
 
-// runningAreHealthy looks at what manager and agent themselves write.
-func (w *world) runningAreHealthy(scripts map[string]string) {
-	w.Helper()
-	w.eventually("the node's plan and report are healthy", func(ctx context.Context) error {
-		for _, kind := range []string{"NodeReport", "NodePlan"} {
-			o := &unstructured.Unstructured{}
-			o.SetAPIVersion("joulevirt.io/v1alpha1")
-			o.SetKind(kind)
-			if err := w.Client().Get(ctx, client.ObjectKey{Name: nodeName}, o); err != nil {
-				return err
-			}
-			if got := argoHealth(w.T, scripts[kind], o); got != "Healthy" {
-				return fmt.Errorf("%s is %s to Argo CD: %v", kind, got, o.Object["status"])
-			}
-			if got := kstatusOf(w.T, o); got != status.CurrentStatus {
-				return fmt.Errorf("%s is %s by kstatus", kind, got)
-			}
-		}
-		return nil
-	})
+// reconcileAgain requests a reconciliation, as flux reconcile does.
+func (f *flux) reconcileAgain(k *unstructured.Unstructured) {
+	f.Helper()
+	f.requests++
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":"%d"}}}`, f.requests)
+	f.check(f.Client().Patch(f.Context(), k, client.RawPatch(types.MergePatchType, []byte(patch))))
+	f.reconciled(k)
 }

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,114 +22,80 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster"
 )
 
-// The least that a test needs: one pod of the manager.
-var few = []string{"--set", "manager.replicas=1", "--wait", "--timeout", "6m"}
-
-// TestRelease takes a release through its life: it is installed, changed, rolled back and
-// uninstalled, while VMs are steered, and leaves nothing.
+// TestRelease installs a release, changes a value, rolls it back and uninstalls it while VMs
+// are steered: nothing is left.
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	h := newHelm(t, w.Kubeconfig())
 	w.seedVMs()
 	before := w.everything()
 	w.startKubelet()
+	helm := func(args ...string) {
+		h.must(t, append(args, "--namespace", namespace, "--timeout", "6m", "--wait")...)
+	}
 
-	h.must(t, slices.Concat(installPage(t, "install"), few)...)
+	start := time.Now()
+	helm("install", release, chart, "--set", "policy.preset=observe,manager.replicas=1")
 	w.reported()
-	w.eventually("the preset is taken", w.policyReady("observe"))
+	t.Logf("figure install_to_first_report_s %.4g s", time.Since(start).Seconds())
+	w.eventually("the manager has seen the preset", w.policySeen("observe"))
 	w.steer()
 
-	h.must(t, slices.Concat(installPage(t, "upgrade"), []string{"--set", "agent.sampleInterval=2s," + scraper}, few)...)
+	helm("upgrade", release, chart, "--reset-then-reuse-values", "--set", "agent.sampleInterval=2s")
 	w.agentHas("--sample-interval=2s", true)
-	w.mayScrape(true)
-	h.must(t, append(installPage(t, "rollback"), "--wait", "--timeout", "6m")...)
+	helm("rollback", release)
 	w.agentHas("--sample-interval=2s", false)
-	w.mayScrape(false)
-	if err := w.policyReady("observe")(t.Context()); err != nil {
-		t.Errorf("the preset did not outlast an upgrade and a rollback: %v", err)
-	}
+	w.check(w.policySeen("observe")(t.Context())) // survives an upgrade and a rollback
 	w.reported()
 
-	w.heldUpByRoute(h)
-	h.must(t, installPage(t, "uninstall")...)
-	w.eventually("nothing is left", func(context.Context) error {
-		if diff := cmp.Diff(before, w.everything()); diff != "" {
-			return fmt.Errorf("-before +now:\n%s", diff)
-		}
-		return nil
-	})
+	w.heldUpByProfile(h)
+	helm("uninstall", release)
+	w.nothingLeft(before)
 	w.served()
-	w.keepKinds(h)
 }
 
-// heldUpByRoute tries an uninstall that would cut clients off: it says so and stops.
-func (w *world) heldUpByRoute(h *helm) {
+// TestUndeploy installs the manifests and removes them while a VM is on standby.
+func TestUndeploy(t *testing.T) {
+	w := newWorld(t)
+	w.seedVMs()
+	before := w.everything()
+	w.startKubelet()
+	w.make("deploy")
+	_, err := w.RunKubectl(t.Context(), "scale", "deployment/joulevirt-manager", "--namespace="+namespace, "--replicas=1")
+	w.check(err)
+	w.reported()
+	w.steer()
+	w.make("undeploy")
+	w.nothingLeft(before)
+	w.served()
+	w.make("undeploy") // with nothing to remove
+}
+
+// make runs make against the world's cluster.
+func (w *world) make(target string) {
+	w.Helper()
+	cmd := exec.CommandContext(w.Context(), "make", target, "KUBECTL="+w.Kubectl()+" --kubeconfig="+w.Kubeconfig())
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.Fatalf("make %s: %v: %s", target, err, out)
+	}
+}
+
+// heldUpByProfile tries an uninstall that would cut clients of a route off: it says so and stops.
+func (w *world) heldUpByProfile(h *helm) {
 	w.Helper()
 	w.check(w.ApplyManifests(w.Context(), root+"/config/samples/joulevirt_v1alpha1_vmnetworkprofile.yaml"))
-	if out, err := h.run(w.Context(), append(installPage(w.T, "uninstall"), "--timeout", "6m")...); err == nil {
-		w.Fatalf("it was uninstalled though a route would have gone: %s", out)
+	if out, err := h.run(w.Context(), "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "6m"); err == nil {
+		w.Fatalf("uninstalled although clients lose their route: %s", out)
 	}
-	var pods corev1.PodList
-	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "removal"}))
-	if len(pods.Items) != 1 || pods.Items[0].Status.Phase != corev1.PodFailed {
-		w.Errorf("there is no failed pod to ask why: %d pods", len(pods.Items))
-	}
-	said, err := os.ReadFile(filepath.Join(w.Dir(), "removal.log"))
+	log, err := os.ReadFile(filepath.Join(w.Dir(), "removal.log"))
 	w.check(err)
-	if !strings.Contains(string(said), "VMNetworkProfile default/shop") {
-		w.Errorf("the removal does not say which route holds it up: %s", said)
+	if !strings.Contains(string(log), "VMNetworkProfile default/shop") {
+		w.Errorf("the removal does not say what holds it up: %s", log)
 	}
-	for _, policy := range []string{"observe", "steer"} {
-		w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: policy}, &v1alpha1.EnergyPolicy{}))
-	}
+	w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: "steer"}, &v1alpha1.EnergyPolicy{}))
 	_, err = w.RunKubectl(w.Context(), "delete", "vmnetworkprofile", "--namespace=default", "shop")
 	w.check(err)
-}
-
-// keepKinds uninstalls a release that keeps kinds and policies, whose policies are then
-// paused, and installs it again over them: the preset that was edited stays as it is.
-func (w *world) keepKinds(h *helm) {
-	t := w.T
-	w.Helper()
-	keep := slices.Concat(installPage(t, "install"), []string{"--set", "crds.keep=true"}, few)
-	h.must(t, keep...)
-	w.eventually("the preset is taken", w.policyReady("observe"))
-	edited := w.editPreset()
-	h.must(t, installPage(t, "uninstall")...)
-	w.presetIs(edited)
-	if !w.preset().Spec.Paused {
-		t.Error("the policy that is kept is not paused")
-	}
-	var deployments appsv1.DeploymentList
-	w.check(w.Client().List(t.Context(), &deployments, client.InNamespace(namespace)))
-	if len(deployments.Items) > 0 {
-		t.Errorf("Deployment %s is left", deployments.Items[0].Name)
-	}
-	h.must(t, keep...)
-	w.reported()
-	w.presetIs(edited)
-}
-
-func (w *world) preset() *v1alpha1.EnergyPolicy {
-	w.Helper()
-	var policy v1alpha1.EnergyPolicy
-	w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: "observe"}, &policy))
-	return &policy
-}
-
-// editPreset does as a user does to whom the preset belongs.
-func (w *world) editPreset() *v1alpha1.EnergyPolicy {
-	w.Helper()
-	w.check(w.Client().Patch(w.Context(), w.preset(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"priority":-7}}`))))
-	return w.preset()
-}
-
-// presetIs the same object as before, with what was edited.
-func (w *world) presetIs(before *v1alpha1.EnergyPolicy) {
-	w.Helper()
-	if now := w.preset(); now.UID != before.UID || now.Spec.Priority != before.Spec.Priority {
-		w.Errorf("the preset was made anew: UID %s and priority %d, was %s and %d", now.UID, now.Spec.Priority, before.UID, before.Spec.Priority)
-	}
 }
 
 // seedVMs has two VMs run behind a Service.
@@ -179,7 +145,7 @@ func (w *world) steer() {
 			Mode: v1alpha1.ModeRecommend, Levers: []v1alpha1.Lever{v1alpha1.LeverTrafficShare, v1alpha1.LeverAffinity},
 		},
 	}))
-	w.eventually("the policy is taken", w.policyReady("steer"))
+	w.eventually("the manager has seen the policy", w.policySeen("steer"))
 	pods := w.launchers()
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q},"annotations":{%q:"web"}}}`,
 		v1alpha1.LabelServing, v1alpha1.ServingStandby, v1alpha1.AnnotationProfile)
@@ -196,7 +162,7 @@ func (w *world) launchers() []corev1.Pod {
 	return pods.Items
 }
 
-// served: both launcher pods serve, and nothing tells that they ever did not.
+// served: both launcher pods serve, without a trace that they ever did not.
 func (w *world) served() {
 	w.Helper()
 	for _, pod := range w.launchers() {
@@ -213,7 +179,7 @@ func (w *world) served() {
 	}
 }
 
-func (w *world) policyReady(name string) func(context.Context) error {
+func (w *world) policySeen(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var policy v1alpha1.EnergyPolicy
 		if err := w.Client().Get(ctx, client.ObjectKey{Name: name}, &policy); err != nil {
@@ -226,7 +192,7 @@ func (w *world) policyReady(name string) func(context.Context) error {
 	}
 }
 
-// agentHas looks at the agent that is ready.
+// agentHas checks the arguments of the running agent.
 func (w *world) agentHas(argument string, want bool) {
 	w.Helper()
 	var pods corev1.PodList

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -85,9 +83,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, Cluster: c}
 	w.check(v1alpha1.AddToScheme(c.Client().Scheme()))
 	w.check(c.AddNode(t.Context(), cluster.RealNode{Name: nodeName}))
-	// Helm and GitOps tools are told of a namespace that is there.
 	w.check(c.ApplyManifests(t.Context(), root+"/config/default/namespace.yaml"))
-	w.eventually("the namespace has its account", func(ctx context.Context) error {
+	w.eventually("Kubernetes has filled the namespace", func(ctx context.Context) error {
 		for _, o := range []client.Object{&corev1.ServiceAccount{}, &corev1.ConfigMap{}} {
 			key := client.ObjectKey{Namespace: namespace, Name: "default"}
 			if _, is := o.(*corev1.ConfigMap); is {
@@ -145,25 +142,18 @@ func (w *world) reported() {
 	})
 }
 
-// everything lists the objects of all kinds but those that come and go by themselves.
+// everything lists the objects of all kinds, but Events, which come and go by themselves.
 func (w *world) everything() []string {
-	w.Helper()
-	return slices.Sorted(maps.Keys(w.contents()))
-}
-
-// contents is what the objects of everything say, by their names: all but their statuses and
-// what the API server or time changes by itself.
-func (w *world) contents() map[string]map[string]any {
 	w.Helper()
 	clients, err := discovery.NewDiscoveryClientForConfig(w.RESTConfig())
 	w.check(err)
 	lists, err := clients.ServerPreferredResources()
 	w.check(err)
 	config := rest.CopyConfig(w.RESTConfig())
-	config.WarningHandler = rest.NoWarnings{} // old kinds are listed too
+	config.WarningHandler = rest.NoWarnings{} // deprecated kinds are listed too
 	reader, err := dynamic.NewForConfig(config)
 	w.check(err)
-	all := map[string]map[string]any{}
+	var all []string
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		w.check(err)
@@ -173,36 +163,29 @@ func (w *world) contents() map[string]map[string]any {
 			}
 			found, err := reader.Resource(version.WithResource(kind.Name)).List(w.Context(), metav1.ListOptions{})
 			if apierrors.IsNotFound(err) {
-				continue // a kind that goes
+				continue // a kind that is being deleted
 			}
 			w.check(err)
-			for i := range found.Items {
-				o := &found.Items[i]
-				all[strings.Join([]string{kind.Name, version.Group, o.GetNamespace(), o.GetName()}, "/")] = content(o)
+			for _, o := range found.Items {
+				all = append(all, strings.Join([]string{kind.Name, version.Group, o.GetNamespace(), o.GetName()}, "/"))
 			}
 		}
 	}
+	slices.Sort(all)
 	return all
 }
 
-// content drops from an object what changes by itself.
-func content(o *unstructured.Unstructured) map[string]any {
-	delete(o.Object, "status")
-	for _, field := range []string{"managedFields", "resourceVersion", "generation"} {
-		unstructured.RemoveNestedField(o.Object, "metadata", field)
-	}
-	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", corev1.EndpointsLastChangeTriggerTime)
-	if len(o.GetAnnotations()) == 0 {
-		o.SetAnnotations(nil) // an empty map is none
-	}
-	switch o.GetKind() {
-	case "Lease":
-		unstructured.RemoveNestedField(o.Object, "spec", "renewTime")
-	case "EndpointSlice": // the order of endpoints says nothing, and changes with each look
-		if endpoints, _, _ := unstructured.NestedSlice(o.Object, "endpoints"); len(endpoints) > 0 {
-			slices.SortFunc(endpoints, func(x, y any) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
-			o.Object["endpoints"] = endpoints
+// nothingLeft waits until no object exists that did not before, except those whose name begins
+// with one of the exceptions. The namespace, with what Kubernetes puts there, may be gone.
+func (w *world) nothingLeft(before []string, except ...string) {
+	w.Helper()
+	w.eventually("nothing is left", func(context.Context) error {
+		left := slices.DeleteFunc(w.everything(), func(o string) bool {
+			return slices.Contains(before, o) || slices.ContainsFunc(except, func(prefix string) bool { return strings.HasPrefix(o, prefix) })
+		})
+		if len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
 		}
-	}
-	return o.Object
+		return nil
+	})
 }

@@ -25,7 +25,7 @@ var ErrTooBusy = errors.New("this machine is too busy to emulate a node")
 // Slowness is how many times slower than this machine's the node's clocks run.
 func (n *Node) Slowness() int { return n.slowness }
 
-// slowest tells whether clocks can run no slower.
+// slowest reports whether clocks can run no slower.
 func (n *Node) slowest() bool { return 2*n.slowness > maxSlowness }
 
 // Slower stops the node and boots it anew with clocks that run half as fast, and its guest, as

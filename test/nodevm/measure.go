@@ -70,7 +70,7 @@ func Ratio(with, without float64) float64 {
 	return with / without
 }
 
-// KeptUp tells whether the machine kept up with a load of which nothing was held: a guest that
+// KeptUp reports whether the machine kept up with a load of which nothing was held: a guest that
 // is too slow for its packets takes them in bunches by itself, and says nothing of what holding
 // them does. ErrTooBusy when it did not.
 func (m Measured) KeptUp(d Direction) error {

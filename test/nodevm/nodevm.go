@@ -1,6 +1,6 @@
 // Package nodevm is a node with real KVM inside an emulated machine: QEMU emulates AMD's
 // virtualization, so that Debian's kernel in it runs a guest under KVM, with vhost-net, in
-// the network namespace of a pod. See docs/design/node-vm.md for what that can and cannot
+// the network namespace of a pod. See docs/design/tests-and-simulator.md for what that can and cannot
 // show.
 package nodevm
 

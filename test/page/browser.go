@@ -1,5 +1,4 @@
-// Package page looks at the built-in page as people do: in Chromium, with a real API server
-// behind it.
+// Package page tests the built-in page in Chromium, with a real API server behind it.
 package page
 
 import (
@@ -35,7 +34,7 @@ type Browser struct {
 // StartBrowser starts Chromium without a window. Close it when done.
 func StartBrowser(ctx context.Context) (*Browser, error) {
 	allocator, endAllocator := chromedp.NewExecAllocator(ctx,
-		chromedp.ExecPath("/usr/bin/chromium"), chromedp.Headless, chromedp.NoSandbox, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
+		chromedp.ExecPath("/usr/bin/chromium"), chromedp.Headless, chromedp.NoSandbox, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.DisableGPU,
 		chromedp.Env("TZ=UTC"), chromedp.Flag("lang", "en-GB"), chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("hide-scrollbars", true))
 	tab, endTab := chromedp.NewContext(allocator)
@@ -52,7 +51,7 @@ func (b *Browser) listen() error {
 	if err := chromedp.Do(b.ctx); err != nil {
 		return err
 	}
-	if err := chromedp.Listen(b.ctx, b.hear); err != nil {
+	if err := chromedp.Listen(b.ctx, b.record); err != nil {
 		return err
 	}
 	if _, err := chromedp.Call(b.ctx, network.Enable, network.EnableParams{}); err != nil {
@@ -69,8 +68,8 @@ func (b *Browser) listen() error {
 // Close ends Chromium.
 func (b *Browser) Close() { b.cancel() }
 
-// hear notes errors of the console, and what is asked for.
-func (b *Browser) hear(event any) {
+// record appends errors of the console, and requests.
+func (b *Browser) record(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
@@ -93,7 +92,7 @@ func (b *Browser) hear(event any) {
 	}
 }
 
-// Faults returns what went wrong since it was asked last.
+// Faults returns the errors since its last call.
 func (b *Browser) Faults() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +101,7 @@ func (b *Browser) Faults() []string {
 	return faults
 }
 
-// Requests returns the addresses that were asked for so far.
+// Requests returns the addresses of all requests.
 func (b *Browser) Requests() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,12 +123,6 @@ func Evaluate[T any](b *Browser, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
-}
-
-// SignIn pastes a token into the form.
-func (b *Browser) SignIn(address, token string) error {
-	return b.Do(chromedp.Navigate(address+"/"), chromedp.WaitVisible("#token"), chromedp.SetValue("#token", token),
-		chromedp.Click("button[type=submit]"), chromedp.WaitVisible("#views"))
 }
 
 // Resize gives the tab a width in pixels, and light or dark as people prefer it.
@@ -158,7 +151,7 @@ const drawn = `(async () => {
 
 // Open loads the page with a view and waits until it is drawn.
 func (b *Browser) Open(address, view string) error {
-	if err := b.Do(chromedp.Navigate("about:blank"), chromedp.Navigate(address+"/#/"+view)); err != nil {
+	if err := b.Do(chromedp.Navigate("about:blank"), chromedp.Navigate(address+"/page/#/"+view)); err != nil {
 		return err
 	}
 	_, err := Evaluate[bool](b, drawn)
@@ -174,7 +167,7 @@ func (b *Browser) Show(view string) error {
 	return err
 }
 
-// Screenshot keeps a picture of all of the page.
+// Screenshot stores a picture of the whole page.
 func (b *Browser) Screenshot(folder, name string) error {
 	ctx, cancel := context.WithTimeout(b.ctx, stepTimeout)
 	defer cancel()

@@ -33,8 +33,8 @@ func estimate(low, value, high v1alpha1.Decimal) *v1alpha1.Estimate {
 	return &v1alpha1.Estimate{Low: low, Value: value, High: high}
 }
 
-// objects are those of a cluster in which most things happen at once.
-func objects(now time.Time) []client.Object {
+// scenery are the objects of a cluster in which most things happen at once.
+func scenery(now time.Time) []client.Object {
 	out := []client.Object{Policy(policyName, now), group("checkout", 6), group(long("catalogue"), 14)}
 	for i := 1; i <= 14; i++ {
 		name := fmt.Sprintf("worker-%02d", i)
@@ -43,13 +43,13 @@ func objects(now time.Time) []client.Object {
 	return out
 }
 
-// Policy has something of everything that the page tells of a policy.
+// Policy has a value for everything that the page shows of a policy.
 func Policy(name string, now time.Time) *v1alpha1.EnergyPolicy {
 	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Add(-26 * time.Hour))}
 	}
-	saving := func(lever v1alpha1.Lever, modelled bool, low, value, high int64) v1alpha1.Saving {
-		return v1alpha1.Saving{Lever: lever, Modelled: modelled, LowMilliwatts: low, Milliwatts: value, HighMilliwatts: high}
+	saving := func(lever v1alpha1.Lever, low, value, high v1alpha1.Decimal) v1alpha1.Saving {
+		return v1alpha1.Saving{Lever: lever, Watts: v1alpha1.Estimate{Value: value, Low: low, High: high}}
 	}
 	booked := func(basis v1alpha1.Basis, period string, factor float64) v1alpha1.Savings {
 		of := func(v float64) v1alpha1.Decimal { return v1alpha1.Decimal(fmt.Sprintf("%.3g", v*factor)) }
@@ -58,8 +58,6 @@ func Policy(name string, now time.Time) *v1alpha1.EnergyPolicy {
 			{Lever: v1alpha1.LeverAffinity, KilowattHours: range3(41, 6)}, {Lever: v1alpha1.LeverBuffering, KilowattHours: range3(21, 5)},
 		}}
 		if basis == v1alpha1.BasisMeasured {
-			own := range3(1.9, .1)
-			s.OwnKilowattHours = &own
 			s.JoulesPerGB, s.JoulesPerGBWithout = "412", estimate("431", "446", "463")
 			s.Cost, s.KilogramsCO2 = ptr.To(range3(16.8, 2.5)), ptr.To(range3(22.8, 3.4))
 		}
@@ -70,21 +68,24 @@ func Policy(name string, now time.Time) *v1alpha1.EnergyPolicy {
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode:   v1alpha1.ModeEnforce,
 			Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverTrafficShare},
+			Tariff: &v1alpha1.Tariff{Currency: "EUR"},
 		},
 		Status: v1alpha1.EnergyPolicyStatus{
 			Nodes: v1alpha1.NodeCounts{Selected: 14, Governed: 14, Reporting: 14, Metered: 12}, Watts: ptr.To(int64(2890)),
-			JoulesPerGB: ptr.To(resource.MustParse("409")),
+			JoulesPerGB: "409",
 			EnergySources: []v1alpha1.EnergySourceStatus{
-				{Type: v1alpha1.EnergySourcePrometheus, Available: true, Nodes: 11},
-				{Type: v1alpha1.EnergySourceRAPL, Available: true, Nodes: 1},
-				{Type: v1alpha1.EnergySourceModel, Available: true, Nodes: 2, Reason: v1alpha1.ReasonNoMeter, Message: "node worker-13: " + hostile},
+				{Type: v1alpha1.PowerPrometheus, Nodes: 11},
+				{Type: v1alpha1.PowerRAPL, Nodes: 1},
+				{Type: v1alpha1.PowerModel, Nodes: 2, Reason: v1alpha1.ReasonNoMeter, Message: "node worker-13: " + hostile},
 			},
-			Potential: []v1alpha1.Saving{saving(v1alpha1.LeverTrafficShare, true, 20000, 55000, 90000)},
-			Proven:    []v1alpha1.Saving{saving(v1alpha1.LeverAffinity, false, 128000, 172000, 214000), saving(v1alpha1.LeverBuffering, false, 52000, 88000, 121000)},
+			PotentialNodes: []v1alpha1.NodePotential{{Name: nodeName, Levers: []v1alpha1.Saving{
+				saving(v1alpha1.LeverAffinity, "5.9", "14.2", "22.5"), saving(v1alpha1.LeverBuffering, "0", "0", "0"),
+			}}},
+			Potential: []v1alpha1.Saving{saving(v1alpha1.LeverTrafficShare, "20", "55", "90")},
+			Proven:    []v1alpha1.Saving{saving(v1alpha1.LeverAffinity, "128", "172", "214"), saving(v1alpha1.LeverBuffering, "52", "88", "121")},
 			Savings: []v1alpha1.Savings{
 				booked(v1alpha1.BasisMeasured, now.UTC().Format("2006-01"), 1), booked(v1alpha1.BasisMeasured, "Total", 3.2), booked(v1alpha1.BasisModelled, "Total", .21),
 			},
-			Tariff: &v1alpha1.TariffStatus{Currency: "EUR", PricePerKWh: "0.28", GramsCO2PerKWh: "380"},
 			Trials: trials(now), Coverage: coverages(),
 			Conditions: []metav1.Condition{
 				condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "14 nodes are governed"),
@@ -125,9 +126,9 @@ func coverages() []v1alpha1.LeverCoverage {
 func report(name string, i int, now time.Time) *v1alpha1.NodeReport {
 	at := metav1.NewTime(now.Add(-40 * time.Second))
 	report := &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.NodeReportStatus{
-		AgentVersion: "v1", KernelVersion: "6.12.48", ReportedAt: &at, VMs: v1alpha1.VMCounts{Running: 20},
-		Topology:     v1alpha1.Topology{Packages: 2, NUMANodes: 2, PhysicalCores: 48, LogicalCPUs: 96, OnlineCPUs: "0-95", ReservedCPUs: "0,48", CPUModel: "Intel(R) Xeon(R) Gold 6338"},
-		Capabilities: []v1alpha1.Capability{{Name: "Affinity", Available: true}, {Name: "GuestTools", Message: "no guest was heard of: " + hostile}},
+		AgentVersion: "v1", KernelVersion: "6.12.48", ReportedAt: &at, VMs: 20,
+		Topology:     v1alpha1.Topology{PhysicalCores: 48, LogicalCPUs: 96, ReservedCPUs: "0,48", CPUModel: "Intel(R) Xeon(R) Gold 6338"},
+		Capabilities: []v1alpha1.Capability{{Name: "Affinity", Available: true}, {Name: "GuestTools", Message: "no guest answers: " + hostile}},
 		Power:        v1alpha1.Power{Source: v1alpha1.PowerRAPL, Scope: v1alpha1.PowerScopePackage, Watts: ptr.To(int64(190 + 7*i)), MeasuredAt: &at},
 	}}
 	if i > 12 {
@@ -146,21 +147,23 @@ func report(name string, i int, now time.Time) *v1alpha1.NodeReport {
 func plan(name string) *v1alpha1.NodePlan {
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodePlanSpec{
 		Policy: policyName, Mode: v1alpha1.ModeEnforce, Revision: "7a625d409810dc4a", Apply: true, Reason: v1alpha1.ReasonPlanned,
-		Pools: &v1alpha1.PoolCores{NetworkCPUs: "1-11,49-59", ComputeCPUs: "12-47,60-95"},
+		NetworkCPUs: "1-11,49-59", ComputeCPUs: "12-47,60-95",
 	}, Status: v1alpha1.NodePlanStatus{AppliedRevision: "7a625d409810dc4a"}}
 	for v := range 20 {
 		of := v1alpha1.VMReference{Namespace: namespace, Name: fmt.Sprintf("web-%s-%d", name, v), PodUID: types.UID(fmt.Sprintf("pod-%s-%d", name, v))}
-		vm := v1alpha1.VMPlan{VMReference: of, Profile: "checkout", Pool: v1alpha1.PoolNetwork, Reasons: []v1alpha1.PlanReason{
+		vm := v1alpha1.VMPlan{VMReference: of, Profile: "checkout", Pool: v1alpha1.PoolNetwork, Reasons: []v1alpha1.LeverReason{
 			{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonNoSaving, Message: hostile}, {Lever: v1alpha1.LeverBuffering, Reason: v1alpha1.ReasonAwaitingTrial},
 			{Lever: v1alpha1.LeverSlice, Reason: v1alpha1.ReasonAwaitingTrial}, {Lever: v1alpha1.LeverShaping, Reason: v1alpha1.ReasonLeverNotAllowed},
 		}}
 		if v < 9 {
 			cpus := fmt.Sprintf("%d,%d", 1+v, 49+v)
 			vm.Affinity = &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{{VCPU: 0, CPUs: cpus}, {VCPU: 1, CPUs: cpus}}}
-			vm.Reasons[0] = v1alpha1.PlanReason{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonPinned}
+			vm.Reasons[0] = v1alpha1.LeverReason{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonPinned}
 			plan.Status.VMs = append(plan.Status.VMs, v1alpha1.VMApplied{
-				PodUID: of.PodUID, Namespace: of.Namespace, Name: of.Name, Lever: v1alpha1.LeverAffinity, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied,
-				VCPUs: []v1alpha1.ThreadReadBack{{VCPU: 0, CPUs: cpus}, {VCPU: 1, CPUs: cpus}},
+				VMReference: v1alpha1.VMReference{PodUID: of.PodUID, Namespace: of.Namespace, Name: of.Name},
+				LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonApplied},
+				State:       v1alpha1.LeverInForce,
+				VCPUs:       []v1alpha1.VCPUPin{{VCPU: 0, CPUs: cpus}, {VCPU: 1, CPUs: cpus}},
 			})
 			plan.Status.VMsInForce++
 		}
@@ -171,9 +174,9 @@ func plan(name string) *v1alpha1.NodePlan {
 
 func group(name string, members int) *v1alpha1.VMNetworkProfile {
 	t := &v1alpha1.TrafficStatus{
-		Members: int32(members), ReadyMembers: int32(members - 1), ActiveMembers: 3, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonSteered, Message: "shares are in force " + hostile,
+		Members: int32(members), ReadyMembers: int32(members - 1), ActiveMembers: 3, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonSkewed, Message: "shares are in force " + hostile,
 		Now: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 318e6, EffectiveTalkers: resource.MustParse("2.4")}, Planned: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 402e6, EffectiveTalkers: resource.MustParse("1.9")},
-		Saving: &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Modelled: true, Milliwatts: 21000, LowMilliwatts: 8000, HighMilliwatts: 33000}, LingeringBytesPercent: ptr.To(int32(6)),
+		Saving: &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Watts: v1alpha1.Estimate{Value: "21", Low: "8", High: "33"}}, LingeringBytesPercent: ptr.To(int32(6)),
 	}
 	for i := range members {
 		share := v1alpha1.MemberShare{Name: fmt.Sprintf("%s-%d", name, i), Node: nodeName, Ready: i != members-1, Reason: "Remainder", MeasuredPerMille: ptr.To(int32(10))}
@@ -190,6 +193,6 @@ func group(name string, members int) *v1alpha1.VMNetworkProfile {
 	return &v1alpha1.VMNetworkProfile{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Group: &v1alpha1.TrafficGroup{Kind: v1alpha1.GroupService, Name: "web"}},
-		Status:     v1alpha1.VMNetworkProfileStatus{MatchedVMs: int32(members), Traffic: t},
+		Status:     v1alpha1.VMNetworkProfileStatus{Traffic: t},
 	}
 }

@@ -3,48 +3,49 @@ package page
 import (
 	"context"
 	"fmt"
-	"math"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	prommodel "github.com/prometheus/common/model"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers"
+	cached "github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/cli/open"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/page"
 	"github.com/joulevirt/joulevirt/internal/units"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
-// Stage serves the page from a cache of an API server, as the manager does.
+// Stage serves the page from a cache of an API server, as the manager does, and as kubectl
+// joulevirt page forwards it.
 type Stage struct {
-	// Address of the page, by TLS.
-	Address string
+	// Manager is the address of the page as the manager serves it, Address that of the local
+	// proxy.
+	Manager, Address string
 	// Client writes what the page shows.
 	Client client.Client
-	// Clock of the page.
-	Clock *clocktesting.FakeClock
 
-	server *httptest.Server
-	live   *live
-	ready  atomic.Pointer[error]
-	day    *day
-	end    func()
+	ready atomic.Pointer[error]
+	end   func()
 }
 
-// Start begins to serve by the API server of a client configuration, and remembers a day of
-// figures. End it when done.
+// Start serves the objects of an API server. Call End when done.
 func Start(ctx context.Context, config *rest.Config) (*Stage, error) {
-	scheme, err := controllers.NewScheme()
+	scheme, err := cached.NewScheme()
 	if err != nil {
 		return nil, err
 	}
@@ -62,53 +63,80 @@ func Start(ctx context.Context, config *rest.Config) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	// The day ends now, so that the page's times are those of today.
-	s := &Stage{Client: writer, Clock: clocktesting.NewFakeClock(time.Now().Add(-daySpan)), live: &live{}}
-	s.live.clock = s.Clock
-	s.day = &day{Reader: objects, clock: s.Clock, end: time.Now()}
-	p, err := page.New(page.Options{
-		Reader: s.day, Reviews: clients, Live: s.live, Ready: s.isReady, Leads: func() bool { return true }, Led: s.day.led,
-		Version: "v1.0.0", Clock: s.Clock, Log: logr.Discard(),
+	s := &Stage{Client: writer}
+	p := page.New(page.Options{
+		Reader: objects, Live: live{}, Ready: s.isReady, Leads: func() bool { return true },
+		Led: func(context.Context) (bool, error) { return true, nil }, History: history,
+		Version: "v1.0.0", Clock: clock.RealClock{}, Log: logr.Discard(),
 	})
+	handler, err := authenticated(config, p.Handler())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { _ = objects.Start(ctx) }) // fails only when it cannot be ended
+	tasks.Go(func() { _ = p.Start(ctx) })       // never fails
+	manager := httptest.NewTLSServer(handler)
+	s.Manager = manager.URL
+	local := httptest.NewUnstartedServer(nil)
+	to, err := url.Parse(s.Manager)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	var tasks sync.WaitGroup
-	tasks.Go(func() { _ = objects.Start(ctx) }) // fails only when it cannot be ended
-	tasks.Go(func() { p.Remember(ctx) })
-	s.server = httptest.NewTLSServer(p.Handler())
-	s.Address = s.server.URL
-	s.end = func() { s.server.Close(); cancel(); tasks.Wait() }
+	tokens := &open.Tokens{Client: clients, Account: types.NamespacedName{Namespace: "joulevirt-system", Name: "joulevirt-page"}, Clock: clock.RealClock{}}
+	local.Config.Handler = open.NewProxy(local.Listener.Addr().String(), to, tokens, manager.Client().Transport)
+	local.Start()
+	s.Address = local.URL
+	s.end = sync.OnceFunc(func() { local.Close(); manager.Close(); cancel(); tasks.Wait() })
 	return s, nil
 }
 
-// End ends serving.
+// authenticated adds the filter of the manager's metrics server.
+func authenticated(config *rest.Config, next http.Handler) (http.Handler, error) {
+	web, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := page.Authenticate([]string{access.PageAudience})(config, web)
+	if err != nil {
+		return nil, err
+	}
+	return filter(logr.Discard(), next)
+}
+
+// history has a day of power for one policy.
+func history(_ context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, step time.Duration) (prommodel.Matrix, error) {
+	if policy.Name != policyName {
+		return nil, nil
+	}
+	var matrix prommodel.Matrix
+	for _, column := range []struct {
+		name  string
+		value float64
+	}{{"measured", 3420}, {"modelled", 562}, {"saved", 260}, {"low", 180}, {"high", 335}} {
+		if !strings.Contains(query, `"`+column.name+`"`) {
+			return nil, fmt.Errorf("the query has no column %s: %s", column.name, query)
+		}
+		row := &prommodel.SampleStream{Metric: prommodel.Metric{"column": prommodel.LabelValue(column.name)}}
+		for at := from; !at.After(to); at = at.Add(step) {
+			row.Values = append(row.Values, prommodel.SamplePair{Timestamp: prommodel.TimeFromUnix(at.Unix()), Value: prommodel.SampleValue(column.value)})
+		}
+		matrix = append(matrix, row)
+	}
+	return matrix, nil
+}
+
+// End ends serving. It may be called again.
 func (s *Stage) End() { s.end() }
 
-// Fail makes the page say that it is not ready, for a cause. Nil: it is.
+// Fail makes the page not ready, for a cause. Nil: it is ready.
 func (s *Stage) Fail(cause error) { s.ready.Store(&cause) }
 
 func (s *Stage) isReady() error {
 	if cause := s.ready.Load(); cause != nil {
 		return *cause
-	}
-	return nil
-}
-
-// PassDay lets a day go by, minute by minute.
-func (s *Stage) PassDay(ctx context.Context) error {
-	for s.Clock.Now().Before(s.day.end) {
-		before := s.live.looks.Load()
-		s.Clock.Step(time.Minute)
-		for s.live.looks.Load() == before {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("wait for the next minute: %w", ctx.Err())
-			case <-time.After(100 * time.Microsecond):
-			}
-		}
 	}
 	return nil
 }
@@ -130,69 +158,14 @@ func (s *Stage) Write(ctx context.Context, objects ...client.Object) error {
 	return group.Wait()
 }
 
-const daySpan = 24 * time.Hour
+// live has rates and power of all nodes worker-NN.
+type live struct{}
 
-// day makes the figures of policies move while a day goes by: the cache's own stand still.
-type day struct {
-	client.Reader
-	clock *clocktesting.FakeClock
-	end   time.Time
-}
-
-// led is false for a while in the morning, as while no manager ran.
-func (d *day) led(context.Context) (bool, error) {
-	left := d.end.Sub(d.clock.Now())
-	return left < 17*time.Hour || left > 18*time.Hour, nil
-}
-
-// List gives policies other watts at other times.
-func (d *day) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	if err := d.Reader.List(ctx, list, options...); err != nil {
-		return err
-	}
-	policies, isPolicies := list.(*v1alpha1.EnergyPolicyList)
-	left := d.end.Sub(d.clock.Now())
-	if !isPolicies || left <= 0 {
-		return nil
-	}
-	items := policies.Items
-	policies.Items = nil
-	for i := range items {
-		policy := items[i].DeepCopy()
-		if policy.Status.Watts != nil {
-			*policy.Status.Watts = int64(float64(*policy.Status.Watts) * shape(left.Hours()) / shape(0))
-		}
-		if left > 20*time.Hour {
-			policy.Status.Proven = nil // proven since
-		}
-		policies.Items = append(policies.Items, *policy)
-	}
-	return nil
-}
-
-// shape of a day's power, some hours before its end.
-func shape(hours float64) float64 {
-	return 1 + .17*math.Cos(2*math.Pi*(hours-5)/24) + .012*math.Sin(hours*19) + .008*math.Sin(hours*61)
-}
-
-// live hears of all nodes named worker-NN.
-type live struct {
-	clock *clocktesting.FakeClock
-	looks atomic.Int64
-}
-
-// Heard has some load on each CPU.
-func (l *live) Heard(node string) (*model.NodeRates, time.Time) {
-	rates := &model.NodeRates{Node: node, Time: l.clock.Now()}
+// Rates has some load on each CPU.
+func (live) Rates(node string) (*model.NodeRates, time.Time) {
+	rates := &model.NodeRates{Node: node, Time: time.Now()}
 	for cpu := range 96 {
-		busy := .06 + .05*math.Sin(float64(cpu*7))
-		switch core := cpu % 48; {
-		case core >= 1 && core <= 9:
-			busy = .42 + .3*math.Sin(float64(cpu))
-		case core >= 12 && core < 30:
-			busy = .62 + .35*math.Sin(float64(cpu*3))
-		}
-		rates.CPUs = append(rates.CPUs, model.CPURates{CPU: cpu, BusyCores: units.Cores(busy)})
+		rates.CPUs = append(rates.CPUs, model.CPURates{CPU: cpu, BusyCores: units.Cores(float64(cpu%48) / 48)})
 	}
 	for v := range 20 {
 		bits := units.BitsPerSecond(4.1e8 / float64(v+1))
@@ -201,39 +174,16 @@ func (l *live) Heard(node string) (*model.NodeRates, time.Time) {
 			Taps: []model.TapRates{{ToVM: model.TrafficRates{BitsPerSecond: bits}, FromVM: model.TrafficRates{BitsPerSecond: bits / 3}}},
 		})
 	}
-	return rates, l.clock.Now().Add(-4 * time.Second)
+	return rates, time.Now().Add(-4 * time.Second)
 }
 
 // EachPower has a model for two nodes, and meters for the others.
-func (l *live) EachPower(call func(node string, power model.Power, metered bool)) {
-	defer l.looks.Add(1)
+func (live) EachPower(call func(node string, power model.Power, metered bool)) {
 	for i := 1; i <= 14; i++ {
-		power := model.Power{Source: model.SourcePrometheus, Watts: units.Watts(190 + 7*i), Time: l.clock.Now().Add(-12 * time.Second)}
+		power := model.Power{Source: v1alpha1.PowerPrometheus, Watts: units.Watts(190 + 7*i), Time: time.Now().Add(-12 * time.Second)}
 		if i > 12 {
-			power.Source = model.SourceModel
+			power.Source = v1alpha1.PowerModel
 		}
 		call(fmt.Sprintf("worker-%02d", i), power, i <= 12)
-	}
-}
-
-// Potential is that Affinity would save something, and Buffering nothing now.
-func (l *live) Potential(string, float64) map[model.Lever]ledger.Range {
-	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 14.2, Low: 5.9, High: 22.5}, model.LeverBuffering: {}}
-}
-
-// Proven is that Affinity saves on each node with a meter.
-func (l *live) Proven(_, node string) map[model.Lever]ledger.Range {
-	if node > "worker-12" {
-		return nil
-	}
-	return map[model.Lever]ledger.Range{model.LeverAffinity: {Value: 12.1, Low: 9.4, High: 14.8}}
-}
-
-// Booked is something measured, and something modelled from before the node had a meter.
-func (l *live) Booked(_, node string, _ float64) []ledger.UnitSaving {
-	const kWh = 3.6e6
-	return []ledger.UnitSaving{
-		{Unit: node, Lever: model.LeverAffinity, Saved: ledger.Range{Value: 9.3 * kWh, Low: 7.6 * kWh, High: 11 * kWh}},
-		{Unit: node, Lever: model.LeverBuffering, Modelled: true, Saved: ledger.Range{Value: 1.7 * kWh, Low: -.4 * kWh, High: 3.8 * kWh}},
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
-// axe looks for faults of accessibility.
+// axe finds faults of accessibility.
 //
 //go:embed testdata/axe.min.js
 var axe string
@@ -33,36 +33,35 @@ func testNoPolicy(s *scene) {
 	s.quiet()
 }
 
-// testViews looks at each view wide and narrow, light and dark.
+// testViews opens each view wide and narrow, light and dark.
 func testViews(s *scene) {
 	s.must(s.stage.Client.Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
-	s.must(s.stage.Write(s.Context(), objects(time.Now())...))
+	s.must(s.stage.Write(s.Context(), scenery(time.Now())...))
 	s.must(s.cluster.WaitFor(s.Context(), soon, "the objects are in the cache", func(context.Context) error {
-		a := s.get("/data/groups", s.tokens["viewer"])
-		if !strings.Contains(a.body, `"checkout"`) || !strings.Contains(s.get("/data/policy?name="+policyName, s.tokens["viewer"]).body, `"trials":[{`) {
+		a := s.get("data/groups")
+		if !strings.Contains(a.body, `"checkout"`) || !strings.Contains(s.get("data/policy?name="+policyName).body, `"trials":[{`) {
 			return errors.New(a.body)
 		}
 		return nil
 	}))
-	s.must(s.stage.PassDay(s.Context()))
 	s.must(s.browser.Open(s.stage.Address, "reach"))
-	for _, look := range []struct {
+	for _, screen := range []struct {
 		width int64
 		dark  bool
 	}{{1280, false}, {1280, true}, {390, false}, {390, true}} {
-		s.must(s.browser.Resize(look.width, look.dark))
+		s.must(s.browser.Resize(screen.width, screen.dark))
 		for _, view := range shown() {
-			name := fmt.Sprintf("%s-%d-%s", view.name, look.width, map[bool]string{true: "dark", false: "light"}[look.dark])
+			name := fmt.Sprintf("%s-%d-%s", view.name, screen.width, map[bool]string{true: "dark", false: "light"}[screen.dark])
 			s.must(s.browser.Show(view.path))
 			s.must(s.browser.Screenshot(s.shots, name))
 			s.quiet()
 			s.fits(name)
 			s.accessible(name)
-			if look.width == 1280 && !look.dark {
+			if screen.width == 1280 && !screen.dark {
 				s.shows(view.words...)
 				s.tables(name, view.charts)
 			}
-			if look.dark != (look.width == 1280) {
+			if screen.dark != (screen.width == 1280) {
 				s.reachable(name)
 			}
 		}
@@ -70,7 +69,7 @@ func testViews(s *scene) {
 	s.alone()
 }
 
-// view that is looked at.
+// view to open.
 type view struct {
 	path, name string
 	// words that it shows, and the number of its charts.
@@ -80,9 +79,9 @@ type view struct {
 
 func shown() []view {
 	return []view{
-		{"overview", "overview", []string{policyName, "Power with and without Joulevirt", "260 W", "180 to 335", "\u22122 to \u22121.8", "Nothing to do", "does not know the reason NeverHeardOf"}, 1},
+		{"overview", "overview", []string{policyName, "Power with and without Joulevirt", "260 W", "180 to 335", "Nothing to do", "does not know the reason NeverHeardOf"}, 1},
 		{"nodes", "nodes", []string{"worker-14", "Modelled", "Affinity 9"}, 0},
-		{"node/" + nodeName, "node", []string{"Draws now", "9.4 to 14.8 W", "9.3 kWh", "\u22120.4 to 3.8 kWh", "nothing at its present load", "In force now: Affinity on 9 VMs", "Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
+		{"node/" + nodeName, "node", []string{"Draws now", "5.9 to 22.5 W", "nothing at its present load", "In force now: Affinity on 9 VMs", "Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
 		{"groups", "groups", []string{"shop/checkout", "N_eff", "Equal shares"}, 2},
 		{"trials", "trials", []string{"only worker-09", "Energy saved for the same work"}, 1},
 		{"reach", "reach", []string{"190 VMs: NoGroup", "acts on 122 of 280"}, 1},
@@ -93,10 +92,10 @@ func shown() []view {
 func (s *scene) quiet() {
 	s.Helper()
 	for _, fault := range s.browser.Faults() {
-		s.Errorf("the browser tells of %s", fault)
+		s.Errorf("the browser reports %s", fault)
 	}
 	if title, err := Evaluate[string](s.browser, `document.title`); err != nil || strings.Contains(title, "broken") {
-		s.Errorf("the title is %q (%v): markup in an object was believed", title, err)
+		s.Errorf("the title is %q (%v): markup of an object was rendered", title, err)
 	}
 }
 
@@ -180,7 +179,7 @@ func (s *scene) reachable(name string) {
 	}
 }
 
-// alone wants that nothing was asked for elsewhere.
+// alone wants that no other server was used.
 func (s *scene) alone() {
 	s.Helper()
 	own, err := url.Parse(s.stage.Address)
@@ -189,7 +188,7 @@ func (s *scene) alone() {
 		to, err := url.Parse(request)
 		s.must(err)
 		if to.Host != own.Host && to.Scheme != "about" && to.Scheme != "data" {
-			s.Errorf("the page asks for %s", request)
+			s.Errorf("the page requests %s", request)
 		}
 	}
 }
@@ -197,21 +196,20 @@ func (s *scene) alone() {
 func testNotInstalled(s *scene) {
 	s.stage.Fail(errors.New("needed kinds are not installed"))
 	s.must(s.browser.Resize(390, false))
-	s.must(s.browser.Do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.stage.Address+"/#/overview")))
+	s.must(s.browser.Do(chromedp.Navigate("about:blank"), chromedp.Navigate(s.stage.Address+"/page/#/overview")))
 	s.shows("waits for kinds that are not installed", "kubectl joulevirt doctor")
 	s.stage.Fail(nil)
-	s.browser.Faults() // browsers tell of each answer that is no 200
+	s.browser.Faults() // browsers report each answer that is no 200
 }
 
-// testNoServer ends the API server under the page: what was shown stays, with a sentence.
-func testNoServer(s *scene) {
+// testNoManager ends the manager under the page: its content stays, with a sentence.
+func testNoManager(s *scene) {
 	s.must(s.browser.Resize(1280, false))
 	s.must(s.browser.Open(s.stage.Address, "overview"))
 	s.shows(policyName)
-	s.must(s.cluster.Stop())
-	s.stage.Clock.Step(2 * time.Minute)
+	s.stage.end()
 	_, err := Evaluate[bool](s.browser, `document.getElementById("theme").dispatchEvent(new Event("change"))`)
 	s.must(err)
-	s.shows("cannot ask the API server who you are", v1alpha1.ConditionMeterAvailable)
-	s.must(s.browser.Screenshot(s.shots, "no-api-server"))
+	s.shows("The manager does not answer", v1alpha1.ConditionMeterAvailable)
+	s.must(s.browser.Screenshot(s.shots, "no-manager"))
 }

@@ -1,63 +1,42 @@
 package prometheus
 
 import (
+	_ "embed"
+	"encoding/pem"
 	"fmt"
-	"net"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Family is what a Meter shows itself as.
+// Family is a family of series.
 type Family string
 
-// The families of series.
+// The families.
 const (
-	// Kepler is version 0.10 and newer.
+	// Kepler is that of version 0.10 and newer.
 	Kepler Family = "Kepler"
-	// KeplerLegacy is version 0.9 and older.
-	KeplerLegacy Family = "KeplerLegacy"
 	// Platform is kepler_platform_watts, of Kepler 0.11 and newer.
 	Platform Family = "Platform"
 )
 
-// Meter is one counter, or one gauge, of a node.
+// Meter is one counter (Kepler), or one gauge (Platform), of a node.
 type Meter struct {
 	Family Family
-	// Zone is psys, package, core or dram of Kepler; platform, package, core or
-	// dram of KeplerLegacy; PowerSupply or PowerControl of Platform.
+	// Zone is psys, package, core or dram of Kepler; PowerSupply or PowerControl of Platform.
 	Zone string
-	// Unit tells meters of a zone apart: a path, the number of a socket, or the
-	// name of a power supply.
+	// Unit distinguishes meters of a zone: a path, or the name of a power supply.
 	Unit string
 	// Watts that the meter measures.
 	Watts float64
-	// Joules that its counter begins with.
-	Joules float64
-	// Source is what KeplerLegacy says the figure is from. Empty: rapl-sysfs,
-	// or acpi for the platform.
-	Source string
-	// Pod whose share of the node's meter it is. Zero: it is the node's.
-	Pod Pod
-}
-
-// Pod is a pod on a node. Kepler shows a meter of it for each zone, and
-// KeplerLegacy for each container and zone, where zone "" adds up all others.
-type Pod struct {
-	UID, Namespace, Name string
-	// Container of KeplerLegacy.
-	Container string
-	// Terminated pods are shown by Kepler for a while.
-	Terminated bool
-}
-
-// same tells whether it is one pod, whatever became of it.
-func (p Pod) same(other Pod) bool {
-	p.Terminated, other.Terminated = false, false
-	return p == other
 }
 
 // Fault is what is wrong with a node's page.
@@ -67,129 +46,105 @@ type Fault string
 const (
 	// Working is no fault.
 	Working Fault = ""
-	// Frozen meters say the same for ever.
+	// Frozen meters do not change.
 	Frozen Fault = "Frozen"
-	// NotANumber meters say NaN.
+	// NotANumber meters are NaN.
 	NotANumber Fault = "NotANumber"
-	// OtherType shows each meter as a histogram of the same name.
-	OtherType Fault = "OtherType"
-	// Garbled pages are none that a server can read.
-	Garbled Fault = "Garbled"
 	// Gone pages are not found.
 	Gone Fault = "Gone"
-	// Slow pages do not end before the server gives up.
-	Slow Fault = "Slow"
 )
 
-// nodesPath starts the paths of nodes' own pages.
 const (
-	nodesPath    = "/nodes/"
-	recordedPath = "/recorded"
+	// RecordedNode is the node of the recorded page.
+	RecordedNode = "node-a"
+	// firstJoules of each counter.
+	firstJoules = 1000
 )
 
-// Exporter is a stand-in for Kepler on any number of nodes. Its methods are for
-// concurrent use.
+// keplerV011 was recorded, see testdata/README.md.
+//
+//go:embed testdata/kepler-v0.11-fake-meter.prom
+var keplerV011 []byte
+
+// Exporter is a stand-in for Kepler on any number of nodes. It is safe for concurrent use.
 type Exporter struct {
 	server  *httptest.Server
-	closing chan struct{}
 	started time.Time
 
 	mu    sync.Mutex
 	nodes map[string]*node
 }
 
-// node is what is shown of one node.
+// node is what is exported for one node.
 type node struct {
 	fault  Fault
 	meters []*counter
 }
 
-// counter is a meter that counts.
+// counter is a meter with the joules that it counted until a time.
 type counter struct {
 	Meter
-	// joules that were counted until since.
 	joules float64
-	since  time.Time
+	until  time.Time
 }
 
-// NewExporter starts an exporter at a free port of the loopback address. Call
-// Close to end it.
+// NewExporter starts an exporter on the loopback address. Call Close to end it.
 func NewExporter() *Exporter {
-	e := &Exporter{closing: make(chan struct{}), started: time.Now(), nodes: map[string]*node{}}
+	e := &Exporter{started: time.Now(), nodes: map[string]*node{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc(recordedPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(recorded(time.Since(e.started))) })
-	mux.HandleFunc(nodesPath+"{name}", e.serveNode)
+	mux.HandleFunc("/recorded", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(recorded(time.Since(e.started))) })
+	mux.HandleFunc("/nodes/{name}", e.serveNode)
 	e.server = httptest.NewServer(mux)
 	return e
 }
 
-// Close ends the exporter: whoever scrapes it is refused.
-func (e *Exporter) Close() {
-	close(e.closing)
-	e.server.Close()
-}
+// Close ends the exporter.
+func (e *Exporter) Close() { e.server.Close() }
 
 // Target is the page of one node, scraped by a job.
 func (e *Exporter) Target(job, node string) Target {
-	return Target{Job: job, Address: e.address(), Path: nodesPath + node}
+	return Target{Job: job, Address: e.server.Listener.Addr().String(), Path: "/nodes/" + node}
 }
 
-// Recorded is a page that was recorded from Kepler 0.11 with its fake meter, of
-// the node RecordedNode. Its energy counters go on at the watts that it says.
+// Recorded is a page that was recorded from Kepler 0.11 with its fake meter, for RecordedNode.
+// Its energy counters count at the watts of the page.
 func (e *Exporter) Recorded(job string) Target {
-	return Target{Job: job, Address: e.address(), Path: recordedPath}
+	return Target{Job: job, Address: e.server.Listener.Addr().String(), Path: "/recorded"}
 }
 
-func (e *Exporter) address() string {
-	// Listener's address is one of TCP, as httptest makes it.
-	return e.server.Listener.Addr().(*net.TCPAddr).String()
-}
-
-// Set gives a node its meters. Those that it has already, by family, zone, unit
-// and pod, count on from where they are.
+// Set gives a node new meters. Those that it has already, by family, zone and unit, count on.
 func (e *Exporter) Set(name string, meters ...Meter) {
-	e.change(name, func(n *node, now time.Time) {
+	e.change(name, func(n *node) {
 		before := n.meters
 		n.meters = nil
 		for _, meter := range meters {
-			c := &counter{Meter: meter, joules: meter.Joules, since: now}
-			same := slices.IndexFunc(before, func(old *counter) bool {
-				return old.Family == meter.Family && old.Zone == meter.Zone && old.Unit == meter.Unit && old.Pod.same(meter.Pod)
-			})
-			if same >= 0 {
-				c.joules = before[same].joules
+			c := &counter{Meter: meter, joules: firstJoules, until: time.Now()}
+			for _, old := range before {
+				if old.Family == meter.Family && old.Zone == meter.Zone && old.Unit == meter.Unit {
+					c.joules = old.joules
+				}
 			}
 			n.meters = append(n.meters, c)
 		}
 	})
 }
 
-// Fail gives a node's page a fault, or Working. Meters that were frozen count
-// on from there.
+// Fail gives a node's page a fault, or Working. Meters that were frozen count on from there.
 func (e *Exporter) Fail(name string, fault Fault) {
-	e.change(name, func(n *node, _ time.Time) { n.fault = fault })
+	e.change(name, func(n *node) { n.fault = fault })
 }
 
-// Reset starts all counters of a node anew, as an exporter's restart does.
+// Reset sets all counters of a node to 0, as a restart of an exporter does.
 func (e *Exporter) Reset(name string) {
-	e.change(name, func(n *node, _ time.Time) {
+	e.change(name, func(n *node) {
 		for _, c := range n.meters {
 			c.joules = 0
 		}
 	})
 }
 
-// Jump adds joules to all counters of a node: they may be negative.
-func (e *Exporter) Jump(name string, joules float64) {
-	e.change(name, func(n *node, _ time.Time) {
-		for _, c := range n.meters {
-			c.joules += joules
-		}
-	})
-}
-
 // change lets all counters of a node count until now, then changes it.
-func (e *Exporter) change(name string, do func(n *node, now time.Time)) {
+func (e *Exporter) change(name string, do func(n *node)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := e.nodes[name]
@@ -197,82 +152,125 @@ func (e *Exporter) change(name string, do func(n *node, now time.Time)) {
 		n = &node{}
 		e.nodes[name] = n
 	}
+	n.count()
+	do(n)
+}
+
+func (n *node) count() {
 	now := time.Now()
 	for _, c := range n.meters {
 		if n.fault != Frozen {
-			c.joules = c.at(now)
+			c.joules += c.Watts * now.Sub(c.until).Seconds()
 		}
-		c.since = now
+		c.until = now
 	}
-	do(n, now)
 }
 
-func (c *counter) at(now time.Time) float64 { return c.joules + c.Watts*now.Sub(c.since).Seconds() }
-
+// serveNode writes the meters of a node in the text format.
 func (e *Exporter) serveNode(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
-	e.mu.Lock()
-	fault := Gone
-	if n := e.nodes[name]; n != nil {
-		fault = n.fault
-	}
-	e.mu.Unlock()
-	switch fault {
-	case Gone:
-		http.NotFound(w, r)
-	case Slow:
-		select {
-		case <-r.Context().Done():
-		case <-e.closing:
-		}
-	case Garbled:
-		_, _ = w.Write([]byte("<html>no metrics here</html>\n"))
-	default:
-		_, _ = w.Write(e.page(name))
-	}
-}
-
-// page writes the meters of nodes in the text format, family by family: a name
-// may come once only.
-func (e *Exporter) page(names ...string) []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := time.Now()
-	lines := map[string][]string{}
-	types := map[string]string{}
-	for _, name := range names {
-		n := e.nodes[name]
-		if n == nil {
-			continue
+	name := r.PathValue("name")
+	n := e.nodes[name]
+	if n == nil || n.fault == Gone {
+		http.NotFound(w, r)
+		return
+	}
+	n.count()
+	for _, family := range []Family{Kepler, Platform} {
+		of := slices.DeleteFunc(slices.Clone(n.meters), func(c *counter) bool { return c.Family != family })
+		if len(of) > 0 {
+			fmt.Fprintf(w, "# TYPE %s\n", map[Family]string{Kepler: "kepler_node_cpu_joules_total counter", Platform: "kepler_platform_watts gauge"}[family])
 		}
-		for _, c := range n.meters {
-			kind, samples := c.show(name, n.fault, now)
-			for _, sample := range samples {
-				family, _, _ := strings.Cut(sample, "{")
-				types[family] = kind
-				lines[family] = append(lines[family], sample)
+		for _, c := range of {
+			joules, watts := c.joules, c.Watts
+			if n.fault == NotANumber {
+				joules, watts = math.NaN(), math.NaN()
+			}
+			if family == Kepler {
+				fmt.Fprintf(w, "kepler_node_cpu_joules_total{node_name=%q,path=%q,zone=%q} %v\n", name, c.Unit, c.Zone, joules)
+			} else {
+				fmt.Fprintf(w, "kepler_platform_watts{chassis_id=\"System.Embedded.1\",node_name=%q,source=\"redfish\",source_id=%q,source_name=%q,source_type=%q} %v\n",
+					name, c.Unit, c.Unit, c.Zone, watts)
 			}
 		}
 	}
-	return format(types, lines)
 }
 
-func format(types map[string]string, lines map[string][]string) []byte {
-	var page strings.Builder
-	var names []string
-	for name := range types {
-		names = append(names, name)
+// recorded is the recorded page after some time.
+func recorded(elapsed time.Duration) []byte {
+	watts := map[string]float64{}
+	for _, line := range regexp.MustCompile(`(?m)^kepler_node_cpu_watts(\{.*\}) (\S+)$`).FindAllSubmatch(keplerV011, -1) {
+		watts[string(line[1])], _ = strconv.ParseFloat(string(line[2]), 64)
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		fmt.Fprintf(&page, "# TYPE %s %s\n", name, types[name])
-		for _, line := range lines[name] {
-			suffix := ""
-			if types[name] == "histogram" {
-				suffix = "_sum"
-			}
-			page.WriteString(strings.Replace(line, "{", suffix+"{", 1) + "\n")
+	counter := regexp.MustCompile(`(?m)^kepler_node_cpu_joules_total(\{.*\}) (\S+)$`)
+	return counter.ReplaceAllFunc(keplerV011, func(line []byte) []byte {
+		parts := counter.FindSubmatch(line)
+		joules, _ := strconv.ParseFloat(string(parts[2]), 64)
+		return fmt.Appendf(nil, "kepler_node_cpu_joules_total%s %g", parts[1], joules+watts[string(parts[1])]*elapsed.Seconds())
+	})
+}
+
+// Proxy serves a Server with TLS and requires a bearer token, as kube-rbac-proxy does.
+type Proxy struct {
+	// URL of the proxy.
+	URL string
+	// CA is the authority of its certificate, PEM.
+	CA []byte
+
+	server *httptest.Server
+
+	mu     sync.Mutex
+	tokens map[string]int // HTTP status by token
+}
+
+// NewProxy starts a proxy. Call Close to end it.
+func NewProxy(to *Server) (*Proxy, error) {
+	address, err := url.Parse(to.URL)
+	if err != nil {
+		return nil, fmt.Errorf("URL of the Prometheus server: %w", err)
+	}
+	p := &Proxy{tokens: map[string]int{}}
+	next := httputil.NewSingleHostReverseProxy(address)
+	p.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if status := p.authorize(r); status != http.StatusOK {
+			http.Error(w, http.StatusText(status), status)
+			return
 		}
+		next.ServeHTTP(w, r)
+	}))
+	p.URL = p.server.URL
+	p.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	return p, nil
+}
+
+// Close ends the proxy.
+func (p *Proxy) Close() { p.server.Close() }
+
+// Admit accepts requests with a token.
+func (p *Proxy) Admit(token string) { p.set(token, http.StatusOK) }
+
+// Expire refuses requests with a token like those without one.
+func (p *Proxy) Expire(token string) { p.set(token, http.StatusUnauthorized) }
+
+// AdmitGet accepts only GET with a token: kube-rbac-proxy takes POST for the verb create.
+func (p *Proxy) AdmitGet(token string) { p.set(token, http.StatusForbidden) }
+
+func (p *Proxy) set(token string, status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tokens[token] = status
+}
+
+func (p *Proxy) authorize(r *http.Request) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	status, ok := p.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	switch {
+	case !ok || r.UserAgent() != "joulevirt-manager":
+		return http.StatusUnauthorized
+	case status == http.StatusForbidden && r.Method == http.MethodGet:
+		return http.StatusOK
 	}
-	return []byte(page.String())
+	return status
 }

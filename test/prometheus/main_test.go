@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/model"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	source "github.com/joulevirt/joulevirt/internal/energy/prometheus"
 	power "github.com/joulevirt/joulevirt/internal/model"
@@ -26,20 +27,12 @@ const (
 	// stepTimeout is how long the effect of a step may take.
 	stepTimeout = 2 * time.Minute
 	pollEvery   = 200 * time.Millisecond
-	// interval that means are taken over: some scrapes, but no long waits.
-	interval = 3 * time.Second
+	// interval of means of counters.
+	interval = 10 * time.Second
 )
 
-// TestMain lets all stories run side by side: they wait for scrapes, whatever
-// the number of processors.
+// TestMain runs all tests side by side: they wait for scrapes, whatever the number of processors.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == runForEver {
-		if err := holdServer(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
@@ -68,8 +61,8 @@ func start(t *testing.T, tls *prometheus.TLS) *prometheus.Server {
 	return server
 }
 
-// story is one node with an exporter of its own, which a server scrapes as a
-// job of the node's name.
+// story is one node with an exporter of its own, which a server scrapes with a job of the node's
+// name.
 type story struct {
 	*testing.T
 	server   *prometheus.Server
@@ -93,28 +86,38 @@ func (s *story) scrape(targets ...prometheus.Target) {
 	}
 }
 
-func newSource(t *testing.T, config source.Config) *source.Source {
+// rescrape replaces the node's target.
+func (s *story) rescrape(change func(*prometheus.Target)) {
+	s.Helper()
+	if err := s.server.Drop(s.node.Name); err != nil {
+		s.Fatal(err)
+	}
+	target := s.exporter.Target(s.node.Name, s.node.Name)
+	change(&target)
+	s.scrape(target)
+}
+
+func newSource(t *testing.T, server energy.Server, credentials energy.Credentials) *source.Source {
 	t.Helper()
-	config.Interval = interval
-	config.Timeout = cmp.Or(config.Timeout, stepTimeout)
-	s, err := source.New(config)
+	server.Freshness, server.Timeout = 2*time.Minute, cmp.Or(server.Timeout, stepTimeout)
+	s, err := source.New(server, credentials)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func (s *story) source(series string) *source.Source {
+func (s *story) source(series v1alpha1.PrometheusSeries) *source.Source {
 	s.Helper()
-	return newSource(s.T, source.Config{URL: s.server.URL, Series: series})
+	return newSource(s.T, energy.Server{URL: s.server.URL, Series: series}, energy.Credentials{})
 }
 
 func (s *story) query(query string) *source.Source {
 	s.Helper()
-	return newSource(s.T, source.Config{URL: s.server.URL, Series: "Query", Query: query})
+	return newSource(s.T, energy.Server{URL: s.server.URL, Series: v1alpha1.SeriesQuery, Query: query}, energy.Credentials{})
 }
 
-// answer is what a source says of one node: a reading, a refusal, or neither.
+// answer of a source for one node: a reading, a refusal, or neither.
 type answer struct {
 	reading *power.Power
 	refusal *energy.Refusal
@@ -137,8 +140,8 @@ func (a answer) reason() energy.Reason {
 	return a.refusal.Reason
 }
 
-// ask reads once. The whole source must not fail.
-func (s *story) ask(from *source.Source) answer {
+// read reads once. The whole source must not fail.
+func (s *story) read(from *source.Source) answer {
 	s.Helper()
 	all, err := from.Read(s.Context(), []energy.Node{s.node})
 	if err != nil {
@@ -154,13 +157,12 @@ func (s *story) ask(from *source.Source) answer {
 	return a
 }
 
-// await reads until an answer is as wanted. each, which may be nil, sees all
-// answers before.
+// await reads until an answer is as wanted. each, which may be nil, checks all answers before.
 func (s *story) await(what string, from *source.Source, wanted func(answer) bool, each func(answer)) answer {
 	s.Helper()
 	var last answer
 	poll(s.T, what, func() (bool, string) {
-		last = s.ask(from)
+		last = s.read(from)
 		if wanted(last) {
 			return true, ""
 		}
@@ -194,36 +196,46 @@ func refusedFor(reason energy.Reason) func(answer) bool {
 	return func(a answer) bool { return a.reason() == reason }
 }
 
-// meanFull is a reading over the whole interval.
-func meanFull(a answer) bool {
+// isFull returns true for a reading over the whole interval.
+func isFull(a answer) bool {
 	return a.reading != nil && a.reading.IntervalSeconds >= interval.Seconds()
 }
 
-func anyReading(a answer) bool { return a.reading != nil }
+func isReading(a answer) bool { return a.reading != nil }
 
-// within checks watts against those that the exporter was told. A counter is
-// right at the moment its page is written, which lies somewhere within the
-// scrape; the server calls that the scrape's beginning, moved by up to 2 ms to
-// its grid. So two samples are apart by up to one scrape more or less than their
-// times say.
+func wantRefusal(t *testing.T, got *energy.Refusal, reason, text string) {
+	t.Helper()
+	if got == nil || string(got.Reason) != reason || !strings.Contains(got.Message, text) {
+		t.Errorf("refusal %v, want %s with %q", got, reason, text)
+	}
+}
+
+// wantFailure reads, and wants the whole source to fail.
+func (s *story) wantFailure(from *source.Source, reason, text string) {
+	s.Helper()
+	_, err := from.Read(s.Context(), []energy.Node{s.node})
+	if err == nil || string(energy.ReasonOf(err)) != reason || !strings.Contains(err.Error(), text) {
+		s.Errorf("Read = %v, want %s with %q", err, reason, text)
+	}
+}
+
+// within compares watts with those of the exporter. A counter is right at the moment its page is
+// written, which lies somewhere within the scrape; the server's time is the scrape's beginning,
+// moved by up to 2 ms to its grid. So two samples are up to one scrape more or less apart than
+// their times.
 func (s *story) within(what string, got, want, over float64) {
 	s.Helper()
-	if tolerance := s.tolerance(over); math.Abs(got-want) > tolerance*want {
+	const grid = 0.002
+	tolerance := 1e-9
+	if over > 0 {
+		tolerance = (s.longestScrape() + 2*grid) / over
+	}
+	if math.Abs(got-want) > tolerance*want {
 		s.Errorf("%s: %v W, want %v W within %.2g %%", what, got, want, 100*tolerance)
 	}
 }
 
-func (s *story) tolerance(over float64) float64 {
-	s.Helper()
-	const grid = 0.002
-	if over == 0 {
-		return 1e-9
-	}
-	return (s.longestScrape() + 2*grid) / over
-}
-
-// longestScrape is how long a scrape of the story's job took at most, in
-// seconds, by the server's own count.
+// longestScrape of the story's job, in seconds, by the server's own count.
 func (s *story) longestScrape() float64 {
 	s.Helper()
 	client, err := s.server.API()
@@ -240,14 +252,4 @@ func (s *story) longestScrape() float64 {
 		s.Fatalf("%s = %v, want one sample", query, value)
 	}
 	return float64(vector[0].Value)
-}
-
-// write stores a file for a test.
-func write(t *testing.T, dir, name string, content []byte) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -1,6 +1,5 @@
-// Package prometheus runs a real Prometheus server for tests, and exporters for
-// it to scrape: a stand-in for Kepler whose meters do what a test says, and
-// pages that were recorded.
+// Package prometheus runs a real Prometheus server for tests, and a stand-in for Kepler that it
+// scrapes.
 package prometheus
 
 import (
@@ -21,14 +20,13 @@ const cachePrefix = "prometheus-"
 // promtool checks and tests rules.
 const promtool = "promtool"
 
-// Program returns the path of a Prometheus server, from a cache folder such as
-// binaries.Source has. It is unpacked from Debian's package into the cache when
-// it is not there yet: to install the package would start a server.
+// Program returns the path of a Prometheus server in a cache folder. If it is missing, it is
+// unpacked there from Debian's package: installing the package would start a server.
 func Program(ctx context.Context, cache string, progress io.Writer) (string, error) {
 	return ensure(ctx, cache, program, progress)
 }
 
-// Promtool returns the path of what checks and tests rules, from the same package.
+// Promtool returns the path of promtool, from the same package.
 func Promtool(ctx context.Context, cache string, progress io.Writer) (string, error) {
 	return ensure(ctx, cache, promtool, progress)
 }
@@ -60,8 +58,8 @@ func cached(cache, program string) string {
 	return paths[len(paths)-1]
 }
 
-// unpack works in a folder of its own and renames what it made into place:
-// processes that do so at the same time do not meet.
+// unpack works in a folder of its own and renames the result into place, so that processes may
+// do it at the same time.
 func unpack(ctx context.Context, cache string, progress io.Writer) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
@@ -98,17 +96,13 @@ func unpack(ctx context.Context, cache string, progress io.Writer) error {
 	if os.Rename(ready, target) == nil {
 		return nil
 	}
-	// The folder is there: another process's, or one of a time when it had less.
-	for _, name := range []string{program, promtool} {
-		if err := os.Rename(filepath.Join(ready, name), filepath.Join(target, name)); err != nil {
-			return err
-		}
-	}
-	return nil
+	// Another process was faster.
+	_, err = os.Stat(filepath.Join(target, program))
+	return err
 }
 
-// download gets the package's file. A new machine has no lists of packages, or
-// old ones, which only root can renew.
+// download gets the package's file. A new machine may have no lists of packages, which only root
+// can update.
 func download(ctx context.Context, dir string) (string, error) {
 	_, err := run(ctx, dir, "apt-get", "--quiet", "download", "prometheus")
 	if err != nil && os.Geteuid() == 0 {
@@ -128,12 +122,12 @@ func download(ctx context.Context, dir string) (string, error) {
 }
 
 func run(ctx context.Context, dir, name string, args ...string) (string, error) {
-	var output, complaints bytes.Buffer
+	var output, problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Stdout, cmd.Stderr = &output, &complaints
+	cmd.Stdout, cmd.Stderr = &output, &problems
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, complaints.String())
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, problems.String())
 	}
 	return strings.TrimSpace(output.String()), nil
 }

@@ -30,7 +30,7 @@ type Rule struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Name of what is recorded, or of the alert.
+// Name of the recorded series, or of the alert.
 func (r Rule) Name() string { return cmp.Or(r.Record, r.Alert) }
 
 // ReadRules reads a PrometheusRule of the Prometheus Operator from a file.
@@ -65,5 +65,5 @@ func (r *Rules) All() iter.Seq[Rule] {
 	}
 }
 
-// Native is a file of rules as servers and promtool read them.
+// Native is the file of rules for servers and promtool.
 func (r *Rules) Native() ([]byte, error) { return yaml.Marshal(r) }

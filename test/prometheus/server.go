@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,10 +24,11 @@ import (
 )
 
 const (
-	defaultInterval = time.Second
+	// scrapeInterval is the server's shortest.
+	scrapeInterval = time.Second
 	// endTimeout is how long a server may take to end by itself.
 	endTimeout = time.Minute
-	// program is what the process and its log are called.
+	// program is the name of the process and its log.
 	program = "prometheus"
 )
 
@@ -35,19 +38,16 @@ type Options struct {
 	Program string
 	// Dir is an empty folder for data, settings and log.
 	Dir string
-	// ScrapeInterval of all targets. 0: 1 s, which is the server's least.
-	ScrapeInterval time.Duration
 	// TLS, when set, is how the server serves.
 	TLS *TLS
-	// Rules that are evaluated as often as targets are scraped. Nil: none.
+	// Rules that are evaluated as often as targets are scraped, or nil.
 	Rules *Rules
 }
 
 // TLS names the files, PEM, that a Server serves with.
 type TLS struct {
 	CertFile, KeyFile string
-	// ClientCAFile, when set, is the authority whose certificates clients must
-	// show.
+	// ClientCAFile, if set, is the authority of required client certificates.
 	ClientCAFile string
 }
 
@@ -70,9 +70,6 @@ type Server struct {
 // Start starts a server that scrapes nothing, and waits until it is ready. It
 // never outlives this process. Call Stop to end it.
 func Start(ctx context.Context, options Options) (*Server, error) {
-	if options.ScrapeInterval == 0 {
-		options.ScrapeInterval = defaultInterval
-	}
 	s := &Server{options: options, address: "127.0.0.1:0"}
 	if err := s.configure(); err != nil {
 		return nil, fmt.Errorf("write the Prometheus server's settings: %w", err)
@@ -97,11 +94,7 @@ func (s *Server) Restart(ctx context.Context, keepData bool) error {
 	return s.launch(ctx)
 }
 
-// PID is the id of the server's process.
-func (s *Server) PID() int { return s.process.PID }
-
-// Stop ends the server as an administrator would, and kills it when it does not
-// end.
+// Stop ends the server with SIGTERM, and kills it if it does not end.
 func (s *Server) Stop() error {
 	defer s.group.Stop()
 	if err := s.process.Signal(syscall.SIGTERM); err != nil {
@@ -115,13 +108,13 @@ func (s *Server) Stop() error {
 	}
 }
 
-// Pause lets the server hang: it takes connections, and answers nothing.
+// Pause lets the server hang: it accepts connections, and answers nothing.
 func (s *Server) Pause() error { return s.process.Signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
 func (s *Server) Resume() error { return s.process.Signal(syscall.SIGCONT) }
 
-// API returns a client that asks the server as a test does: without TLS.
+// API returns a client of a server without TLS.
 func (s *Server) API() (promapi.API, error) {
 	client, err := api.NewClient(api.Config{Address: s.URL})
 	if err != nil {
@@ -141,12 +134,12 @@ func (s *Server) configure() error {
 		jobs = append(jobs, object{
 			"job_name":     targetsFile(honor),
 			"honor_labels": honor,
-			// Looked at each second too: a change between the server's first look
-			// and the begin of its watch is lost.
+			// Read each second too: a change between the server's first read and the
+			// start of its watch is lost.
 			"file_sd_configs": []object{{"files": []string{s.path(targetsFile(honor))}, "refresh_interval": "1s"}},
 		})
 	}
-	interval := s.options.ScrapeInterval.String()
+	interval := scrapeInterval.String()
 	settings := object{
 		"global":         object{"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
 		"scrape_configs": jobs,
@@ -184,7 +177,7 @@ func (s *Server) configure() error {
 
 // launch starts the program and waits until it answers.
 func (s *Server) launch(ctx context.Context) error {
-	// Of an earlier start; ready reads what this one says.
+	// Of an earlier start: ready reads this one's.
 	if err := os.RemoveAll(s.path(program + ".log")); err != nil {
 		return fmt.Errorf("remove the Prometheus server's log: %w", err)
 	}
@@ -206,7 +199,7 @@ func (s *Server) launch(ctx context.Context) error {
 	return nil
 }
 
-// ready asks for the port, which the system chooses, and then for an answer.
+// ready reads the port, which the system chooses, and then requests an answer.
 func (s *Server) ready(ctx context.Context, log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -222,9 +215,9 @@ func (s *Server) ready(ctx context.Context, log string) error {
 		return answers(ctx, s.URL+"/-/ready")
 	}
 	s.URL = "https://" + s.address
-	// Only with a certificate could it be asked; it says so too.
+	// A request would need a certificate; the log says it too.
 	if !strings.Contains(string(text), "Server is ready to receive web requests") {
-		return errors.New("it does not say that it is ready")
+		return errors.New("its log does not say that it is ready")
 	}
 	return nil
 }
@@ -242,6 +235,77 @@ func answers(ctx context.Context, url string) error {
 	_, _ = io.Copy(io.Discard, response.Body)
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}
+
+// Target is a page that a Server scrapes.
+type Target struct {
+	// Job is the value of the label job.
+	Job string
+	// Address, host and port, is also the value of the label instance.
+	Address string
+	// Path of the page. Empty: /metrics.
+	Path string
+	// Labels are added to scraped series, as an operator's relabelling does.
+	Labels map[string]string
+	// HonorLabels lets labels of the page win over those of the target. Else
+	// they are moved aside, to exported_NAME.
+	HonorLabels bool
+}
+
+func targetsFile(honor bool) string {
+	if honor {
+		return "targets-honor-labels.json"
+	}
+	return "targets.json"
+}
+
+// Scrape adds targets. The server sees them within a moment.
+func (s *Server) Scrape(targets ...Target) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.targets = append(s.targets, targets...)
+	return s.writeTargets()
+}
+
+// Drop removes the targets of a job: their series end at once.
+func (s *Server) Drop(job string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.targets = slices.DeleteFunc(s.targets, func(target Target) bool { return target.Job == job })
+	return s.writeTargets()
+}
+
+func (s *Server) writeTargets() error {
+	type group struct {
+		Targets []string          `json:"targets"`
+		Labels  map[string]string `json:"labels"`
+	}
+	groups := map[bool][]group{false: {}, true: {}}
+	for _, target := range s.targets {
+		labels := map[string]string{"job": target.Job}
+		if target.Path != "" {
+			labels["__metrics_path__"] = target.Path
+		}
+		for name, value := range target.Labels {
+			labels[name] = value
+		}
+		groups[target.HonorLabels] = append(groups[target.HonorLabels], group{[]string{target.Address}, labels})
+	}
+	for honor, content := range groups {
+		text, err := json.Marshal(content)
+		if err != nil {
+			return fmt.Errorf("encode targets: %w", err)
+		}
+		// Renamed into place: the server must not read half a file.
+		path := s.path(targetsFile(honor))
+		if err := os.WriteFile(path+".tmp", text, 0o600); err != nil {
+			return fmt.Errorf("write targets: %w", err)
+		}
+		if err := os.Rename(path+".tmp", path); err != nil {
+			return fmt.Errorf("write targets: %w", err)
+		}
 	}
 	return nil
 }

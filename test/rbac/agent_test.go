@@ -153,7 +153,7 @@ func wantForbidden(t *testing.T, err error, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the refusal does not say %q: %v", part, err)
+			t.Errorf("the refusal lacks %q: %v", part, err)
 		}
 	}
 }

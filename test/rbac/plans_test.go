@@ -11,8 +11,7 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster"
 )
 
-// testPlans shows that nobody but the manager says what agents do, not even an administrator,
-// who may do all else.
+// testPlans: only the manager may change what agents do, not even an administrator.
 func testPlans(t *testing.T, c *cluster.Cluster) {
 	const other = "node-c"
 	admin := joulevirtClient(t, c.RESTConfig())

@@ -28,7 +28,7 @@ const (
 
 	nodeA, nodeB = "node-a", "node-b"
 
-	// policyDelay is far above the second that the API server takes to heed a
+	// policyDelay is far above the second that the API server takes to apply a
 	// new admission policy.
 	policyDelay = 2 * time.Minute
 )
@@ -52,8 +52,8 @@ func TestShippedManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Its monitors and rules need CRDs of the Prometheus Operator: only that they are
-	// there is checked.
+	// Monitors and rules need CRDs of the Prometheus Operator: only their presence is
+	// checked.
 	monitored, err := c.RunKubectl(t.Context(), "kustomize", "../../config/prometheus")
 	if monitors := strings.Count(monitored, "kind: ServiceMonitor"); err != nil || monitors != 2 {
 		t.Errorf("config/prometheus has %d monitors (%v), want the manager's and the agents'", monitors, err)
@@ -66,7 +66,6 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("Agent", func(t *testing.T) { testAgent(t, c, agents) })
 	t.Run("Certificates", func(t *testing.T) { testCertificateRequests(t, agents.boundToA) })
 	t.Run("Rights", func(t *testing.T) { testRights(t, c) })
-	t.Run("EnergyCredentials", func(t *testing.T) { testEnergyCredentials(t, c) })
 	t.Run("Traffic", func(t *testing.T) { testTraffic(t, c) })
 	t.Run("Plans", func(t *testing.T) { testPlans(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })

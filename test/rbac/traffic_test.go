@@ -27,7 +27,9 @@ func testTraffic(t *testing.T, c *cluster.Cluster) {
 		"kubevirt.io": "virt-launcher", "app": "web", v1alpha1.LabelServing: v1alpha1.ServingActive,
 	})
 	plain := trafficPod(shop.Name, "plain", map[string]string{"app": "web", v1alpha1.LabelServing: v1alpha1.ServingActive})
-	for _, object := range []client.Object{shop, launcher, plain} {
+	odd := trafficPod(shop.Name, "odd", map[string]string{"kubevirt.io": "virt-launcher", v1alpha1.LabelServing: "nonsense"})
+	odd.Annotations[v1alpha1.AnnotationProfile] = "gone"
+	for _, object := range []client.Object{shop, launcher, plain, odd} {
 		if err := c.Client().Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +40,7 @@ func testTraffic(t *testing.T, c *cluster.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("Pods", func(t *testing.T) { testLauncherPods(t, account, launcher, plain) })
+	t.Run("Pods", func(t *testing.T) { testLauncherPods(t, account, launcher, plain, odd) })
 	t.Run("Services", func(t *testing.T) { testServices(t, c, account, shop.Name) })
 }
 
@@ -53,15 +55,18 @@ func mergePatch(ctx context.Context, c client.Client, object client.Object, patc
 	return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)), options...)
 }
 
-func testLauncherPods(t *testing.T, account client.Client, launcher, plain *corev1.Pod) {
+func testLauncherPods(t *testing.T, account client.Client, launcher, plain, odd *corev1.Pod) {
 	for _, patch := range []string{
 		`{"metadata":{"labels":{"joulevirt.io/serving":"standby"},"annotations":{"joulevirt.io/profile":"web"}}}`,
-		`{"metadata":{"labels":{"joulevirt.io/fold":"jv-web-fold-1"}}}`,
-		`{"metadata":{"labels":{"joulevirt.io/serving":"active","joulevirt.io/fold":null},"annotations":{"joulevirt.io/profile":null}}}`,
+		`{"metadata":{"labels":{"joulevirt.io/serving":"active"},"annotations":{"joulevirt.io/profile":null}}}`,
 	} {
 		if err := mergePatch(t.Context(), account, launcher, patch); err != nil {
 			t.Errorf("%s: %v", patch, err)
 		}
+	}
+	// A label that somebody else gave the pod does not keep the manager from its own annotation.
+	if err := mergePatch(t.Context(), account, odd, `{"metadata":{"annotations":{"joulevirt.io/profile":null}}}`); err != nil {
+		t.Errorf("a pod with a label that is no product of the manager: %v", err)
 	}
 	wantForbidden(t, mergePatch(t.Context(), account, plain, `{"metadata":{"labels":{"joulevirt.io/serving":"standby"}}}`),
 		"virt-launcher", `pod "plain"`)
@@ -122,34 +127,5 @@ func testServices(t *testing.T, c *cluster.Cluster, account client.Client, names
 	wantForbidden(t, account.Delete(t.Context(), foreign), `Service "foreign"`)
 	if err := account.Delete(t.Context(), owned); err != nil {
 		t.Errorf("delete a Service of a profile: %v", err)
-	}
-	testServicesThatStayed(t, c, account, service, takeOver)
-}
-
-// testServicesThatStayed is about those whose profile is gone while a route names them.
-func testServicesThatStayed(
-	t *testing.T, c *cluster.Cluster, account client.Client, service func(string, *metav1.OwnerReference) *corev1.Service, takeOver string,
-) {
-	route := &metav1.OwnerReference{APIVersion: "gateway.networking.k8s.io/v1", Kind: "HTTPRoute", Name: "web", UID: "2"}
-	taken, left, unlabelled := service("taken", route), service("left", route), service("unlabelled", route)
-	ruled := service("ruled", &metav1.OwnerReference{APIVersion: route.APIVersion, Kind: route.Kind, Name: route.Name, UID: route.UID, Controller: ptr.To(true)})
-	for _, one := range []*corev1.Service{taken, left, ruled} {
-		one.Labels = map[string]string{"joulevirt.io/group": "1-0"}
-	}
-	for _, one := range []*corev1.Service{taken, left, ruled, unlabelled} {
-		if err := c.Client().Create(t.Context(), one); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := mergePatch(t.Context(), account, taken, takeOver); err != nil {
-		t.Errorf("take over a Service that stayed with its route: %v", err)
-	}
-	wantForbidden(t, mergePatch(t.Context(), account, left, `{"spec":{"selector":{"app":"web"}}}`), `Service "left"`)
-	if err := account.Delete(t.Context(), left); err != nil {
-		t.Errorf("delete a Service that stayed with its route: %v", err)
-	}
-	for _, one := range []*corev1.Service{ruled, unlabelled} {
-		wantForbidden(t, mergePatch(t.Context(), account, one, takeOver), one.Name)
-		wantForbidden(t, account.Delete(t.Context(), one), one.Name)
 	}
 }

@@ -74,7 +74,7 @@ func prepare(ctx context.Context) error {
 	if suite.client, err = client.New(suite.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	if err := gatewaycrds.Install(ctx, suite.cluster, gatewaycrds.Standard); err != nil {
+	if err := gatewaycrds.Install(ctx, suite.cluster); err != nil {
 		return err
 	}
 	if err := suite.cluster.ApplyManifests(ctx, "../../config/crd"); err != nil {

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
@@ -127,111 +129,179 @@ func TestRouteMembersComeAndGo(t *testing.T) {
 	s.wantWeights(map[string]int32{"a": 500, "c": 500})
 }
 
-// KubeVirt before 1.7 has no label of its own for a VM's identity.
-func TestRouteWithOlderKubeVirt(t *testing.T) {
-	s := newRouteScene(t, template())
-	host := map[string]string{"a": "a", "b": "same", "c": "same"}
-	for _, vm := range []string{"a", "b", "c"} {
-		s.vms(vm)
-		s.label(vm, virtv1.DeprecatedVirtualMachineNameLabel, host[vm])
-	}
-	want := map[string]string{"a": virtv1.DeprecatedVirtualMachineNameLabel, "b": virtv1.CreatedByLabel, "c": virtv1.CreatedByLabel}
-	for _, vm := range []string{"a", "b", "c"} {
-		s.label(vm, virtv1.VirtualMachineInstanceIDLabel, "")
-	}
-	s.steer(map[string]float64{"a": 0.5, "b": 0.25, "c": 0.25})
-	var list corev1.ServiceList
-	s.must(suite.client.List(t.Context(), &list, client.InNamespace(s.name)))
-	for i := range list.Items {
-		for vm, key := range want {
-			if strings.Contains(list.Items[i].Name, "-web-"+vm+"-") && list.Items[i].Spec.Selector[key] == "" {
-				t.Errorf("Service of %s selects %v, want the label %s", vm, list.Items[i].Spec.Selector, key)
-			}
+// A GRPCRoute is like an HTTPRoute, and its Services speak HTTP/2.
+func TestGRPCRoute(t *testing.T) {
+	s := newRouteScene(t, template(), "a", "b")
+	s.group.Target.Kind, s.group.Target.Route.Hostnames = v1alpha1.GroupGRPCRoute, []string{"grpc.example"}
+	s.eventually("the route is written", func(ctx context.Context) error {
+		state, err := s.writer.Write(ctx, s.group, map[string]float64{"a": 0.25, "b": 0.75})
+		if err == nil && state.Shares["b"] != 0.75 {
+			err = fmt.Errorf("shares %v: %s", state.Shares, state.Message)
 		}
-	}
-	if len(list.Items) != 3 {
-		t.Errorf("%d Services, want 3", len(list.Items))
-	}
-}
-
-func TestRouteOfSomebodyElse(t *testing.T) {
-	s := newRouteScene(t, nil, "a", "b")
-	shares := map[string]float64{"a": 0.7, "b": 0.3}
-	_, err := s.writer.Read(t.Context(), s.group)
-	s.wantRefusal("Read", err, v1alpha1.ReasonGroupNotFound, s.name+"/web")
-
-	s.bareRoute()
-	s.steer(shares)
-	s.wantWeights(map[string]int32{"a": 700, "b": 300})
-	s.bareRoute() // the tool comes by
-	before := s.versions()
-	s.steer(shares)
-	s.unchangedRoute(before)
-
-	s.apply("gitops", map[string]any{
-		"parentRefs": []any{map[string]any{"name": "edge"}},
-		"rules":      []any{map[string]any{"backendRefs": []any{map[string]any{"name": "other", "port": int64(80)}}}},
+		return err
 	})
-	before = s.versions()
-	for range 2 {
-		_, err = s.writer.Write(t.Context(), s.group, shares)
-		s.wantRefusal("Write", err, v1alpha1.ReasonForeignRules, "gitops", "spec.rules")
+	if protocol := s.service(s.serviceOf("b")).Spec.Ports[0].AppProtocol; protocol == nil || *protocol != "kubernetes.io/h2c" {
+		t.Errorf("the Service's protocol is %v", protocol)
 	}
-	s.unchangedRoute(before)
-	s.must(s.writer.Release(t.Context(), s.group))
-	before = s.versions() // without the mark
-	s.must(s.writer.Release(t.Context(), s.group))
-	if after, left := s.versions(), s.services(); after["route"] != before["route"] || len(left) > 0 {
-		t.Errorf("the route is %s and was %s; Services %v are left, which it does not name", after["route"], before["route"], left)
-	}
-	route, err := s.route(t.Context())
-	s.must(err)
-	if _, marked := route.Annotations[v1alpha1.AnnotationProfile]; marked || len(route.Spec.Rules) != 1 || route.Spec.Rules[0].BackendRefs[0].Name != "other" {
-		t.Errorf("the route has annotations %v and rules %+v", route.Annotations, route.Spec.Rules)
-	}
-
-	s.bareRoute() // and hands the rules over again
-	s.steer(shares)
-	s.wantWeights(map[string]int32{"a": 700, "b": 300})
 }
 
-// An older profile may name a route that a younger one steers: the younger gives
-// it up, and leaves what the older wrote.
-func TestRouteIsTakenOver(t *testing.T) {
-	s := newRouteScene(t, nil, "a", "b")
-	s.bareRoute()
-	s.steer(map[string]float64{"a": 0.7, "b": 0.3})
-	younger := s.group
-
-	older := &v1alpha1.VMNetworkProfile{
-		ObjectMeta: objectMeta(s.name, "older"),
-		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-	}
-	s.must(suite.client.Create(t.Context(), older))
-	s.group.Profile, s.group.UID, s.group.Members = client.ObjectKeyFromObject(older), older.UID, nil
-	s.vms("c", "d")
-	s.steer(map[string]float64{"c": 0.6, "d": 0.4})
-	before := s.versions()
-	s.must(s.writer.Release(t.Context(), younger))
-	s.unchangedRoute(before)
-	s.wantWeights(map[string]int32{"c": 600, "d": 400})
-}
-
-// Other kinds differ in what of a template they have.
-func TestRoutesOfOtherKinds(t *testing.T) {
-	for kind, hosts := range map[v1alpha1.GroupTargetKind][]string{
-		v1alpha1.GroupGRPCRoute: {"grpc.example"}, v1alpha1.GroupTLSRoute: {"tls.example"}, v1alpha1.GroupTCPRoute: nil,
+func TestRouteRefusals(t *testing.T) {
+	equal := map[string]float64{"a": 0.5, "b": 0.5}
+	t.Run("a route of somebody else", func(t *testing.T) {
+		s := newRouteScene(t, template(), "a", "b")
+		s.must(suite.client.Create(t.Context(), &gatewayv1.HTTPRoute{ObjectMeta: objectMeta(s.name, "web")}))
+		before := s.versions()
+		_, err := s.writer.Write(t.Context(), s.group, equal)
+		s.wantRefusal("Write", err, v1alpha1.ReasonForeignObject, "HTTPRoute "+s.name+"/web")
+		s.must(s.writer.Release(t.Context(), s.group))
+		s.unchangedRoute(before)
+	})
+	t.Run("a Service of somebody else", func(t *testing.T) {
+		s := newRouteScene(t, template(), "a", "b")
+		s.steer(equal)
+		name := s.serviceOf("b")
+		s.must(suite.client.Delete(t.Context(), &corev1.Service{ObjectMeta: objectMeta(s.name, name)}))
+		s.must(suite.client.Create(t.Context(), &corev1.Service{
+			ObjectMeta: objectMeta(s.name, name), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+		}))
+		before := s.versions()
+		_, err := s.writer.Write(t.Context(), s.group, equal)
+		s.wantRefusal("Write", err, v1alpha1.ReasonForeignObject, "Service "+s.name+"/"+name)
+		s.unchangedRoute(before)
+	})
+	for name, change := range map[string]func(*v1alpha1.RouteTemplate){
+		"a value that is not allowed": func(r *v1alpha1.RouteTemplate) {
+			r.Matches = []runtime.RawExtension{{Raw: []byte(`{"path":{"type":"Nonsense","value":"/"}}`)}}
+		},
+		"a field that does not exist": func(r *v1alpha1.RouteTemplate) {
+			r.Filters = []runtime.RawExtension{{Raw: []byte(`{"nonsense":1}`)}}
+		},
+		"a type that is not allowed": func(r *v1alpha1.RouteTemplate) {
+			r.Matches = []runtime.RawExtension{{Raw: []byte(`["path"]`)}}
+		},
+		"a host name that is none": func(r *v1alpha1.RouteTemplate) { r.Hostnames = []string{"not a host"} },
 	} {
-		t.Run(string(kind), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s := newRouteScene(t, template(), "a", "b")
-			s.group.Target.Kind, s.group.Target.Route.Hostnames = kind, hosts
-			s.eventually("the route is written", func(ctx context.Context) error {
-				state, err := s.writer.Write(ctx, s.group, map[string]float64{"a": 0.25, "b": 0.75})
-				if err == nil && state.Shares["b"] != 0.75 {
-					err = fmt.Errorf("shares %v: %s", state.Shares, state.Message)
-				}
-				return err
+			change(s.group.Target.Route)
+			s.eventually("the API server refuses", func(ctx context.Context) error {
+				_, err := s.writer.Write(ctx, s.group, equal)
+				return wantReason(err, v1alpha1.ReasonRouteInvalid)
 			})
 		})
 	}
+}
+
+func TestRouteStatus(t *testing.T) {
+	equal := map[string]float64{"a": 0.5, "b": 0.5}
+	s := newRouteScene(t, template(), "a", "b")
+	s.group.Target.Route.Hostnames = []string{"status.example"}
+	s.steer(equal)
+	no := func(kind, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: "for a reason"}
+	}
+	yes := metav1.Condition{Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Accepted"}
+	for _, bad := range [][]metav1.Condition{
+		{no("Accepted", "NotAllowedByListeners")},
+		{yes, no("ResolvedRefs", "BackendNotFound")},
+		{yes, {Type: "PartiallyInvalid", Status: metav1.ConditionTrue, Reason: "UnsupportedValue", Message: "for a reason"}},
+	} {
+		last := bad[len(bad)-1]
+		t.Run(last.Type, func(t *testing.T) {
+			s.must(s.looks(t.Context(), bad...))
+			state, err := s.writer.Read(t.Context(), s.group)
+			s.wantRefusal("Read", err, v1alpha1.ReasonRouteNotAccepted, s.name+"/edge", last.Reason, "for a reason")
+			s.wantShares(state, equal)
+		})
+	}
+	t.Run("a parent that was not yet asked", func(t *testing.T) {
+		s.must(s.looks(t.Context()))
+		s.group.Target.Route.ParentRefs = append(s.group.Target.Route.ParentRefs, runtime.RawExtension{Raw: []byte(`{"name":"second"}`)})
+		s.write(equal)
+		s.must(s.looks(t.Context()))
+		if state := s.write(equal); state.Settled || state.Message == "" {
+			t.Errorf("%+v, want that Gateway second is waited for", state)
+		}
+	})
+}
+
+func TestRouteTellsReversions(t *testing.T) {
+	shares := map[string]float64{"a": 0.75, "b": 0.25}
+	s := newRouteScene(t, template(), "a", "b")
+	s.group.Target.Route.Hostnames = []string{"reverted.example"}
+	s.steer(shares)
+	route := func() *gatewayv1.HTTPRoute { return &gatewayv1.HTTPRoute{ObjectMeta: objectMeta(s.name, "web")} }
+	for name, revert := range map[string]func(){
+		"weights": func() {
+			s.spec(route(), map[string]any{"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": s.serviceOf("b"), "port": 8080}}}}})
+		},
+		"host names": func() { s.spec(route(), map[string]any{"hostnames": []any{"elsewhere.example"}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			revert()
+			read, err := s.writer.Read(t.Context(), s.group)
+			s.must(err)
+			written := s.write(shares)
+			if !read.Reverted || !written.Reverted || read.RevertedBy != "kubectl-edit" || written.RevertedBy != "kubectl-edit" {
+				t.Errorf("Read %+v, Write %+v, want both to say that kubectl-edit did it", read, written)
+			}
+			if again := s.steer(shares); again.Reverted {
+				t.Errorf("after it was written anew: %+v", again)
+			}
+			s.wantWeights(map[string]int32{"a": 750, "b": 250})
+		})
+	}
+}
+
+// A Service of a member that somebody changed is corrected.
+func TestRouteCorrectsServices(t *testing.T) {
+	shares := map[string]float64{"a": 0.75, "b": 0.25}
+	s := newRouteScene(t, template(), "a", "b")
+	s.group.Target.Route.Hostnames = []string{"corrected.example"}
+	s.steer(shares)
+	s.spec(s.service(s.serviceOf("a")), map[string]any{"selector": map[string]any{"app": "other"}})
+	s.eventually("the Service is corrected", func(ctx context.Context) error {
+		if _, err := s.writer.Write(ctx, s.group, shares); err != nil {
+			return err
+		}
+		if name := s.serviceOf("a"); strings.HasPrefix(name, "no ") {
+			return errors.New(name)
+		}
+		return nil
+	})
+	s.wantShares(s.steer(shares), shares)
+}
+
+// The 17th member: nothing is written, and Release spreads the traffic over those that are in
+// the route.
+func TestRouteRefusesTooManyMembers(t *testing.T) {
+	s := newRouteScene(t, template())
+	s.group.Target.Route.Hostnames = []string{"many.example"}
+	shares, equal := map[string]float64{}, map[string]int32{}
+	for i := range 16 {
+		vm := fmt.Sprintf("vm-%02d", i)
+		s.vms(vm)
+		shares[vm], equal[vm] = float64(i), 62
+	}
+	s.steer(shares)
+	s.vms("a-17th")
+	before := s.versions()
+	_, readErr := s.writer.Read(t.Context(), s.group)
+	_, writeErr := s.writer.Write(t.Context(), s.group, map[string]float64{"vm-00": 1})
+	for call, err := range map[string]error{"Read": readErr, "Write": writeErr} {
+		s.wantRefusal(call, err, v1alpha1.ReasonTooManyMembers, "17 VMs", "HTTPRoute "+s.name+"/web", "16 backends")
+	}
+	s.unchangedRoute(before)
+	s.must(s.writer.Release(t.Context(), s.group))
+	for i := range 8 { // the remainder of 1000 / 16
+		equal[fmt.Sprintf("vm-%02d", i)] = 63
+	}
+	s.wantWeights(equal)
+}
+
+func (s *routeScene) service(name string) *corev1.Service {
+	s.Helper()
+	service := &corev1.Service{}
+	s.must(suite.client.Get(s.Context(), client.ObjectKey{Namespace: s.name, Name: name}, service))
+	return service
 }

@@ -8,6 +8,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/guards"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -160,7 +161,7 @@ func podOf(i int, vm *imagined) string { return fmt.Sprintf("%s-%d-%d", vm.kind,
 func (g *GlobalGuarded) pull(random *rand.Rand, store *guards.Store, now time.Time, on bool, vms []*imagined, lasts map[string]bool) {
 	at := now.Sub(imaginedStart()) - pull
 	all := units.NewCPUSet(0, 1, 2, 3)
-	rates := &model.NodeRates{Node: "n", Time: now, IntervalSeconds: 1, Switches: []model.Switch{{Lever: model.LeverAffinity, On: on}}}
+	rates := &model.NodeRates{Node: "n", Time: now, IntervalSeconds: 1, Switches: []model.Switch{{Lever: v1alpha1.LeverAffinity, On: on}}}
 	acts := map[string]bool{}
 	for i, vm := range vms {
 		vm.live(random, at)
@@ -181,7 +182,7 @@ func (g *GlobalGuarded) pull(random *rand.Rand, store *guards.Store, now time.Ti
 		const level = 0.05
 		vm := guards.VM{MaxSteal: level}
 		if acts[pod] {
-			vm.Acts = []model.Lever{model.LeverAffinity}
+			vm.Acts = []v1alpha1.Lever{v1alpha1.LeverAffinity}
 		}
 		return vm, true
 	}})

@@ -11,7 +11,12 @@ import (
 func TestGlobalGuard(t *testing.T) {
 	t.Parallel()
 	const most, mostOfKind, soon = 0.5, 2, 3 * time.Minute
-	g := GlobalGuard(1, 1, 1)
+	nodes, days := 1, 1
+	if *figures {
+		nodes, days = 2, 7
+	}
+	g := GlobalGuard(1, nodes, days)
+	t.Logf("figure guard_global_false_per_vm_day %.4g withdrawals", g.False())
 	t.Logf("simulated: %.2f false withdrawals a VM-day; by kind %v in %v VM-days; hurt VMs lost the lever after %v", g.False(), g.Withdrawn, g.VMDays, g.Found)
 	if g.False() > most {
 		t.Errorf("simulated: %.2f false withdrawals a VM-day", g.False())

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
@@ -15,8 +15,8 @@ func (w *World) Trial(plan verify.Plan, seed uint64, truths ...Truth) (*verify.T
 	for i, truth := range truths {
 		name := fmt.Sprintf("node-%d", i)
 		schedule, err := verify.Draw(verify.Timing{
-			Lever: model.LeverAffinity, Seed: verify.Seed(name, model.LeverAffinity, int(seed)),
-			Start: time.Unix(0, 0), Block: plan.Block, WashOut: verify.Settling(model.LeverAffinity),
+			Lever: v1alpha1.LeverAffinity, Seed: verify.Seed(name, v1alpha1.LeverAffinity, int(seed)),
+			Start: time.Unix(0, 0), Block: plan.Block, WashOut: verify.Settling(v1alpha1.LeverAffinity),
 		}, plan.Pairs)
 		if err != nil {
 			return nil, err

@@ -10,8 +10,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
-	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // Loopback is the API server as far as one agent knows it: an agent.Cluster and an
@@ -72,6 +70,9 @@ func (l *Loopback) LeaseRenewed(context.Context) (time.Time, error) { return l.c
 // Offer implements agent.Statuses.
 func (l *Loopback) Offer(_ *v1alpha1.NodePlan, status v1alpha1.NodePlanStatus) { l.status = status }
 
+// ReadPlan implements agent.Statuses.
+func (l *Loopback) ReadPlan(context.Context) (*v1alpha1.NodePlan, error) { return l.plan, nil }
+
 // AddVM lets an inventory have a VM whose launcher pod this is.
 func AddVM(inventory *discover.Inventory, podUID, namespace, name string) {
 	if inventory.Pods == nil {
@@ -81,15 +82,3 @@ func AddVM(inventory *discover.Inventory, podUID, namespace, name string) {
 	inventory.Pods[podUID] = discover.Pod{UID: podUID, Namespace: namespace, CreatedBy: uid}
 	inventory.VMIs[uid] = discover.VMI{UID: uid, Namespace: namespace, Name: name}
 }
-
-// NoLibvirt is a libvirt that answers nothing.
-type NoLibvirt struct{}
-
-// Offer implements agent.Libvirt.
-func (NoLibvirt) Offer([]discover.VM) {}
-
-// Facts implements agent.Libvirt.
-func (NoLibvirt) Facts(host.TaskID) *model.DomainFacts { return nil }
-
-// Health implements agent.Libvirt.
-func (NoLibvirt) Health() (asked, failed int) { return 0, 0 }

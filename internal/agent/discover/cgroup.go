@@ -67,8 +67,8 @@ func systemdPod(element string) (string, bool) {
 // uidLength is that of a UID in text: 32 digits and 4 separators.
 const uidLength = 36
 
-// isUID tells whether a text is a UID in lower case. It is not done by a regular
-// expression because it is asked of each VM's each path each second.
+// isUID reports whether a text is a UID in lower case. It is not done by a regular
+// expression because it runs for each path of each VM each second.
 func isUID(text string, separator byte) bool {
 	if len(text) != uidLength {
 		return false
@@ -89,7 +89,7 @@ func isUID(text string, separator byte) bool {
 	return true
 }
 
-// underKubepods tells whether the folders above a pod's are the kubelet's:
+// underKubepods reports whether the folders above a pod's are the kubelet's:
 // kubepods, and one for the quality of service unless that is guaranteed.
 func underKubepods(above []string) bool {
 	for i := len(above) - 1; i >= 0 && i >= len(above)-2; i-- {

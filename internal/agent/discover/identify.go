@@ -1,6 +1,16 @@
+// Package discover finds out which VirtualMachineInstance a process runs, and
+// what each of its threads does. It is pure: processes and API objects come in
+// as values. Whatever a VM's owner can influence (names, command lines,
+// cgroup paths) is distrusted: what does not fit is an unknown process, never
+// an error.
 package discover
 
-import "github.com/joulevirt/joulevirt/internal/host"
+import (
+	"slices"
+	"strings"
+
+	"github.com/joulevirt/joulevirt/internal/host"
+)
 
 // Pod is a launcher pod of this node.
 type Pod struct {
@@ -35,90 +45,72 @@ type VM struct {
 	Dedicated       bool
 }
 
-// Verdict tells why a process is a known VM's or not.
-type Verdict string
-
-const (
-	// Known: the process runs a VMI.
-	Known Verdict = "Known"
-	// NotVM: the process has no guest's name: it is none of ours to count.
-	NotVM Verdict = "NotVM"
-	// NoPod: the process is in no pod, or in one that its cgroups do not agree on.
-	NoPod Verdict = "NoPod"
-	// PodUnknown: the pod is not a launcher of this node, or not yet seen.
-	PodUnknown Verdict = "PodUnknown"
-	// VMIUnknown: the pod's VMI is not on this node, or not yet seen.
-	VMIUnknown Verdict = "VMIUnknown"
-	// Mismatch: process, pod and VMI contradict each other.
-	Mismatch Verdict = "Mismatch"
-)
-
-// Unknown are the verdicts on processes that run some VM which is not known.
-func Unknown() []Verdict { return []Verdict{NoPod, PodUnknown, VMIUnknown, Mismatch} }
-
-// Identify finds the VMI that a process runs. The pod of its cgroup decides,
+// identify finds the VMI that a process runs. The pod of its cgroup decides,
 // because a process cannot choose that; all else has to agree with it.
-func Identify(process host.Process, inventory *Inventory) (VM, Verdict) {
-	namespace, name, named, ok := Guest(process.Args)
-	if !named {
-		return VM{}, NotVM
-	}
+func identify(process host.Process, inventory *Inventory) (vm VM, known bool) {
+	namespace, name, named := Guest(process.Args)
 	uid, inPod := PodUID(process.Cgroups)
-	if !inPod {
-		return VM{}, NoPod
+	if !named || !inPod {
+		return VM{}, false
 	}
-	pod, found := inventory.Pods[uid]
-	if !found {
-		return VM{}, PodUnknown
-	}
-	vmi, found := inventory.VMIs[pod.CreatedBy]
-	if !found {
-		return VM{}, VMIUnknown
-	}
-	agree := ok && vmi.Namespace == pod.Namespace && vmi.Namespace == namespace && vmi.Name == name && vmi.runsIn(uid)
-	if !agree {
-		return VM{}, Mismatch
+	// A pod, or its VMI, that is not on this node may not be known yet.
+	pod, podKnown := inventory.Pods[uid]
+	vmi, vmiKnown := inventory.VMIs[pod.CreatedBy]
+	if !podKnown || !vmiKnown || vmi.Namespace != pod.Namespace || vmi.Namespace != namespace || vmi.Name != name || !vmi.runsIn(uid) {
+		return VM{}, false
 	}
 	return VM{
 		Process: process.ID, PodUID: uid,
 		Namespace: namespace, Name: name, Dedicated: vmi.Dedicated,
-	}, Known
+	}, true
 }
 
-// runsIn tells whether KubeVirt knows the pod as one of the VMI's. Anybody
+// runsIn reports whether KubeVirt knows the pod as one of the VMI's. Anybody
 // may label a pod like a launcher.
 func (v *VMI) runsIn(podUID string) bool {
-	for _, active := range v.ActivePods {
-		if active == podUID {
-			return true
-		}
-	}
-	return len(v.ActivePods) == 0
+	return len(v.ActivePods) == 0 || slices.Contains(v.ActivePods, podUID)
 }
 
-// All identifies every process. A pod runs one VM: when several processes
+// All returns the known VMs that processes run. A pod runs one VM: when several processes
 // claim the same pod none of them is known.
-func All(processes []host.Process, inventory *Inventory) (vms []VM, unknown map[Verdict]int) {
-	unknown = map[Verdict]int{}
+func All(processes []host.Process, inventory *Inventory) []VM {
 	claims := map[string]int{}
 	var candidates []VM
 	for _, process := range processes {
-		vm, verdict := Identify(process, inventory)
-		switch verdict {
-		case Known:
+		if vm, known := identify(process, inventory); known {
 			claims[vm.PodUID]++
 			candidates = append(candidates, vm)
-		case NotVM:
-		default:
-			unknown[verdict]++
 		}
 	}
-	for _, vm := range candidates {
-		if claims[vm.PodUID] > 1 {
-			unknown[Mismatch]++
+	return slices.DeleteFunc(candidates, func(vm VM) bool { return claims[vm.PodUID] > 1 })
+}
+
+// Guest returns the VMI that a QEMU's command line names: KubeVirt's domains
+// are called NAMESPACE_NAME, and a namespace has no underscore. named is false
+// when the command line gives the process no guest name, as libvirt's probes of
+// QEMU do.
+func Guest(args []string) (namespace, name string, named bool) {
+	value, named := guestOption(args)
+	namespace, name, _ = strings.Cut(value, "_")
+	return namespace, name, named
+}
+
+// guestOption returns the guest's name in -name, which is written
+// "guest=NAME,debug-threads=on" or just "NAME". Names with commas, which QEMU
+// doubles, come out cut: no VMI has one.
+func guestOption(args []string) (string, bool) {
+	for i, arg := range args {
+		if (arg != "-name" && arg != "--name") || i+1 == len(args) {
 			continue
 		}
-		vms = append(vms, vm)
+		first, _, _ := strings.Cut(args[i+1], ",")
+		if guest, explicit := strings.CutPrefix(first, "guest="); explicit {
+			return guest, true
+		}
+		if !strings.Contains(first, "=") {
+			return first, true
+		}
+		return "", false
 	}
-	return vms, unknown
+	return "", false
 }

@@ -27,7 +27,7 @@ type Role struct {
 	VCPU int
 }
 
-// RoleOf tells what a thread does by the name that QEMU or the kernel gave it.
+// RoleOf returns what a thread does by the name that QEMU or the kernel gave it.
 // QEMU names its threads when started with debug-threads=on, as libvirt does.
 // A kernel's worker for it is a process of its own.
 func RoleOf(thread host.Thread) Role {

@@ -1,3 +1,6 @@
+// Package guard decides when a lever hurts a VM on the node, from what each round of
+// samples showed, and for how long the lever stays undone then. It is pure: no clock, no
+// I/O. Only symptoms count that the lever can cause: see docs/design/symptoms-and-guards.md.
 package guard
 
 import (
@@ -6,30 +9,32 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/symptoms"
 )
 
 const (
-	// away is how long a VM may be out of sight until all about it is forgotten: its
+	// away is how long a VM may be absent until all about it is forgotten: its
 	// pod will not come back.
 	away = 10 * time.Minute
-	// several VMs, and one of few on which the lever acts, that trip within shortly tell
+	// several VMs, and one of few on which the lever acts, that trip within shortly show
 	// that it hurts on the node: a CPU that is crowded hurts several by itself.
 	several = 3
 	few     = 4
 	shortly = time.Minute
-	// fading halves what was seen of a symptom without the lever, which is taken off
+	// fading halves what was seen of a symptom without the lever, which is subtracted
 	// twofold.
 	fading  = 10 * time.Minute
 	twofold = 2
-	// MostTrips is how many are remembered at most: the newest.
-	MostTrips = 1024
+	// mostTrips is how many are remembered at most: the newest.
+	mostTrips = 1024
 )
 
 // key names a lever of a VM, or of all VMs of the node when the pod's UID is empty.
 type key struct {
 	podUID string
-	lever  model.Lever
+	lever  v1alpha1.Lever
 }
 
 // past is what is known of a VM from earlier rounds.
@@ -53,13 +58,13 @@ type Guard struct {
 	trips map[key]model.Trip
 }
 
-// New returns a Guard that remembers the trips of an earlier one. What no guard would
-// have left, such as a trip of the future, is not taken over.
+// New returns a Guard that remembers the trips of an earlier one, newest first. Trips of the
+// future, of a clock that was set back, are dropped.
 func New(trips []model.Trip, now time.Time) *Guard {
 	g := &Guard{vms: map[string]*past{}, trips: map[key]model.Trip{}}
 	for i := range trips {
 		t := &trips[i]
-		if t.Count < 1 || t.Time.After(now) || t.Until.Sub(t.Time) > model.LongestCoolDown || len(g.trips) >= MostTrips {
+		if t.Time.After(now) {
 			continue
 		}
 		k := key{t.PodUID, t.Lever}
@@ -74,9 +79,9 @@ func New(trips []model.Trip, now time.Time) *Guard {
 	return g
 }
 
-// See takes in a round, and returns the levers that are to be undone from now on.
-func (g *Guard) See(r *Round) []model.Trip {
-	var news []model.Trip
+// Observe records a round, and returns the levers that are to be undone from now on.
+func (g *Guard) Observe(r *symptoms.Round) []model.Trip {
+	var tripped []model.Trip
 	for i := range r.VMs {
 		vm := &r.VMs[i]
 		p := g.vms[vm.PodUID]
@@ -85,34 +90,34 @@ func (g *Guard) See(r *Round) []model.Trip {
 			g.vms[vm.PodUID] = p
 		}
 		p.seen = r.Time
-		for _, reading := range r.readings(vm) {
-			if p.hurts(r.Time, &reading) && !g.holds(key{vm.PodUID, reading.lever}, r.Time) {
-				news = append(news, g.trip(vm, &reading, r.Time))
+		for _, reading := range r.Readings(vm) {
+			if p.hurts(r.Time, &reading) && !g.holds(key{vm.PodUID, reading.Lever}, r.Time) {
+				tripped = append(tripped, g.trip(vm, &reading, r.Time))
 			}
 		}
 	}
-	for _, lever := range []model.Lever{model.LeverAffinity, model.LeverBuffering} {
+	for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverBuffering} {
 		if last, together := g.together(lever, r); together {
-			news = append(news, g.trip(&VM{}, &reading{symptom: last.Symptom, lever: lever, value: last.Value, limit: last.Limit}, r.Time))
+			tripped = append(tripped, g.trip(&symptoms.VM{}, &symptoms.Reading{Symptom: last.Symptom, Lever: lever, Value: last.Value, Limit: last.Limit}, r.Time))
 		}
 	}
 	g.forget(r.Time)
-	return news
+	return tripped
 }
 
-// hurts takes in a reading, and tells whether the lever is to be undone for it. What the
+// hurts records a reading, and reports whether the lever is to be undone for it. What the
 // VM has as much of without the lever is no symptom of it.
-func (p *past) hurts(now time.Time, r *reading) bool {
+func (p *past) hurts(now time.Time, r *symptoms.Reading) bool {
 	if p.symptoms == nil {
 		p.symptoms = map[model.Symptom]history{}
 	}
-	h := p.symptoms[r.symptom]
+	h := p.symptoms[r.Symptom]
 	without := h.without * math.Exp2(-max(0, now.Sub(h.at).Seconds())/fading.Seconds())
-	switch r.setting {
-	case Off:
-		h = history{without: max(without, r.value), at: now}
-	case On:
-		if r.value-twofold*without >= r.limit {
+	switch r.Setting {
+	case symptoms.Off:
+		h = history{without: max(without, r.Value), at: now}
+	case symptoms.On:
+		if r.Value-twofold*without >= r.Limit {
 			h.rounds++
 		} else {
 			h.rounds = 0
@@ -120,18 +125,18 @@ func (p *past) hurts(now time.Time, r *reading) bool {
 	default:
 		h.rounds = 0
 	}
-	p.symptoms[r.symptom] = h
-	return h.rounds >= r.rounds
+	p.symptoms[r.Symptom] = h
+	return h.rounds >= r.Rounds
 }
 
 // trip remembers that a lever is undone.
-func (g *Guard) trip(vm *VM, r *reading, now time.Time) model.Trip {
-	k := key{vm.PodUID, r.lever}
+func (g *Guard) trip(vm *symptoms.VM, r *symptoms.Reading, now time.Time) model.Trip {
+	k := key{vm.PodUID, r.Lever}
 	before := g.trips[k]
 	count := min(model.MostRemembered, 1+remembered(&before, now))
 	t := model.Trip{
-		PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Lever: r.lever,
-		Symptom: r.symptom, Value: r.value, Limit: r.limit, Time: now, Until: now.Add(model.CoolDown(count)), Count: count,
+		PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Lever: r.Lever,
+		Symptom: r.Symptom, Value: r.Value, Limit: r.Limit, Time: now, Until: now.Add(model.CoolDown(count)), Count: count,
 	}
 	g.trips[k] = t
 	return t
@@ -142,15 +147,15 @@ func remembered(t *model.Trip, now time.Time) int {
 	return model.Remembered(t.Count, now.Sub(t.Until))
 }
 
-// holds tells whether a lever is undone for a VM, or all VMs.
+// holds reports whether a lever is undone for a VM, or all VMs.
 func (g *Guard) holds(k key, now time.Time) bool {
 	t, known := g.trips[k]
 	return known && now.Before(t.Until)
 }
 
-// together tells whether several VMs tripped shortly, after the node did last, and
+// together reports whether several VMs tripped shortly, after the node did last, and
 // returns the last of these trips.
-func (g *Guard) together(lever model.Lever, r *Round) (last model.Trip, so bool) {
+func (g *Guard) together(lever v1alpha1.Lever, r *symptoms.Round) (last model.Trip, so bool) {
 	now, node := r.Time, g.trips[key{"", lever}]
 	if now.Before(node.Until) {
 		return last, false
@@ -166,7 +171,7 @@ func (g *Guard) together(lever model.Lever, r *Round) (last model.Trip, so bool)
 	}
 	on := 0
 	for i := range r.VMs {
-		if vm := &r.VMs[i]; lever == model.LeverAffinity && vm.Affinity == On || lever == model.LeverBuffering && vm.Buffering == On {
+		if vm := &r.VMs[i]; lever == v1alpha1.LeverAffinity && vm.Affinity == symptoms.On || lever == v1alpha1.LeverBuffering && vm.Buffering == symptoms.On {
 			on++
 		}
 	}
@@ -185,8 +190,8 @@ func (g *Guard) forget(now time.Time) {
 			delete(g.trips, k)
 		}
 	}
-	if len(g.trips) > MostTrips {
-		for _, t := range g.Trips()[MostTrips:] {
+	if len(g.trips) > mostTrips {
+		for _, t := range g.Trips()[mostTrips:] {
 			delete(g.trips, key{t.PodUID, t.Lever})
 		}
 	}
@@ -194,7 +199,7 @@ func (g *Guard) forget(now time.Time) {
 
 // Undone returns the trip for which a lever stays undone for a VM now: its own, or that of
 // all VMs of the node.
-func (g *Guard) Undone(podUID string, lever model.Lever, now time.Time) (model.Trip, bool) {
+func (g *Guard) Undone(podUID string, lever v1alpha1.Lever, now time.Time) (model.Trip, bool) {
 	for _, uid := range []string{podUID, ""} {
 		if k := (key{uid, lever}); g.holds(k, now) {
 			return g.trips[k], true

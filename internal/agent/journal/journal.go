@@ -1,5 +1,5 @@
-// Package journal keeps on disk what the agent changed on its node and what
-// was there before, so that an agent that was killed can put it back.
+// Package journal stores on disk what the agent changed on its node and what
+// was there before, so that whatever an agent left that was killed can be reverted.
 package journal
 
 import (
@@ -9,31 +9,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
 	fileName    = "journal.json"
 	corruptName = "journal.corrupt.json"
 	lockName    = "lock"
-	// A journal of bound threads alone is of version 1, which every agent reads,
-	// one with uplinks of version 2, one with slices or kernel's workers of 3, and one
-	// with taps of 4.
-	threadsVersion, uplinksVersion, slicesVersion, tapsVersion = 1, 2, 3, 4
-	// maxSize is far above what a node's threads need; a larger file is not ours.
-	maxSize = 64 << 20
 )
 
 var (
-	// ErrCorrupt means that the journal could not be understood. It was set
-	// aside under the name that the error tells, if that could be done. The error
-	// comes again until a new journal was saved: a start that did not get that far
-	// changes nothing.
+	// ErrCorrupt means that the journal could not be parsed. It was renamed to the name in
+	// the error, if that could be done. The error comes again until a new journal was saved:
+	// a start that did not get that far changes nothing.
 	ErrCorrupt = errors.New("journal is corrupt")
 	// ErrInUse means that another agent uses the journal.
 	ErrInUse = errors.New("another agent is running on the node: stop it first")
@@ -48,23 +42,70 @@ type Device struct {
 	Name    string      `json:"name"`
 }
 
-func (d Device) isValid() bool { return d.Process.PID > 1 && d.Name != "" }
+// Value is an attribute's value: an affinity, a slice. The zero value is the kernel's
+// default, which a thread has that nobody gave any.
+type Value[V any] interface {
+	Equal(other V) bool
+}
 
-// content is what a journal holds.
-type content struct {
-	Entries []Entry      `json:"entries"`
+// Record is one thread of which the agent changed an attribute, or is about to.
+type Record[V Value[V]] struct {
+	PodUID string `json:"podUID"`
+	// Process that the thread works for, by its main thread. A kernel's worker is a
+	// process of its own.
+	Process host.TaskID `json:"process"`
+	Thread  host.TaskID `json:"thread"`
+	// Original value, from before the agent's first write. Zero: nobody had given the thread
+	// one, and it follows the kernel's default, such as its cpuset when that changes.
+	Original V `json:"original,omitzero"`
+	// Ours is what the agent wrote, and Previous what it wrote before that.
+	Ours     V `json:"ours"`
+	Previous V `json:"previous,omitzero"`
+	// Since is when the agent first wrote, in ticks since boot. A thread that
+	// was created later may have inherited what was written.
+	Since uint64 `json:"since"`
+	// Undone is true when the original is back. The entry stays for one more
+	// round, for threads that were created in the meantime.
+	Undone bool `json:"undone,omitempty"`
+}
+
+// Entry is a thread that the agent bound to CPUs.
+type Entry = Record[units.CPUSet]
+
+// SliceEntry is a thread that the agent gave a scheduler slice.
+type SliceEntry = Record[Slice]
+
+// Equal reports whether two records are the same.
+func (r Record[V]) Equal(o Record[V]) bool {
+	return r.PodUID == o.PodUID && r.Process == o.Process && r.Thread == o.Thread &&
+		r.Original.Equal(o.Original) && r.Ours.Equal(o.Ours) && r.Previous.Equal(o.Previous) &&
+		r.Since == o.Since && r.Undone == o.Undone
+}
+
+// Slice is a scheduler slice. 0 is the kernel's default.
+type Slice time.Duration
+
+// Equal reports whether two slices are the same.
+func (s Slice) Equal(o Slice) bool { return s == o }
+
+// String shows it as a duration.
+func (s Slice) String() string { return time.Duration(s).String() }
+
+// Content is what a journal holds. It is immutable.
+type Content struct {
+	// Threads are pinned, and Slices are threads with scheduler slices.
+	Threads []Entry      `json:"threads"`
 	Slices  []SliceEntry `json:"slices,omitempty"`
 	// Uplinks are shaped, and Taps buffered.
 	Uplinks []Device `json:"uplinks,omitempty"`
 	Taps    []Device `json:"taps,omitempty"`
-	// Trips are levers that hurt. An agent that does not know them may leave them out.
+	// Trips are levers that hurt.
 	Trips []model.Trip `json:"trips,omitempty"`
 }
 
 type document struct {
-	Version int    `json:"version"`
-	BootID  string `json:"bootID"`
-	content
+	BootID string `json:"bootID"`
+	Content
 }
 
 // Journal is a journal on disk. It is used by one goroutine at a time.
@@ -72,8 +113,8 @@ type Journal struct {
 	dir    string
 	bootID string
 	lock   *os.File
-	// held is what the disk holds, as far as it was loaded or saved.
-	held content
+	// content is what the disk has, as far as it was loaded or saved.
+	content Content
 }
 
 // Open creates the folder when it is missing, and locks it against other
@@ -105,127 +146,74 @@ func Open(dir, bootID string) (*Journal, error) {
 // Close lets other processes open the journal.
 func (j *Journal) Close() error { return j.lock.Close() }
 
-// Load returns the threads that were bound, and makes Slices, Uplinks, Taps
-// and Trips known. A journal of an earlier boot is empty: its threads are gone. A journal that
-// cannot be understood is set aside, with ErrCorrupt.
-func (j *Journal) Load() ([]Entry, error) {
+// Load reads the journal. One of an earlier boot is empty: its threads are gone. A journal that
+// cannot be parsed is renamed, with ErrCorrupt.
+func (j *Journal) Load() (Content, error) {
 	path, aside := filepath.Join(j.dir, fileName), filepath.Join(j.dir, corruptName)
-	text, err := readBounded(path)
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(aside); err == nil {
-			return nil, fmt.Errorf("%w, kept as %s since an earlier start", ErrCorrupt, aside)
+			return Content{}, fmt.Errorf("%w, renamed to %s by an earlier start", ErrCorrupt, aside)
 		}
-		return nil, nil
+		return Content{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read journal %s: %w", path, err)
+		return Content{}, fmt.Errorf("read journal %s: %w", path, err)
 	}
-	doc, err := parse(text)
-	if err != nil {
-		if renameErr := os.Rename(path, aside); renameErr != nil {
-			return nil, fmt.Errorf("%w: %w; it cannot be set aside: %w", ErrCorrupt, err, renameErr)
-		}
-		return nil, fmt.Errorf("%w, kept as %s: %w", ErrCorrupt, aside, err)
-	}
-	if doc.BootID != j.bootID {
-		return nil, nil
-	}
-	j.held = doc.content
-	return doc.Entries, nil
-}
-
-// Slices are the threads with slices that Load found, or that were saved since.
-func (j *Journal) Slices() []SliceEntry { return j.held.Slices }
-
-// Uplinks are those that Load found, or that were saved since.
-func (j *Journal) Uplinks() []Device { return j.held.Uplinks }
-
-// Taps are those that Load found, or that were saved since.
-func (j *Journal) Taps() []Device { return j.held.Taps }
-
-// Trips are those that Load found, or that were saved since.
-func (j *Journal) Trips() []model.Trip { return j.held.Trips }
-
-func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxSize {
-		return nil, nil // which does not parse
-	}
-	return os.ReadFile(path)
-}
-
-func parse(text []byte) (document, error) {
 	var doc document
 	if err := json.Unmarshal(text, &doc); err != nil {
-		return document{}, err
-	}
-	if doc.Version < threadsVersion || doc.Version > tapsVersion {
-		return document{}, fmt.Errorf("version %d is none of %d to %d", doc.Version, threadsVersion, tapsVersion)
-	}
-	for _, e := range doc.Entries {
-		if err := e.validate(); err != nil {
-			return document{}, err
+		if renameErr := os.Rename(path, aside); renameErr != nil {
+			return Content{}, fmt.Errorf("%w: %w; it cannot be renamed: %w", ErrCorrupt, err, renameErr)
 		}
+		return Content{}, fmt.Errorf("%w, renamed to %s: %w", ErrCorrupt, aside, err)
 	}
-	for _, e := range doc.Slices {
-		if err := e.validate(); err != nil {
-			return document{}, err
-		}
+	if doc.BootID == j.bootID {
+		j.content = doc.Content
 	}
-	for _, u := range doc.Uplinks {
-		if !u.isValid() {
-			return document{}, fmt.Errorf("uplink %.32q of process %d makes no sense", u.Name, u.Process.PID)
-		}
-	}
-	for _, t := range doc.Taps {
-		if !t.isValid() {
-			return document{}, fmt.Errorf("tap %.32q of process %d makes no sense", t.Name, t.Process.PID)
-		}
-	}
-	return doc, nil
+	return j.content, nil
 }
 
-// Save replaces the threads that were bound. When it returns nil they are on disk; on
-// an error the old ones are.
-func (j *Journal) Save(entries []Entry) error {
-	next := j.held
-	next.Entries = entries
+// Content is what was loaded, or saved since.
+func (j *Journal) Content() Content { return j.content }
+
+// SaveThreads replaces the pinned threads. When it returns nil they are on disk; on an error
+// the old ones are.
+func (j *Journal) SaveThreads(entries []Entry) error {
+	next := j.content
+	next.Threads = entries
 	return j.write(next)
 }
 
-// SaveSlices replaces the threads with slices, as Save does those that were bound.
+// SaveSlices replaces the threads with slices, as SaveThreads does those that are pinned.
 func (j *Journal) SaveSlices(entries []SliceEntry) error {
-	next := j.held
+	next := j.content
 	next.Slices = entries
 	return j.write(next)
 }
 
 // SaveUplinks replaces the uplinks, likewise.
 func (j *Journal) SaveUplinks(uplinks []Device) error {
-	next := j.held
+	next := j.content
 	next.Uplinks = uplinks
 	return j.write(next)
 }
 
 // SaveTaps replaces the taps, likewise.
 func (j *Journal) SaveTaps(taps []Device) error {
-	next := j.held
+	next := j.content
 	next.Taps = taps
 	return j.write(next)
 }
 
 // SaveTrips replaces the levers that hurt, likewise.
 func (j *Journal) SaveTrips(trips []model.Trip) error {
-	next := j.held
+	next := j.content
 	next.Trips = trips
 	return j.write(next)
 }
 
-func (j *Journal) write(next content) error {
-	text, err := json.Marshal(document{Version: next.version(), BootID: j.bootID, content: next})
+func (j *Journal) write(next Content) error {
+	text, err := json.Marshal(document{BootID: j.bootID, Content: next})
 	if err != nil {
 		return fmt.Errorf("encode journal: %w", err)
 	}
@@ -233,22 +221,8 @@ func (j *Journal) write(next content) error {
 	if err := replace(path, text); err != nil {
 		return fmt.Errorf("write journal %s: %w", path, err)
 	}
-	j.held = next
+	j.content = next
 	return nil
-}
-
-// version is the oldest that can hold it all.
-func (c content) version() int {
-	switch {
-	case len(c.Taps) > 0:
-		return tapsVersion
-	case len(c.Slices) > 0 || slices.ContainsFunc(c.Entries, Entry.isWorker):
-		return slicesVersion
-	case len(c.Uplinks) > 0:
-		return uplinksVersion
-	default:
-		return threadsVersion
-	}
 }
 
 // replace writes a file such that a crash leaves the old or the new content.

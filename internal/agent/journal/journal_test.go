@@ -4,13 +4,16 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -30,69 +33,13 @@ func entries() []Entry {
 		{PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 101, Start: 8}, Ours: units.NewCPUSet(1), Since: 9},
 		{
 			PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 102, Start: 8},
-			Original: Original[units.CPUSet]{Value: units.NewCPUSet(0, 1)}, Ours: units.NewCPUSet(2), Previous: units.NewCPUSet(3), Undone: true,
+			Original: units.NewCPUSet(0, 1), Ours: units.NewCPUSet(2), Previous: units.NewCPUSet(3), Undone: true,
 		},
 	}
 }
 
-func TestWhatIsSavedIsLoaded(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir, "boot-1")
-	if got, err := j.Load(); err != nil || got != nil {
-		t.Errorf("a new journal holds %v, %v", got, err)
-	}
-	if err := j.Save(entries()); err != nil {
-		t.Fatal(err)
-	}
-	got, err := j.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(entries(), got, cmp.Comparer(Entry.Equal)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-func uplinks() []Device {
-	return []Device{{PodUID: "a", Process: host.TaskID{PID: 100, TID: 100, Start: 7}, Name: "eth0"}}
-}
-
-func TestUplinksAndThreadsAreSavedApart(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir, "boot-1")
-	want := func(wantEntries []Entry, wantUplinks []Device, version string) {
-		t.Helper()
-		content, err := os.ReadFile(filepath.Join(dir, fileName))
-		if err != nil || !strings.HasPrefix(string(content), version) {
-			t.Errorf("journal %s, %v", content, err)
-		}
-		j.Close()
-		j = open(t, dir, "boot-1")
-		got, err := j.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(wantEntries, got, cmp.Comparer(Entry.Equal)); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
-		}
-		if diff := cmp.Diff(wantUplinks, j.Uplinks()); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
-		}
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(j.Save(entries()))
-	want(entries(), nil, `{"version":1,`) // as agents before turns wrote it
-	must(j.SaveUplinks(uplinks()))
-	want(entries(), uplinks(), `{"version":2,`)
-	must(j.Save(entries()[:1]))
-	want(entries()[:1], uplinks(), `{"version":2,`)
-	must(j.SaveUplinks(nil))
-	want(entries()[:1], nil, `{"version":1,`)
+func devices(name string) []Device {
+	return []Device{{PodUID: "a", Process: host.TaskID{PID: 100, TID: 100, Start: 7}, Name: name}}
 }
 
 func sliceEntries() []SliceEntry {
@@ -101,195 +48,141 @@ func sliceEntries() []SliceEntry {
 		{PodUID: "a", Process: process, Thread: process, Ours: Slice(500 * time.Microsecond), Since: 9},
 		{
 			PodUID: "a", Process: process, Thread: host.TaskID{PID: 100, TID: 101, Start: 8}, Undone: true,
-			Original: Original[Slice]{Value: Slice(time.Millisecond)}, Ours: Slice(20 * time.Millisecond), Previous: Slice(time.Second),
+			Original: Slice(time.Millisecond), Ours: Slice(20 * time.Millisecond), Previous: Slice(time.Second),
 		},
 	}
 }
 
-func TestSlicesAreSavedApart(t *testing.T) {
-	j := open(t, t.TempDir(), "boot-1")
-	want := func(slices []SliceEntry, version string) {
-		t.Helper()
-		content, err := os.ReadFile(filepath.Join(j.dir, fileName))
-		if err != nil || !strings.HasPrefix(string(content), version) {
-			t.Errorf("journal %s, %v", content, err)
-		}
-		if _, err := j.Load(); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(slices, j.Slices(), cmp.Comparer(SliceEntry.Equal)); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
-		}
-	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(j.Save(entries()))
-	must(j.SaveSlices(sliceEntries()))
-	want(sliceEntries(), `{"version":3,`)
-	must(j.SaveUplinks(uplinks()))
-	must(j.SaveSlices(sliceEntries()[1:]))
-	want(sliceEntries()[1:], `{"version":3,`)
-	must(j.SaveSlices(nil))
-	want(nil, `{"version":2,`)
-	must(j.SaveUplinks(nil))
-	want(nil, `{"version":1,`)
-	worker := entries()[0]
-	worker.Thread = host.TaskID{PID: 300, TID: 300, Start: 9}
-	must(j.Save([]Entry{worker})) // which earlier agents take for nonsense
-	want(nil, `{"version":3,`)
-	if got, err := j.Load(); err != nil || len(got) != 1 || !got[0].Equal(worker) {
-		t.Errorf("loaded %v, %v", got, err)
-	}
-}
-
-func TestTapsAreSavedApart(t *testing.T) {
-	j := open(t, t.TempDir(), "boot-1")
-	taps := []Device{{PodUID: "a", Process: host.TaskID{PID: 100, TID: 100, Start: 7}, Name: "tap0"}}
-	save := func(err error, want []Device, version string) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := os.ReadFile(filepath.Join(j.dir, fileName))
-		if err != nil || !strings.HasPrefix(string(content), version) {
-			t.Errorf("journal %s, %v", content, err)
-		}
-		if _, err := j.Load(); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, j.Taps()); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
-		}
-	}
-	save(j.SaveTaps(taps), taps, `{"version":4,`)
-	save(j.SaveUplinks(uplinks()), taps, `{"version":4,`)
-	save(j.SaveSlices(sliceEntries()), taps, `{"version":4,`)
-	save(j.SaveTaps(nil), nil, `{"version":3,`) // as agents before buffering wrote it
-	save(j.SaveSlices(nil), nil, `{"version":2,`)
-	if diff := cmp.Diff(uplinks(), j.Uplinks()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-func TestAJournalOfAnEarlierBootIsEmpty(t *testing.T) {
+// Each lever saves its own part, and the others stay, also for the next agent.
+func TestLeversAreSavedApart(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, "boot-1")
-	if err := j.Save(entries()); err != nil {
+	if got, err := j.Load(); err != nil || got.Threads != nil {
+		t.Errorf("a new journal has %v, %v", got, err)
+	}
+	trips := []model.Trip{{
+		PodUID: "a", Namespace: "shop", Name: "web", Lever: v1alpha1.LeverAffinity, Symptom: model.SymptomRunDelay,
+		Time: time.Unix(1000, 0).UTC(), Until: time.Unix(1300, 0).UTC(), Count: 1,
+	}}
+	want := Content{}
+	for i, save := range []func() error{
+		func() error { want.Threads = entries(); return j.SaveThreads(want.Threads) },
+		func() error { want.Trips = trips; return j.SaveTrips(trips) },
+		func() error { want.Uplinks = devices("eth0"); return j.SaveUplinks(want.Uplinks) },
+		func() error { want.Slices = sliceEntries(); return j.SaveSlices(want.Slices) },
+		func() error { want.Taps = devices("tap0"); return j.SaveTaps(want.Taps) },
+		func() error { want.Threads = want.Threads[1:]; return j.SaveThreads(want.Threads) },
+		func() error { want.Uplinks = nil; return j.SaveUplinks(nil) },
+		func() error { want.Slices = want.Slices[1:]; return j.SaveSlices(want.Slices) },
+		func() error { want.Taps = nil; return j.SaveTaps(nil) },
+		func() error { want.Trips = nil; return j.SaveTrips(nil) },
+	} {
+		if err := save(); err != nil {
+			t.Fatal(err)
+		}
+		j.Close()
+		j = open(t, dir, "boot-1")
+		got, err := j.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmp.Comparer(Entry.Equal), cmp.Comparer(SliceEntry.Equal)); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+	}
+	j.Close()
+	if got, err := open(t, dir, "boot-2").Load(); err != nil || got.Threads != nil {
+		t.Errorf("after a reboot it has %v, %v", got, err)
+	}
+}
+
+func TestACorruptJournalIsRenamed(t *testing.T) {
+	disk := hosttest.NewDisk(t)
+	if err := open(t, disk.Dir, "boot-1").Close(); err != nil {
+		t.Fatal(err)
+	}
+	const content = `{"bootID":"boot-1","threads":[{"podUID":"a","process":{"pid":100`
+	if err := os.WriteFile(filepath.Join(disk.Dir, fileName), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writable := disk.MakeReadOnly()
+	j := open(t, disk.Dir, "boot-1")
+	if _, err := j.Load(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("Load of a journal that cannot be renamed: %v, want ErrCorrupt", err)
+	}
+	writable()
+	for range 2 { // also a second start before anything was saved
+		if _, err := j.Load(); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("Load: %v, want ErrCorrupt", err)
+		}
+	}
+	aside, err := os.ReadFile(filepath.Join(disk.Dir, corruptName))
+	if err != nil || string(aside) != content {
+		t.Errorf("renamed: %q, %v", aside, err)
+	}
+	if err := j.SaveThreads(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Load(); err != nil {
+		t.Errorf("after a new journal: %v", err)
+	}
+}
+
+func TestAFullDiskKeepsTheOldJournal(t *testing.T) {
+	disk := hosttest.NewDisk(t)
+	j := open(t, disk.Dir, "boot-1")
+	if err := j.SaveThreads(entries()); err != nil {
+		t.Fatal(err)
+	}
+	free := disk.Fill()
+	if err := j.SaveThreads(nil); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("SaveThreads on a full disk: %v, want no space left", err)
+	}
+	if err := j.SaveUplinks(devices("eth0")); !errors.Is(err, unix.ENOSPC) || j.Content().Uplinks != nil {
+		t.Fatalf("SaveUplinks on a full disk: %v, has %v", err, j.Content().Uplinks)
+	}
+	if left, err := filepath.Glob(filepath.Join(disk.Dir, "*.next")); err != nil || len(left) > 0 {
+		t.Errorf("half a journal is left on the full disk: %v, %v", left, err)
+	}
+	j.Close()
+	j = open(t, disk.Dir, "boot-1")
+	if got, err := j.Load(); err != nil || len(got.Threads) != len(entries()) {
+		t.Errorf("the next start finds %v, %v; want the old entries", got, err)
+	}
+	free()
+	if err := j.SaveThreads(nil); err != nil {
+		t.Errorf("with space again: %v", err)
+	}
+	if got, err := j.Load(); err != nil || len(got.Threads) != 0 {
+		t.Errorf("has %v, %v; want what was saved last", got, err)
+	}
+}
+
+func TestAFolderThatCannotBeWritten(t *testing.T) {
+	disk := hosttest.NewDisk(t)
+	writable := disk.MakeReadOnly()
+	if _, err := Open(disk.Dir, "boot-1"); err == nil {
+		t.Error("it was opened, without a lock")
+	}
+	writable()
+	j := open(t, disk.Dir, "boot-1")
+	if err := j.SaveThreads(entries()); err != nil {
 		t.Fatal(err)
 	}
 	j.Close()
-	if got, err := open(t, dir, "boot-2").Load(); err != nil || got != nil {
-		t.Errorf("holds %v, %v", got, err)
+	writable = disk.MakeReadOnly()
+	j = open(t, disk.Dir, "boot-1")
+	if _, err := Open(disk.Dir, "boot-1"); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second Open: %v, want ErrInUse", err)
 	}
-}
-
-func TestACorruptJournalIsSetAside(t *testing.T) {
-	for name, content := range map[string]string{
-		"empty":                   "",
-		"truncated":               `{"version":1,"bootID":"boot-1","entries":[{"podUID":"a","process":{"pid":100`,
-		"not JSON":                "\x00\x01\x02",
-		"another version":         `{"version":5}`,
-		"a tap of init":           `{"version":4,"bootID":"boot-1","taps":[{"process":{"pid":1},"name":"tap0"}]}`,
-		"a tap of no name":        `{"version":4,"bootID":"boot-1","taps":[{"process":{"pid":100}}]}`,
-		"a slice of nothing":      `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":"0s"}]}`,
-		"an original of no slice": `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0s","ours":"1ms"}]}`,
-		"a negative slice":        `{"version":3,"bootID":"boot-1","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":"-1ms"}]}`,
-		"a thread of another":     `{"version":3,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":200,"tid":201},"original":"unrestricted","ours":"1"}]}`,
-		"an uplink of init":       `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":1},"name":"eth0"}]}`,
-		"an uplink of no name":    `{"version":2,"bootID":"boot-1","uplinks":[{"process":{"pid":100}}]}`,
-		"an original of no CPU":   `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"","ours":"1"}]}`,
-		"a thread of init":        `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":1},"thread":{"pid":1,"tid":1},"original":"unrestricted","ours":"1"}]}`,
-		"no CPUs of ours":         `{"version":1,"bootID":"boot-1","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"unrestricted","ours":""}]}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, fileName), []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			j := open(t, dir, "boot-1")
-			for range 2 { // also a second start before anything was saved
-				if _, err := j.Load(); !errors.Is(err, ErrCorrupt) {
-					t.Fatalf("Load: %v, want ErrCorrupt", err)
-				}
-			}
-			aside, err := os.ReadFile(filepath.Join(dir, corruptName))
-			if err != nil || string(aside) != content {
-				t.Errorf("set aside: %q, %v", aside, err)
-			}
-			if err := j.Save(nil); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := j.Load(); err != nil {
-				t.Errorf("after a new journal: %v", err)
-			}
-		})
+	if got, err := j.Load(); err != nil || len(got.Threads) != len(entries()) {
+		t.Errorf("has %v, %v; want what there is to undo", got, err)
 	}
-}
-
-func TestAFailedSaveKeepsTheOldJournal(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir, "boot-1")
-	if err := j.Save(entries()); err != nil {
-		t.Fatal(err)
+	if err := j.SaveThreads(nil); !errors.Is(err, unix.EROFS) {
+		t.Errorf("SaveThreads: %v, want that nothing can be written", err)
 	}
-	// A folder in the way of the next file makes writing fail, for root too.
-	if err := os.Mkdir(filepath.Join(dir, fileName+".next"), 0o700); err != nil {
-		t.Fatal(err)
+	writable()
+	if err := j.SaveThreads(nil); err != nil {
+		t.Error(err)
 	}
-	if err := j.Save(nil); err == nil {
-		t.Fatal("Save succeeded")
-	}
-	if err := j.SaveUplinks(uplinks()); err == nil || j.Uplinks() != nil {
-		t.Fatal("SaveUplinks succeeded")
-	}
-	if err := j.SaveTaps(uplinks()); err == nil || j.Taps() != nil {
-		t.Fatal("SaveTaps succeeded")
-	}
-	if got, err := j.Load(); err != nil || len(got) != 2 {
-		t.Errorf("holds %v, %v; want the old entries", got, err)
-	}
-}
-
-func TestOneProcessAtATime(t *testing.T) {
-	dir := t.TempDir()
-	first := open(t, dir, "boot-1")
-	if _, err := Open(dir, "boot-1"); !errors.Is(err, ErrInUse) {
-		t.Errorf("second Open: %v, want ErrInUse", err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	open(t, dir, "boot-1")
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"version":1,"bootID":"b","entries":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"0-3","ours":"1"}]}`))
-	f.Add([]byte(`{"version":2,"bootID":"b","uplinks":[{"podUID":"a","process":{"pid":100},"name":"eth0"}]}`))
-	f.Add([]byte(`{"version":3,"bootID":"b","slices":[{"process":{"pid":100},"thread":{"pid":100,"tid":101},"original":"1ms","ours":"500µs"}]}`))
-	f.Add([]byte(`{"version":4,"bootID":"b","taps":[{"podUID":"a","process":{"pid":100},"name":"tap0"}],"uplinks":[{"process":{"pid":100},"name":"eth0"}]}`))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		doc, err := parse(content)
-		if err != nil {
-			return
-		}
-		for _, e := range doc.Entries {
-			if e.Thread.TID <= 1 || e.Ours.IsEmpty() {
-				t.Errorf("entry %+v accepted", e)
-			}
-		}
-		for _, e := range doc.Slices {
-			if e.Thread.TID <= 1 || e.Ours <= 0 || e.Original.Value < 0 {
-				t.Errorf("slice %+v accepted", e)
-			}
-		}
-		for _, d := range append(doc.Uplinks, doc.Taps...) {
-			if d.Process.PID <= 1 || d.Name == "" {
-				t.Errorf("device %+v accepted", d)
-			}
-		}
-	})
 }

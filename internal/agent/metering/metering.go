@@ -1,6 +1,5 @@
-// Package metering keeps the books of a node's energy: what the node draws and
-// from where that is known, what was used since the agent's start, and what of
-// it each VM is likely to cost. It is pure: rates, counters and topology go in,
+// Package metering meters a node's energy: what the node draws and from where that is
+// known, what was used since the agent's start, and what of it each VM is likely to cost. It is pure: rates, counters and topology go in,
 // and the rates come out completed.
 package metering
 
@@ -19,15 +18,18 @@ import (
 )
 
 const (
-	// Grace is how long a meter's last good figure stands while the meter fails.
+	// grace is how long a meter's last good figure stands while the meter fails.
 	// Then the node counts as one without a meter, and its power is modelled.
-	Grace = time.Minute
+	grace = time.Minute
 	// alike is by how much of it a meter's interval may differ from that of the
-	// rates for both to tell of the same load.
+	// rates for both to be of the same load.
 	alike = 0.1
 	// maxMessage is the longest message, in bytes.
 	maxMessage = 512
 )
+
+// MeterSource is the meter that the agent reads itself.
+const MeterSource = powercap.Source
 
 // Status is how the node's energy is known. It is immutable.
 type Status struct {
@@ -39,14 +41,14 @@ type Status struct {
 	Refusals map[energy.Reason]uint64
 	// Used is in the order of source and scope.
 	Used []Used
-	// Modelled is what the model said of the last round, before it learned from
+	// Modelled is what the model predicted of the last round, before it learned from
 	// the meter. Nil: nothing.
 	Modelled *model.Power
-	// Accuracy is how well the model foretold what the meter then said.
+	// Accuracy is how well the model predicted what the meter then measured.
 	Accuracy power.Accuracy
 }
 
-// Account keeps the books of one node. It is not for concurrent use.
+// Account meters one node. It is not for concurrent use.
 type Account struct {
 	prior   func(model.Topology) power.NodePrior
 	started time.Time
@@ -112,7 +114,7 @@ type round struct {
 	reading *powercap.Reading
 }
 
-// Add takes in a round, and completes its rates: the node's power, why it is
+// Add records a round, and completes its rates: the node's power, why it is
 // not measured, the totals, and the VMs' shares.
 func (a *Account) Add(rates *model.NodeRates, counters powercap.Counters, topology model.Topology) Status {
 	is := shapeOf(topology)
@@ -120,15 +122,15 @@ func (a *Account) Add(rates *model.NodeRates, counters powercap.Counters, topolo
 	if reading, refusal := a.read(counters, topology.Nested, is.packages); refusal == nil {
 		now.reading = &reading
 		a.measured = &reading.Power
-		a.note(nil)
+		a.refuse(nil)
 	} else {
-		a.note(refusal)
+		a.refuse(refusal)
 	}
 	a.fitModel(topology, is)
-	said, unsaid := a.predict(now)
+	predicted, unknown := a.predict(now)
 	a.learn(now)
 
-	figure, message := a.choose(now, said, unsaid, topology.Nested)
+	figure, message := a.choose(now, predicted, unknown, topology.Nested)
 	a.figure, rates.PowerMessage = figure, strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	a.count(now)
 	rates.Power = a.figure
@@ -137,7 +139,7 @@ func (a *Account) Add(rates *model.NodeRates, counters powercap.Counters, topolo
 	a.attribute(rates, now)
 	return Status{
 		Refusal: a.refusal, Refusals: maps.Clone(a.refusals), Used: slices.Clone(a.used),
-		Modelled: said, Accuracy: a.model.Accuracy(),
+		Modelled: predicted, Accuracy: a.model.Accuracy(),
 	}
 }
 
@@ -177,9 +179,9 @@ func (a *Account) read(counters powercap.Counters, nested bool, packages int) (p
 	return reading, refusal
 }
 
-// note remembers why a reading is not used. The message of the first one of a
+// refuse remembers why a reading is not used. The message of the first one of a
 // kind stays: those that follow differ in numbers only.
-func (a *Account) note(refusal *energy.Refusal) {
+func (a *Account) refuse(refusal *energy.Refusal) {
 	if refusal == nil || a.refusal == nil || a.refusal.Reason != refusal.Reason {
 		a.refusal = refusal
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/energy/powercap"
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -132,7 +133,7 @@ func (m *machine) check(before *model.Totals) {
 	}
 }
 
-func (m *machine) want(source model.PowerSource, watts float64, words string) {
+func (m *machine) want(source v1alpha1.PowerSource, watts float64, words string) {
 	m.Helper()
 	p := m.rates.Power
 	if p == nil || p.Source != source || math.Abs(float64(p.Watts)-watts) > 0.01 || !strings.Contains(m.rates.PowerMessage, words) ||
@@ -150,15 +151,15 @@ func TestMeasured(t *testing.T) {
 		t.Fatalf("at first %+v, %q", m.rates.Power, m.rates.PowerMessage)
 	}
 	m.round(1, 2)
-	m.want(model.SourceRAPL, 40, "")
+	m.want(v1alpha1.PowerRAPL, 40, "")
 	m.round(1, 1)
-	m.want(model.SourceRAPL, 30, "")
+	m.want(v1alpha1.PowerRAPL, 30, "")
 	totals := m.rates.Totals
 	if totals.Seconds != 2 || totals.BusyCoreSeconds != 3 || totals.WakeUps != 200 || totals.AwakeCoreSeconds != 8 ||
 		math.Abs(float64(totals.Joules)-70) > 1e-3 || totals.MeteredSeconds != 2 || !totals.Since.Equal(noon()) {
 		t.Errorf("totals %+v", totals)
 	}
-	if used := m.status.Used; len(used) != 1 || used[0].Source != model.SourceRAPL || used[0].Scope != model.ScopePackage || used[0].Joules != totals.Joules {
+	if used := m.status.Used; len(used) != 1 || used[0].Source != v1alpha1.PowerRAPL || used[0].Scope != v1alpha1.PowerScopePackage || used[0].Joules != totals.Joules {
 		t.Errorf("used %+v", used)
 	}
 	web, idle := m.rates.VMs[0].Watts, m.rates.VMs[1].Watts
@@ -181,7 +182,7 @@ func TestNested(t *testing.T) {
 		t.Fatalf("power %+v before there are rates", m.rates.Power)
 	}
 	m.round(1, 2)
-	m.want(model.SourceModel, 10+2*5+100e-4+4*1, "modelled: the node is itself a VM and has no energy counters")
+	m.want(v1alpha1.PowerModel, 10+2*5+100e-4+4*1, "modelled: the node is itself a VM and has no energy counters")
 	m.round(1, 2)
 	if totals := m.rates.Totals; totals.MeteredSeconds != 2 || math.Abs(float64(totals.Joules)-2*24.01) > 1e-6 {
 		t.Errorf("totals %+v", totals)
@@ -213,14 +214,14 @@ func TestCountersThatNeverWorked(t *testing.T) {
 			m.spoil = test.spoil
 			m.round(0, 0)
 			m.round(1, 2)
-			m.want(model.SourceModel, 24.01, test.words)
+			m.want(v1alpha1.PowerModel, 24.01, test.words)
 			if m.status.Refusal.Reason != test.reason || len(m.status.Refusals) != 0 {
 				t.Errorf("status %+v", m.status)
 			}
 			m.spoil = nil // somebody repairs it
 			m.round(1, 2)
 			m.round(1, 2)
-			m.want(model.SourceRAPL, 40, "")
+			m.want(v1alpha1.PowerRAPL, 40, "")
 		})
 	}
 }
@@ -234,14 +235,14 @@ func TestAMeterThatFails(t *testing.T) {
 		m.round(1, float64(i%4))
 	}
 	m.round(1, 2)
-	m.want(model.SourceRAPL, 40, "")
+	m.want(v1alpha1.PowerRAPL, 40, "")
 	good := m.rates.Power.Time
 	m.spoil = unreadable
 	m.round(0.5, 2)
 	message := m.rates.PowerMessage
-	for m.now.Sub(good) < Grace {
+	for m.now.Sub(good) < grace {
 		m.round(0.5, 3)
-		m.want(model.SourceRAPL, 40, "PermissionDenied: ")
+		m.want(v1alpha1.PowerRAPL, 40, "PermissionDenied: ")
 		if !m.rates.Power.Time.Equal(good) || m.rates.PowerMessage != message || m.rates.VMs[0].Watts != nil {
 			t.Fatalf("power %+v with %q, VM %+v", m.rates.Power, m.rates.PowerMessage, m.rates.VMs[0])
 		}
@@ -251,7 +252,7 @@ func TestAMeterThatFails(t *testing.T) {
 		t.Errorf("totals %+v", metered)
 	}
 	m.round(1, 3)
-	if p := m.rates.Power; p.Source != model.SourceModel || math.Abs(float64(p.Watts)-50) > 1 || p.Scope != model.ScopePackage {
+	if p := m.rates.Power; p.Source != v1alpha1.PowerModel || math.Abs(float64(p.Watts)-50) > 1 || p.Scope != v1alpha1.PowerScopePackage {
 		t.Fatalf("power %+v, want about 50 W", p)
 	}
 	if !strings.HasPrefix(m.rates.PowerMessage, "modelled: the meter is of no use for more than 1m0s: PermissionDenied: ") {
@@ -267,9 +268,9 @@ func TestAMeterThatFails(t *testing.T) {
 	m.spoil = nil
 	m.round(1, 3)
 	// The counters went on meanwhile: the first figure is the mean over all of it.
-	m.want(model.SourceRAPL, float64(m.rates.Power.Watts), "")
+	m.want(v1alpha1.PowerRAPL, float64(m.rates.Power.Watts), "")
 	m.round(1, 1)
-	m.want(model.SourceRAPL, 30, "")
+	m.want(v1alpha1.PowerRAPL, 30, "")
 	sources, sum := "", 0.0
 	for _, used := range m.status.Used {
 		sources += fmt.Sprintf("%s/%s ", used.Source, used.Scope)
@@ -277,21 +278,6 @@ func TestAMeterThatFails(t *testing.T) {
 	}
 	if drawn := m.joules - 1000; sources != "Model/Package RAPL/Package " || math.Abs(sum/drawn-1) > 0.001 {
 		t.Errorf("used %v, drawn %v J: what was modelled while the meter failed must count once", m.status.Used, drawn)
-	}
-}
-
-// A counter that the meter believes and the guard does not.
-func TestGuarded(t *testing.T) {
-	m := newMachine(t)
-	m.spoil = func(c *powercap.Counters) {
-		for i := range c.Zones { // a made-up meter
-			c.Zones[i].Microjoules = uint64(m.now.Sub(noon()).Milliseconds())
-		}
-	}
-	m.round(0, 0)
-	m.round(1, 1)
-	if m.rates.Power != nil || m.status.Refusal.Reason != energy.ReasonImplausible || !strings.HasPrefix(m.rates.PowerMessage, "Implausible: ") {
-		t.Errorf("power %+v, %q", m.rates.Power, m.rates.PowerMessage)
 	}
 }
 
@@ -306,7 +292,7 @@ func TestLoadThatIsNotKnown(t *testing.T) {
 	m.round(1, 2)
 	m.blind = false
 	m.round(1, 2)
-	m.want(model.SourceRAPL, 40, "")
+	m.want(v1alpha1.PowerRAPL, 40, "")
 	if totals := m.rates.Totals; totals.Seconds != before.Seconds || totals.BusyCoreSeconds != before.BusyCoreSeconds || totals.MeteredSeconds != 3 {
 		t.Errorf("totals %+v", totals)
 	}
@@ -366,30 +352,37 @@ func TestAnythingMayHappen(t *testing.T) {
 		for range 10 {
 			m.round(1, 2)
 		}
-		m.want(model.SourceRAPL, 40, "")
+		m.want(v1alpha1.PowerRAPL, 40, "")
 	}
 }
 
-func BenchmarkAdd(b *testing.B) {
-	const vms, cores = 200, 128
-	account := New(prior, noon())
-	var topology model.Topology
-	rates := model.NodeRates{IntervalSeconds: 1, VMs: make([]model.VMRates, vms)}
-	for i := range cores {
-		topology.Cores = append(topology.Cores, model.Core{CPUs: units.NewCPUSet(i, i+cores)})
-		rates.CPUs = append(rates.CPUs, model.CPURates{CPU: i, BusyCores: 0.3})
+// Traffic counts in every round, also while the load or the power is not known, and starts
+// over with the joules.
+func TestBytes(t *testing.T) {
+	m := newMachine(t)
+	want := 0.0
+	round := func(seconds, megabits float64) {
+		t.Helper()
+		m.megabits = megabits
+		m.round(seconds, 1)
+		want += megabits * 1e6 / 8 * seconds
+		if got := m.rates.Totals.Bytes; math.Abs(got-want) > 1e-6 {
+			t.Errorf("%v bytes, want %v", got, want)
+		}
 	}
-	for i := range vms {
-		rates.VMs[i].VCPUs = make([]model.VCPURates, 4)
-		rates.VMs[i].VCPUs[0].RunCores = 0.1
+	round(0, 0)
+	round(1, 80)
+	round(0.5, 16)
+	m.blind = true
+	round(1, 8)
+	m.blind, m.spoil = false, unreadable
+	round(1, 8)
+	round(2, 0)
+	since := m.rates.Totals.Since
+	for m.rates.Totals.Since.Equal(since) {
+		m.round(10, 1)
 	}
-	at, used := noon(), uint64(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		at, used = at.Add(time.Second), used+100e6
-		rates.Time = at
-		account.Add(&rates, powercap.Counters{Time: at, Zones: []host.EnergyZone{
-			{ID: "intel-rapl:0", Name: "package-0", Microjoules: used},
-		}}, topology)
+	if totals := m.rates.Totals; totals.Bytes != 0 || totals.Joules != 0 {
+		t.Errorf("totals %+v that start over", totals)
 	}
 }

@@ -43,6 +43,18 @@ func (w *Writer) Previous(ctx context.Context) (*v1alpha1.NodeReportStatus, erro
 	return &report.Status, nil
 }
 
+// Plan returns the NodePlan; nil when there is none. The agent may list it, not get it.
+func (w *Writer) Plan(ctx context.Context) (*v1alpha1.NodePlan, error) {
+	var plans v1alpha1.NodePlanList
+	if err := w.client.List(ctx, &plans, client.MatchingFields{metav1.ObjectNameField: w.node}); err != nil {
+		return nil, fmt.Errorf("read NodePlan %s: %w", w.node, err)
+	}
+	if len(plans.Items) == 0 {
+		return nil, nil
+	}
+	return &plans.Items[0], nil
+}
+
 // Report writes the status of the NodeReport, which it creates when missing.
 func (w *Writer) Report(ctx context.Context, status v1alpha1.NodeReportStatus) error {
 	report := &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: w.node}}

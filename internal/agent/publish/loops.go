@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// lookInterval is how often the reporter looks whether a report is due.
-	lookInterval = time.Second
+	// checkInterval is how often the reporter checks whether a report is due.
+	checkInterval = time.Second
 	// restInterval is the shortest time between two reports, or attempts at one.
 	restInterval = 10 * time.Second
 	writeTimeout = 10 * time.Second
@@ -26,20 +26,20 @@ const (
 	retryAfter   = 2 * time.Second
 )
 
-// RunReporter writes the NodeReport when it is due, until the context ends.
-// findings returns false while there is nothing to report.
-func RunReporter(ctx context.Context, w *Writer, c clock.WithTicker, findings func() (Findings, bool), log logr.Logger) error {
+// RunReporter writes the NodeReport when it is due, until the context ends. f has the findings
+// that do not change: version, address, facts.
+func RunReporter(ctx context.Context, w *Writer, c clock.WithTicker, board *Board, f Findings, log logr.Logger) error {
 	r := reporter{writer: w, clock: c}
 	for {
-		if f, ok := findings(); ok && c.Since(r.attempted) >= restInterval {
-			if err := r.report(ctx, f); err != nil && ctx.Err() == nil {
+		if f.Observe(board) && c.Since(r.attempted) >= restInterval {
+			if err := r.report(ctx, &f); err != nil && ctx.Err() == nil {
 				log.Error(err, "NodeReport not written: tried again soon")
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.After(lookInterval):
+		case <-c.After(checkInterval):
 		}
 	}
 }
@@ -55,7 +55,7 @@ type reporter struct {
 }
 
 // report writes the report if that is due.
-func (r *reporter) report(ctx context.Context, f Findings) error {
+func (r *reporter) report(ctx context.Context, f *Findings) error {
 	limited, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	now := r.clock.Now()
@@ -68,7 +68,7 @@ func (r *reporter) report(ctx context.Context, f Findings) error {
 		r.written, r.known = previous, true
 	}
 	next := Report(f, r.written, now)
-	if !ReportDue(r.written, next) {
+	if !reportDue(r.written, next) {
 		return nil
 	}
 	r.attempted = now
@@ -122,6 +122,11 @@ func (p *PlanStatuses) Offer(plan *v1alpha1.NodePlan, status v1alpha1.NodePlanSt
 	case p.wake <- struct{}{}:
 	default:
 	}
+}
+
+// ReadPlan asks the API server for the node's plan; nil when it has none.
+func (p *PlanStatuses) ReadPlan(ctx context.Context) (*v1alpha1.NodePlan, error) {
+	return p.writer.Plan(ctx)
 }
 
 // Run writes until the context ends.

@@ -22,7 +22,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -34,14 +33,14 @@ func start() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func state(vms ...string) *State {
 	s := &State{
-		Synced: true, Pinned: 1, Unknown: map[discover.Verdict]int{discover.Mismatch: 2},
+		Synced: true, InForce: map[v1alpha1.Lever]int{v1alpha1.LeverAffinity: 1},
 		Rates: &model.NodeRates{Node: "node1", Time: start(), IntervalSeconds: 1},
 	}
 	watts := units.Watts(3)
 	for _, name := range vms {
 		s.Rates.VMs = append(s.Rates.VMs, model.VMRates{
 			PodUID: "pod-" + name, Namespace: "shop", Name: name,
-			VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.5}}, {Index: 1, ThreadRates: model.ThreadRates{RunCores: 0.25}}},
+			VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.5, WaitCores: 0.03}}, {Index: 1, ThreadRates: model.ThreadRates{RunCores: 0.25, WaitCores: 0.02}}},
 			Taps:  []model.TapRates{{Name: "tap0", ToVM: model.TrafficRates{BitsPerSecond: 8}}, {Name: "tap1", ToVM: model.TrafficRates{BitsPerSecond: 8}}},
 			Watts: &watts,
 		})
@@ -51,7 +50,7 @@ func state(vms ...string) *State {
 
 func newCollector(board *Board, perVM bool) *Collector {
 	return NewCollector(CollectorOptions{
-		Board: board, Node: "node1", PerVM: perVM, Clock: clocktesting.NewFakePassiveClock(start().Add(3 * time.Second)), Version: "v1",
+		Board: board, Node: "node1", PerVM: perVM, Version: "v1",
 		Expires: func() (time.Time, bool) { return start().Add(time.Hour), true },
 	})
 }
@@ -64,30 +63,27 @@ func TestMetrics(t *testing.T) {
 	}
 	board.Post(state("web", "db"))
 	want := `
-# HELP joulevirt_vm_run_cores CPU time used, by kind of thread: vcpu, emulator, io, vhost, other.
-# TYPE joulevirt_vm_run_cores gauge
+# HELP joulevirt_vm_wait_cores Time spent runnable without a CPU: the steal that the guest sees.
+# TYPE joulevirt_vm_wait_cores gauge
 `
 	for _, vm := range []string{"db", "web"} {
 		for _, kind := range []string{"emulator", "io", "other", "vcpu", "vhost"} {
 			value := "0"
 			if kind == "vcpu" {
-				value = "0.75"
+				value = "0.05"
 			}
-			want += fmt.Sprintf("joulevirt_vm_run_cores{name=%q,namespace=\"shop\",node=\"node1\",thread=%q} %s\n", vm, kind, value)
+			want += fmt.Sprintf("joulevirt_vm_wait_cores{name=%q,namespace=\"shop\",node=\"node1\",thread=%q} %s\n", vm, kind, value)
 		}
 	}
-	if err := testutil.CollectAndCompare(collector, strings.NewReader(want), "joulevirt_vm_run_cores"); err != nil {
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(want), "joulevirt_vm_wait_cores"); err != nil {
 		t.Error(err)
 	}
 	both := testutil.CollectAndCount(collector)
 	board.Post(state("web"))
 	one := testutil.CollectAndCount(collector)
-	const perVM = 22
+	const perVM = 6
 	if both-one != perVM {
 		t.Errorf("a VM has %d series, want %d", both-one, perVM)
-	}
-	if n := testutil.CollectAndCount(collector, "joulevirt_vm_network_bytes_per_second"); n != 2 {
-		t.Errorf("%d series of a VM with two taps, want one a direction", n)
 	}
 	if n := testutil.CollectAndCount(newCollector(board, false)); n != one-perVM {
 		t.Errorf("%d series without those of VMs, want %d", n, one-perVM)
@@ -95,8 +91,8 @@ func TestMetrics(t *testing.T) {
 	s := state("web")
 	s.Rates.VMs[0].Buffering = flooded()
 	board.Post(s)
-	if n := testutil.CollectAndCount(collector); n != one+15+3 {
-		t.Errorf("%d series of a VM whose packets are held, want %d, and three of the node", n, one+15)
+	if n := testutil.CollectAndCount(collector); n != one+2+2 {
+		t.Errorf("%d series of a VM whose packets are held, want %d, and two of the node", n, one+2)
 	}
 	board.Post(state("web", "web")) // two pods of one VM for a moment
 	if n := testutil.CollectAndCount(collector); n != one {
@@ -186,11 +182,6 @@ func TestRatesAreRefusedWithoutTLS(t *testing.T) {
 	}
 }
 
-type testAuthority struct {
-	pool   *x509.CertPool
-	client tls.Certificate
-}
-
 func TestHealth(t *testing.T) {
 	board := &Board{}
 	clock := clocktesting.NewFakePassiveClock(start())
@@ -216,8 +207,8 @@ func TestHealth(t *testing.T) {
 	want(http.StatusServiceUnavailable)
 }
 
-func findings(cores int) Findings {
-	f := Findings{State: state("web"), RatesAddress: "10.0.0.1:8443"}
+func findings(cores int) *Findings {
+	f := &Findings{State: state("web"), RatesAddress: "10.0.0.1:8443"}
 	f.State.Rates.PowerMessage = "NoCounters: no energy counters"
 	f.State.Energy.Refusal = energy.Refuse(energy.ReasonNoCounters, "no energy counters")
 	for i := range cores {
@@ -234,20 +225,20 @@ func findings(cores int) Findings {
 func TestReport(t *testing.T) {
 	f := findings(16)
 	status := Report(f, nil, start())
-	if status.Topology.PhysicalCores != 16 || status.Topology.LogicalCPUs != 32 || status.Topology.Packages != 2 || len(status.Topology.CoreGroups) != 2 {
+	if status.Topology.PhysicalCores != 16 || status.Topology.LogicalCPUs != 32 || len(status.Topology.CoreGroups) != 2 {
 		t.Errorf("topology %+v", status.Topology)
 	}
-	if status.Power.Source != v1alpha1.PowerNone || status.Power.Message == "" || status.VMs.Running != 1 || status.VMs.Unknown != 2 {
+	if status.Power.Source != v1alpha1.PowerNone || status.VMs != 1 {
 		t.Errorf("power %+v, VMs %+v", status.Power, status.VMs)
 	}
-	if ReportDue(&status, Report(f, &status, start().Add(time.Minute))) {
+	if reportDue(&status, Report(f, &status, start().Add(time.Minute))) {
 		t.Error("due without a change")
 	}
-	if !ReportDue(&status, Report(f, &status, start().Add(ReportInterval))) {
+	if !reportDue(&status, Report(f, &status, start().Add(reportInterval))) {
 		t.Error("not due after the interval")
 	}
-	f.State.Pinned = 7
-	if !ReportDue(&status, Report(f, &status, start().Add(time.Second))) {
+	f.State.Rates.VMs = nil
+	if !reportDue(&status, Report(f, &status, start().Add(time.Second))) {
 		t.Error("not due after a change")
 	}
 }
@@ -267,22 +258,9 @@ func TestReportOfAFailedRound(t *testing.T) {
 	}
 }
 
-func TestReportsOfLargeNodesStaySmall(t *testing.T) {
-	words := strings.Repeat("ü", maxMessage)
-	for _, cores := range []int{1, 64, 256, 512, 4096} {
-		// The meter fails and has most to say.
-		f := findings(cores)
-		f.State.Rates.Power, f.State.Rates.PowerMessage = nil, words
-		f.State.Energy.Refusal = energy.Refuse(energy.ReasonPermission, "%s", words)
-		status := Report(f, nil, start())
-		if n := size(&status); n > maxReport {
-			t.Errorf("%d cores: %d bytes", cores, n)
-		}
-		ready := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
-		if complete := len(status.Topology.CoreGroups) > 0; complete != ready || (cores <= 256 && !complete) {
-			t.Errorf("%d cores: complete %v, Ready %v", cores, complete, ready)
-		}
-	}
+type testAuthority struct {
+	pool   *x509.CertPool
+	client tls.Certificate
 }
 
 func newAuthority(t *testing.T, now time.Time) testAuthority {

@@ -1,8 +1,6 @@
 package publish
 
 import (
-	"encoding/json"
-	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -14,19 +12,22 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
-	// ReportInterval is after how long a report is written again without a
+	// reportInterval is after how long a report is written again without a
 	// change.
-	ReportInterval = 5 * time.Minute
+	reportInterval = 5 * time.Minute
 	// powerReportInterval is the shortest time between reports for power alone.
 	powerReportInterval = time.Minute
-	// maxReport is the size of a report's status as JSON, in bytes.
-	maxReport = 8 << 10
-	// maxMessage is the API's limit of a message, in bytes.
+	// meanSeconds is the time that the power of a report is a mean over, at least.
+	meanSeconds = 10
+	// maxMessage is the API's limit of a message, in bytes, and maxItems that of network cards
+	//.
 	maxMessage = 256
+	maxItems   = 16
 )
 
 // Findings are what a report is made of.
@@ -37,17 +38,48 @@ type Findings struct {
 	// Watts are the node's mean power over some time. Nil: not known, or not yet.
 	Watts *units.Watts
 	State *State
+	// from is where the mean of the power starts.
+	from model.Totals
+}
+
+// Observe updates the findings with the latest state. It returns false while there is nothing
+// to report.
+func (f *Findings) Observe(board *Board) bool {
+	f.State = board.Latest()
+	if f.State == nil || !f.State.Synced {
+		return false
+	}
+	f.averagePower(f.State.Rates)
+	return true
+}
+
+// averagePower computes the mean power from the totals, once enough time was
+// metered. The first figure is that of one round.
+func (f *Findings) averagePower(rates *model.NodeRates) {
+	if rates.Power == nil || rates.Totals == nil {
+		f.Watts, f.from = nil, model.Totals{}
+		return
+	}
+	now := rates.Totals
+	if f.Watts == nil || !f.from.Since.Equal(now.Since) {
+		watts := rates.Power.Watts
+		f.Watts, f.from = &watts, *now
+		return
+	}
+	if seconds := now.MeteredSeconds - f.from.MeteredSeconds; seconds >= meanSeconds {
+		watts := units.Watts(float64(now.Joules-f.from.Joules) / seconds)
+		f.Watts, f.from = &watts, *now
+	}
 }
 
 // Report builds the status of a NodeReport. previous is the last one written;
 // its conditions keep their times while they do not change.
-func Report(f Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1alpha1.NodeReportStatus {
+func Report(f *Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1alpha1.NodeReportStatus {
 	at := metav1.NewTime(now)
 	status := v1alpha1.NodeReportStatus{
 		AgentVersion: f.AgentVersion, KernelVersion: f.Facts.Kernel,
 		ReportedAt: &at, RatesAddress: f.RatesAddress,
-		Topology: topology(f.State.Topology), VMs: counts(f.State),
-		Actors: actors(f.State.Actors), Power: powerOf(f),
+		Topology: topology(f.State.Topology), VMs: int32(len(f.State.Rates.VMs)), Power: powerOf(f),
 	}
 	for _, c := range f.Facts.Capabilities {
 		status.Capabilities = append(status.Capabilities, v1alpha1.Capability{
@@ -61,11 +93,10 @@ func Report(f Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1al
 		c.LastTransitionTime = at
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
-	shrink(&status)
 	return status
 }
 
-func conditions(f Findings) []metav1.Condition {
+func conditions(f *Findings) []metav1.Condition {
 	ready := metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonSampling, Message: "the node is sampled",
@@ -74,35 +105,20 @@ func conditions(f Findings) []metav1.Condition {
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonSamplingFailed
 		ready.Message = CutMessage(f.State.RoundError.Error())
 	}
-	libvirt := metav1.Condition{
-		Type: v1alpha1.ConditionLibvirtReadable, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.ReasonLibvirtAnswering, Message: "every launcher's libvirt that was asked answers",
-	}
-	switch {
-	case f.State.LibvirtFailing > 0:
-		libvirt.Status, libvirt.Reason = metav1.ConditionFalse, v1alpha1.ReasonLibvirtNotAnswering
-		libvirt.Message = fmt.Sprintf("%d launchers' libvirt does not answer: facts of their domains are missing", f.State.LibvirtFailing)
-	case f.State.LibvirtAnswering == 0:
-		libvirt.Status, libvirt.Reason, libvirt.Message = metav1.ConditionUnknown, v1alpha1.ReasonLibvirtNotAsked, "no libvirt was asked yet"
-	}
-	return []metav1.Condition{ready, meterCondition(f.State), libvirt}
+	return []metav1.Condition{ready, meterCondition(f.State)}
 }
 
-// powerOf is the node's, with the message of a figure that is not measured. What
-// a meter that works refuses now and then is told by metrics, not by reports.
-func powerOf(f Findings) v1alpha1.Power {
+// powerOf is the node's. Condition MeterAvailable says why it is not measured.
+func powerOf(f *Findings) v1alpha1.Power {
 	rates := f.State.Rates
-	said := v1alpha1.Power{Source: v1alpha1.PowerNone, Message: CutMessage(rates.PowerMessage)}
+	power := v1alpha1.Power{Source: v1alpha1.PowerNone}
 	if rates.Power == nil || f.Watts == nil {
-		return said
+		return power
 	}
 	at, watts := metav1.NewTime(rates.Power.Time), int64(math.Round(float64(*f.Watts)))
-	said.Source, said.Scope = v1alpha1.PowerSource(rates.Power.Source), v1alpha1.PowerScope(rates.Power.Scope)
-	said.MeasuredAt, said.Watts = &at, &watts
-	if rates.Power.Source.Measures() {
-		said.Message = ""
-	}
-	return said
+	power.Source, power.Scope = rates.Power.Source, rates.Power.Scope
+	power.MeasuredAt, power.Watts = &at, &watts
+	return power
 }
 
 func meterCondition(state *State) metav1.Condition {
@@ -129,32 +145,56 @@ func meterCondition(state *State) metav1.Condition {
 	return meter
 }
 
-func counts(state *State) v1alpha1.VMCounts {
-	c := v1alpha1.VMCounts{Running: int32(len(state.Rates.VMs)), Pinned: int32(state.Pinned)}
-	for i := range state.Rates.VMs {
-		if state.Rates.VMs[i].Dedicated {
-			c.Dedicated++
+// topology groups cores by what they are in, so that the report of a large
+// node stays small.
+func topology(t model.Topology) v1alpha1.Topology {
+	out := v1alpha1.Topology{
+		PhysicalCores: int32(len(t.Cores)), LogicalCPUs: int32(t.Online().Len()),
+		IsolatedCPUs: t.Isolated.String(), ExclusiveCPUs: t.Exclusive.String(), ReservedCPUs: t.Reserved.String(),
+		CoreGroups: coreGroups(t.Cores), DeepestIdleState: t.DeepestIdle,
+		CPUModel: t.CPUModel, Nested: t.Nested,
+	}
+	if t.Clocks != (model.Clocks{}) {
+		out.Clocks = &v1alpha1.Clocks{
+			Governor: t.Clocks.Governor, FollowLoad: t.Clocks.FollowLoad, LowestMegahertz: wholeMegahertz(t.Clocks.Lowest),
+			HighestMegahertz: wholeMegahertz(t.Clocks.Highest), BaseMegahertz: wholeMegahertz(t.Clocks.Base),
 		}
 	}
-	for _, n := range state.Unknown {
-		c.Unknown += int32(n)
+	for _, nic := range t.NICs[:min(len(t.NICs), maxItems)] {
+		out.NICs = append(out.NICs, v1alpha1.NIC{Name: nic.Name, NUMANode: int32(nic.NUMANode), InterruptCPUs: nic.CPUs.String()})
 	}
-	return c
+	return out
 }
 
-func size(status *v1alpha1.NodeReportStatus) int {
-	content, err := json.Marshal(status)
-	if err != nil {
-		return math.MaxInt // cannot be written at any size
+func coreGroups(cores []model.Core) []v1alpha1.CoreGroup {
+	var groups []v1alpha1.CoreGroup
+	type key struct {
+		cpuPackage, numaNode, llc int
+		class                     v1alpha1.CoreClass
 	}
-	return len(content)
+	indexes := map[key]int{}
+	for _, core := range cores {
+		key := key{core.Package, core.NUMANode, core.LLC, core.Class}
+		index, found := indexes[key]
+		if !found {
+			index = len(groups)
+			indexes[key] = index
+			groups = append(groups, v1alpha1.CoreGroup{
+				Package: int32(core.Package), NUMANode: int32(core.NUMANode), LLC: int32(core.LLC), Class: core.Class,
+			})
+		}
+		groups[index].Cores = append(groups[index].Cores, core.CPUs.String())
+	}
+	return groups
 }
 
-// ReportDue tells whether a report is worth a write: it differs in more than
+func wholeMegahertz(clock units.Megahertz) int32 { return int32(math.Round(float64(clock))) }
+
+// reportDue reports whether a report is worth a write: it differs in more than
 // its times, small movements of power and where interrupts are handled, or the
 // last one is old.
-func ReportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStatus) bool {
-	if previous == nil || previous.ReportedAt == nil || next.ReportedAt.Sub(previous.ReportedAt.Time) >= ReportInterval {
+func reportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStatus) bool {
+	if previous == nil || previous.ReportedAt == nil || next.ReportedAt.Sub(previous.ReportedAt.Time) >= reportInterval {
 		return true
 	}
 	if next.ReportedAt.Sub(previous.ReportedAt.Time) >= powerReportInterval && powerMoved(previous.Power.Watts, next.Power.Watts) {
@@ -171,7 +211,7 @@ func ReportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStat
 	return !equality.Semantic.DeepEqual(was, is)
 }
 
-// powerMoved tells whether power changed by more than a fifth and by more than
+// powerMoved reports whether power changed by more than a fifth and by more than
 // ten watts: less is noise to who reads a report.
 func powerMoved(was, is *int64) bool {
 	if was == nil || is == nil {

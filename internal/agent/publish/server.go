@@ -71,8 +71,7 @@ func (h *Handlers) metrics() http.Handler {
 }
 
 func (h *Handlers) rates(w http.ResponseWriter, r *http.Request) {
-	// The listener asks for a certificate; this holds also when it was not
-	// told to.
+	// The listener verifies certificates; without that nobody gets rates.
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
 		return

@@ -15,7 +15,7 @@ import (
 const shortest = 10 * time.Millisecond
 
 // Rates computes what happened between two rounds of a node. What is in one of
-// them only has rate 0, because a counter alone does not tell since when it
+// them only has rate 0, because a counter alone does not say since when it
 // counts: a thread that is new, or was missed once, joins in the next round.
 // previous may be nil.
 func Rates(node string, previous, current *Round) *model.NodeRates {
@@ -181,4 +181,49 @@ func rate(old, now uint64, elapsed time.Duration) units.PerSecond {
 		return 0
 	}
 	return units.RateOf(now-old, elapsed)
+}
+
+// bufferingRates are those of all buffered taps of a VM. Nil: it has none.
+func bufferingRates(previous []host.BufferSample, vm *VM, elapsed time.Duration) *model.BufferingRates {
+	if len(vm.Buffered) == 0 {
+		return nil
+	}
+	rates := &model.BufferingRates{}
+	for i := range vm.Buffered {
+		now := &vm.Buffered[i]
+		rates.WindowMicroseconds = max(rates.WindowMicroseconds, int(now.Window/time.Microsecond))
+		for k := range previous {
+			if old := &previous[k]; old.Name == now.Name {
+				rates.ActiveShare = max(rates.ActiveShare, float64(share(old.Active, now.Active, elapsed)))
+				rates.PassedPerSecond += units.PacketsPerSecond(rate(old.Passed, now.Passed, elapsed))
+				rates.HeldPerSecond += units.PacketsPerSecond(rate(old.Held, now.Held, elapsed))
+			}
+		}
+		if lost, known := vm.DropRates[now.Name]; known {
+			if rates.DropsPerSecond == nil {
+				rates.DropsPerSecond = new(units.PacketsPerSecond)
+			}
+			*rates.DropsPerSecond += lost
+		}
+		rates.GuestTools = leastTolerant(rates.GuestTools, now.Guest)
+		rates.Flood = worse(rates.Flood, now.Flood)
+	}
+	return rates
+}
+
+// leastTolerant is what of two declarations of one guest, for two of its cards, binds
+// it more.
+func leastTolerant(a, b *model.GuestTools) *model.GuestTools {
+	if a == nil || b != nil && b.ToleratedMicroseconds < a.ToleratedMicroseconds {
+		return b
+	}
+	return a
+}
+
+// worse is the flood of more segments.
+func worse(a, b *model.Flood) *model.Flood {
+	if a == nil || b != nil && b.SegmentsPerSecond > a.SegmentsPerSecond {
+		return b
+	}
+	return a
 }

@@ -122,13 +122,6 @@ func TestNoAbsurdRates(t *testing.T) {
 	}
 }
 
-func TestTwoThreadsWithOneVCPUsName(t *testing.T) {
-	r := Rates("n", nil, round(0, nil, thread(101, "CPU 0/KVM", 0, 0, 0), thread(102, "CPU 0/KVM", 0, 0, 0)))
-	if n := len(r.VMs[0].VCPUs); n != 1 {
-		t.Errorf("%d vCPUs, want 1", n)
-	}
-}
-
 func TestCPURates(t *testing.T) {
 	cpu := func(n int, busy, steal time.Duration) host.CPUTimes {
 		return host.CPUTimes{CPU: n, Busy: busy, Steal: steal}
@@ -205,5 +198,61 @@ func TestReadKeepsFailuresApart(t *testing.T) {
 				t.Errorf("%d VMs and %d unread, want %d and %d", len(round.VMs), len(round.Unread), test.vms, test.unread)
 			}
 		})
+	}
+}
+
+// holding is a round in which the VM's buffered taps have these counters.
+func holding(at time.Duration, taps ...host.BufferSample) *Round {
+	r := round(at, nil)
+	r.VMs[0].Buffered = taps
+	return r
+}
+
+func TestBufferingRates(t *testing.T) {
+	const s, window = time.Second, 500 * time.Microsecond
+	tools := func(tolerated int) *model.GuestTools { return &model.GuestTools{ToleratedMicroseconds: tolerated} }
+	flood := func(segments units.PacketsPerSecond) *model.Flood { return &model.Flood{SegmentsPerSecond: segments} }
+	before := host.BufferSample{Name: "tap0", Window: window, Passed: 100, Held: 1000, Bunches: 50, Active: 3 * s}
+	for name, test := range map[string]struct {
+		before, after []host.BufferSample
+		drops         map[string]units.PacketsPerSecond
+		want          *model.BufferingRates
+	}{
+		"nothing buffered":     {before: []host.BufferSample{before}},
+		"just buffered":        {after: []host.BufferSample{before}, want: &model.BufferingRates{WindowMicroseconds: 500}},
+		"only during floods":   {after: []host.BufferSample{{Name: "tap0"}}, want: &model.BufferingRates{}},
+		"another tap's before": {before: []host.BufferSample{{Name: "tap1"}}, after: []host.BufferSample{before}, want: &model.BufferingRates{WindowMicroseconds: 500}},
+		"one tap": {
+			before: []host.BufferSample{before},
+			after:  []host.BufferSample{{Name: "tap0", Window: window, Passed: 140, Held: 9000, Bunches: 450, Active: 4 * s}},
+			want:   &model.BufferingRates{WindowMicroseconds: 500, ActiveShare: 0.5, PassedPerSecond: 20, HeldPerSecond: 4000},
+		},
+		"counters that started over": {
+			before: []host.BufferSample{before}, after: []host.BufferSample{{Name: "tap0", Window: window, Passed: 40, Held: 10, Bunches: 2, Active: s}},
+			want: &model.BufferingRates{WindowMicroseconds: 500},
+		},
+		"a clock that is late": {
+			before: []host.BufferSample{before}, after: []host.BufferSample{{Name: "tap0", Window: window, Active: 30 * s, Passed: 100, Held: 1000, Bunches: 50}},
+			want: &model.BufferingRates{WindowMicroseconds: 500, ActiveShare: 1},
+		},
+		"two taps": {
+			before: []host.BufferSample{before, {Name: "tap1"}},
+			after: []host.BufferSample{
+				{Name: "tap0", Window: 250 * time.Microsecond, Passed: 120, Held: 1000, Bunches: 50, Active: 3500 * time.Millisecond, Guest: tools(250), Flood: flood(20_000)},
+				{Name: "tap1", Window: window, Passed: 2, Held: 2000, Bunches: 100, Active: s, Guest: tools(1000), Flood: flood(30_000)},
+			},
+			drops: map[string]units.PacketsPerSecond{"tap0": 3, "tap1": 0, "tap7": 9},
+			want: &model.BufferingRates{
+				WindowMicroseconds: 500, ActiveShare: 0.5, PassedPerSecond: 11, HeldPerSecond: 1000,
+				DropsPerSecond: new(units.PacketsPerSecond(3)), GuestTools: tools(250), Flood: flood(30_000),
+			},
+		},
+	} {
+		after := holding(2*s, test.after...)
+		after.VMs[0].DropRates = test.drops
+		got := Rates("n", holding(0, test.before...), after).VMs[0].Buffering
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

@@ -1,8 +1,11 @@
+// Package sample turns two rounds of counters into rates. Reading the
+// counters (Sampler) and computing with them (Rates) are apart.
 package sample
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -16,6 +19,8 @@ import (
 // VM is one VM with its counters at one moment.
 type VM struct {
 	discover.VM
+	// Unread says why the VM, which runs, could not be read: then no more is known of it.
+	Unread error
 	// At is when its counters were read.
 	At time.Time
 	// Cpuset is the effective cpuset of its container. Empty when it could not
@@ -26,20 +31,14 @@ type VM struct {
 	// Cgroup is some seconds old at most.
 	Cgroup host.CgroupFacts
 	// Backlogs are the bytes that wait in front of taps, by tap, as they were when
-	// looked at last. One that was not looked at for long is missing.
+	// read last. One that was not read for long is missing.
 	Backlogs map[string]uint64
 	// Buffered taps, or why they could not be read.
 	Buffered    []host.BufferSample
 	BufferedErr error
-	// DropRates of the queues in front of buffered taps, by tap: between the two times
-	// that they were looked at last. One that was not looked at for long is missing.
+	// DropRates of the queues in front of buffered taps, by tap: between the last two times
+	// that they were read. One that was not read for long is missing.
 	DropRates map[string]units.PacketsPerSecond
-}
-
-// UnreadVM is a VM that runs and whose process could not be read.
-type UnreadVM struct {
-	discover.VM
-	Err error
 }
 
 // Round is the counters of the whole node, read one after the other.
@@ -53,18 +52,19 @@ type Round struct {
 	// VMs whose processes could be read.
 	VMs []VM
 	// Unread are VMs that run and whose processes could not be read.
-	Unread []UnreadVM
-	// Unknown counts the processes that run a VM which is not known, by why.
-	Unknown map[discover.Verdict]int
+	Unread []VM
 }
+
+// All returns the VMs, the unread ones last.
+func (r *Round) All() []VM { return slices.Concat(r.VMs, r.Unread) }
 
 // Sampler reads counters of a node. It is used by one goroutine at a time.
 type Sampler struct {
 	host  host.Host
 	clock clock.PassiveClock
-	// slow is what is known of VMs from earlier rounds, and seen that of those that
+	// known is what is known of VMs from earlier rounds, and seen that of those that
 	// are in the present one.
-	slow, seen map[host.TaskID]*slow
+	known, seen map[host.TaskID]*memory
 }
 
 // New returns a Sampler.
@@ -87,10 +87,9 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 	if err != nil {
 		return nil, errors.Join(append(failures, err)...)
 	}
-	vms, unknown := discover.All(processes, inventory)
-	round.Unknown = unknown
-	s.seen = make(map[host.TaskID]*slow, len(vms))
-	defer func() { s.slow = s.seen }()
+	vms := discover.All(processes, inventory)
+	s.seen = make(map[host.TaskID]*memory, len(vms))
+	defer func() { s.known = s.seen }()
 	for _, vm := range vms {
 		one, err := s.readVM(vm)
 		if errors.Is(err, host.ErrGone) {
@@ -98,7 +97,7 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 		}
 		if err != nil {
 			failures = append(failures, fmt.Errorf("VM %s/%s: %w", vm.Namespace, vm.Name, err))
-			round.Unread = append(round.Unread, UnreadVM{VM: vm, Err: err})
+			round.Unread = append(round.Unread, VM{VM: vm, Unread: err})
 			continue
 		}
 		round.VMs = append(round.VMs, one)
@@ -118,7 +117,7 @@ func (s *Sampler) readVM(vm discover.VM) (VM, error) {
 		return VM{}, err
 	}
 	one.Cpuset, one.CpusetErr = s.host.Cpuset(vm.Process)
-	s.addSlow(&one)
-	s.addBuffered(&one)
+	one.Buffered, one.BufferedErr = s.host.Buffered(vm.Process)
+	s.remember(&one)
 	return one, nil
 }

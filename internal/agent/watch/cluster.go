@@ -1,3 +1,6 @@
+// Package watch is the agent's view of the cluster: the launcher pods and VMIs
+// of its own node, its own NodePlan, and the manager's Lease. It watches
+// nothing else, and stores of each object only what the agent needs.
 package watch
 
 import (
@@ -20,7 +23,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 )
 
-// Cluster keeps what the cluster says about one node.
+// Cluster is what the API server has of one node.
 type Cluster struct {
 	cache     cache.Cache
 	node      string
@@ -28,9 +31,6 @@ type Cluster struct {
 	// changes holds at most one signal.
 	changes chan struct{}
 	synced  atomic.Bool
-	// dirty is true when inventory is older than the cache.
-	dirty     atomic.Bool
-	inventory atomic.Pointer[discover.Inventory]
 }
 
 // New prepares the watches of a node. namespace is where the manager's Lease
@@ -52,9 +52,7 @@ func New(config *rest.Config, node, namespace string) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watches of node %s: %w", node, err)
 	}
-	c := &Cluster{cache: watches, node: node, namespace: namespace, changes: make(chan struct{}, 1)}
-	c.inventory.Store(&discover.Inventory{})
-	return c, nil
+	return &Cluster{cache: watches, node: node, namespace: namespace, changes: make(chan struct{}, 1)}, nil
 }
 
 // Run watches until the context ends.
@@ -63,7 +61,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		&corev1.Pod{}:                        c.inventoryHandler(),
 		&kubevirtv1.VirtualMachineInstance{}: c.inventoryHandler(),
 		&v1alpha1.NodePlan{}:                 c.planHandler(),
-		// The Lease is looked at in each round: its renewals are no news.
+		// The Lease is read in each round: its renewals signal nothing.
 		&coordinationv1.Lease{}: toolscache.ResourceEventHandlerFuncs{},
 	}
 	for object, handler := range handlers {
@@ -77,7 +75,6 @@ func (c *Cluster) Run(ctx context.Context) error {
 	}
 	go func() {
 		if c.cache.WaitForCacheSync(ctx) {
-			c.dirty.Store(true)
 			c.synced.Store(true)
 			c.signal()
 		}
@@ -96,16 +93,12 @@ func (c *Cluster) signal() {
 }
 
 func (c *Cluster) inventoryHandler() toolscache.ResourceEventHandler {
-	changed := func() {
-		c.dirty.Store(true)
-		c.signal()
-	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		DeleteFunc: func(any) { changed() },
+		AddFunc:    func(any) { c.signal() },
+		DeleteFunc: func(any) { c.signal() },
 		UpdateFunc: func(before, after any) {
 			if !reflect.DeepEqual(valueOf(before), valueOf(after)) {
-				changed()
+				c.signal()
 			}
 		},
 	}
@@ -123,8 +116,7 @@ func valueOf(object any) any {
 	}
 }
 
-// planHandler signals changes of the spec. The status is the agent's own
-// writing.
+// planHandler signals changes of the spec. The agent writes the status itself.
 func (c *Cluster) planHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { c.signal() },
@@ -139,28 +131,18 @@ func (c *Cluster) planHandler() toolscache.ResourceEventHandler {
 	}
 }
 
-// Synced tells whether the cluster's objects are known. Before that, nothing
+// Synced reports whether the cluster's objects are known. Before that, nothing
 // can be said about what is absent.
 func (c *Cluster) Synced() bool { return c.synced.Load() }
 
 // Changes signals that the plan, or the VMs that it is about, changed.
 func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 
-// Inventory returns the VMs of the node as the cluster has them.
+// Inventory returns the VMs of the node as the cluster has them; none before they are known.
 func (c *Cluster) Inventory(ctx context.Context) (*discover.Inventory, error) {
-	if !c.synced.Load() || !c.dirty.Swap(false) {
-		return c.inventory.Load(), nil
+	if !c.synced.Load() {
+		return &discover.Inventory{}, nil
 	}
-	inventory, err := c.list(ctx)
-	if err != nil {
-		c.dirty.Store(true)
-		return c.inventory.Load(), err
-	}
-	c.inventory.Store(inventory)
-	return inventory, nil
-}
-
-func (c *Cluster) list(ctx context.Context) (*discover.Inventory, error) {
 	var pods corev1.PodList
 	if err := c.cache.List(ctx, &pods); err != nil {
 		return nil, fmt.Errorf("launcher pods of node %s: %w", c.node, err)

@@ -39,7 +39,7 @@ func NewScheme() (*runtime.Scheme, error) {
 }
 
 // NewMapper maps the agent's kinds to resources without asking the API server:
-// the agent has to start, and to put its node back, also without one.
+// the agent has to start, and to revert its node, also without one.
 func NewMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
@@ -74,7 +74,7 @@ func byObject(node, namespace string) map[client.Object]cache.ByObject {
 	}
 }
 
-// trimPod keeps of a pod what podOf needs.
+// trimPod leaves of a pod what podOf needs.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -99,7 +99,7 @@ func podOf(pod *corev1.Pod) discover.Pod {
 	}
 }
 
-// trimVMI keeps of a VMI what vmiOf needs.
+// trimVMI leaves of a VMI what vmiOf needs.
 func trimVMI(object any) (any, error) {
 	vmi, ok := object.(*kubevirtv1.VirtualMachineInstance)
 	if !ok {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -19,9 +18,9 @@ import (
 // Denied means that the user lacks a right.
 type Denied struct {
 	Verb, Resource, Group string
-	// Namespace that was asked. Empty: all, or the resource has none.
+	// Namespace of the request. Empty: all, or the resource has none.
 	Namespace string
-	// Name of the object. Empty: none by name.
+	// Name of the object. Empty: a list.
 	Name string
 }
 
@@ -43,8 +42,6 @@ func (d *Denied) Error() string {
 // grant says which role of config/rbac grants the right.
 func (d *Denied) grant() string {
 	switch {
-	case d.Resource == "services/proxy":
-		return "ask your admin for the right to get services/proxy there, or name a server that you reach yourself by --prometheus=URL"
 	case d.Verb == "patch":
 		return "ask your admin to bind you to ClusterRole joulevirt-policy-editor by a ClusterRoleBinding"
 	case d.Resource == "vmnetworkprofiles" && d.Namespace != "":
@@ -85,10 +82,10 @@ type Conflict struct{ Kind, Name string }
 
 // Error says what to do.
 func (c *Conflict) Error() string {
-	return fmt.Sprintf("%s %q was changed by somebody else in this moment, and nothing was written: look at it, and try again", c.Kind, c.Name)
+	return fmt.Sprintf("%s %q was changed by somebody else at the same moment, and nothing was written: check it, and try again", c.Kind, c.Name)
 }
 
-// Unreachable means that the API server, or a service behind it, cannot be asked.
+// Unreachable means that the API server does not answer.
 type Unreachable struct {
 	Host string
 	Err  error
@@ -96,22 +93,22 @@ type Unreachable struct {
 
 // Error says what to check.
 func (u *Unreachable) Error() string {
-	return fmt.Sprintf("no answer from the API server at %s: %v; check the context (kubectl config current-context), the network, and that the server runs", u.Host, reason(u.Err))
+	return fmt.Sprintf("no answer from the API server at %s: %v; check the context (kubectl config current-context), the network, and that the server runs", u.Host, withoutAddress(u.Err))
 }
 
-// Unwrap returns what was seen.
+// Unwrap returns the cause.
 func (u *Unreachable) Unwrap() error { return u.Err }
 
-// reason leaves out the request's own address, which says nothing more.
-func reason(err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
-		return of.Err
+// withoutAddress removes the request's own address, which is known.
+func withoutAddress(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		return request.Err
 	}
 	return err
 }
 
-// NotKnown means that the API server does not know who asks.
+// NotKnown means that the API server does not accept the credentials.
 type NotKnown struct{ Host string }
 
 // Error says what to do.
@@ -119,73 +116,8 @@ func (n *NotKnown) Error() string {
 	return fmt.Sprintf("the API server at %s does not accept your credentials: log in again, or choose another user of the kubeconfig by --user or --context", n.Host)
 }
 
-// Upstream means that a Service behind the API server's proxy does not answer well.
-type Upstream struct {
-	Service Service
-	// Code that it answered with. 0: it did not answer in time.
-	Code int
-	// Message that came with it. Empty: none for people.
-	Message string
-}
-
-// Error says whose answer it is, and what it means.
-func (u *Upstream) Error() string {
-	name := "Service " + u.Service.Namespace + "/" + u.Service.Name
-	if u.Code == 0 {
-		return fmt.Sprintf("%s does not answer in time through the API server's proxy", name)
-	}
-	words := fmt.Sprintf("%s answers %s", name, strings.TrimSpace(fmt.Sprint(u.Code, " ", http.StatusText(u.Code))))
-	switch {
-	case u.Code == http.StatusUnauthorized || u.Code == http.StatusForbidden:
-		return words + ": it wants credentials, which the API server's proxy does not pass on"
-	case u.Message != "":
-		return words + ": " + u.Message
-	default:
-		return words
-	}
-}
-
-// explainProxy tells the API server's own answers from those of a Service behind its proxy,
-// which it hands on as they are: its own are Status objects.
-func (c *Cluster) explainProxy(err error, service Service) error {
-	var answer apierrors.APIStatus
-	var network net.Error
-	switch {
-	case apierrors.IsUnexpectedServerError(err) && errors.As(err, &answer):
-		return &Upstream{Service: service, Code: int(answer.Status().Code), Message: saidBy(answer.Status().Details)}
-	case apierrors.IsServiceUnavailable(err) && errors.As(err, &answer):
-		return &Upstream{Service: service, Code: http.StatusServiceUnavailable, Message: answer.Status().Message}
-	case apierrors.IsForbidden(err):
-		return &Denied{Verb: "get", Resource: "services/proxy", Namespace: service.Namespace, Name: service.String()}
-	case apierrors.IsNotFound(err):
-		return &NotFound{Kind: "Service", Namespace: service.Namespace, Name: service.Name}
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return &Upstream{Service: service}
-	default:
-		return c.explain(err, "get", nil, service.Namespace, "services/"+service.String()+"/proxy")
-	}
-}
-
-// saidBy is the first line of what a server said that is no API server, unless it is a page.
-func saidBy(details *metav1.StatusDetails) string {
-	if details == nil {
-		return ""
-	}
-	for _, cause := range details.Causes {
-		line, _, _ := strings.Cut(strings.TrimSpace(cause.Message), "\n")
-		// client-go keeps plain text only, and says "unknown" for all else.
-		if cause.Type == metav1.CauseTypeUnexpectedServerResponse && line != "unknown" && !strings.HasPrefix(line, "<") {
-			return strings.ToValidUTF8(line[:min(len(line), longestWords)], "")
-		}
-	}
-	return ""
-}
-
-// longestWords of a server that are repeated, in bytes.
-const longestWords = 200
-
-// explain turns an answer of the API server into one of the errors above. object is the one,
-// or the list, that was asked for; nil for an address of the server itself.
+// explain turns an answer of the API server into one of the errors above. object is the
+// requested object or list; nil for an address of the server itself.
 func (c *Cluster) explain(err error, verb string, object runtime.Object, namespace, name string) error {
 	if err == nil {
 		return nil
@@ -215,8 +147,7 @@ func (c *Cluster) explain(err error, verb string, object runtime.Object, namespa
 	}
 }
 
-// refusal is what an admission policy or a webhook said, which is no matter of rights. Empty:
-// it was RBAC.
+// refusal returns the message of an admission policy or a webhook. Empty: RBAC refused.
 func refusal(err error) string {
 	message := err.Error()
 	if strings.Contains(message, "User \"") && strings.Contains(message, "\" cannot ") {
@@ -231,7 +162,7 @@ func isUnreachable(err error) bool {
 	return errors.As(err, &network) || errors.As(err, &request) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsFatal tells whether an error makes it useless to ask for anything else.
+// IsFatal returns true for errors after which no other request can succeed.
 func IsFatal(err error) bool {
 	var unreachable *Unreachable
 	var unknown *NotKnown

@@ -4,46 +4,42 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 )
 
-// mostApprovals is the API's bound of spec.approvals.
-const mostApprovals = 1024
+// maxApprovals is the API's bound of spec.approvals.
+const maxApprovals = 1024
 
-// recommendation is one that stands.
+// recommendation is a plan that waits for approval.
 type recommendation struct {
 	revision string
 	// of names the node, or the group.
 	of string
 	// policies that have to approve it.
 	policies []string
-	// ends is when another takes its place. Zero: not known.
-	ends time.Time
 }
 
-// Approve returns what to write so that recommendations are acted on: those that stand of a
-// policy, or single ones by their revision. With prune, approvals of a policy that match
-// nothing are removed.
+// Approve returns the changes that approve recommendations: all of a policy, or single ones by
+// their revision. With prune, approvals of a policy that match no recommendation are removed.
 func Approve(f *facts.Facts, names []string, prune bool) ([]Change, error) {
-	standing := recommendations(f)
+	all := recommendations(f)
 	wanted := map[string][]string{} // revisions by policy
 	for _, name := range names {
 		if policy := find(f.Policies, name); policy != nil {
-			if err := recommends(policy); err != nil {
-				return nil, err
+			if policy.Spec.Mode != v1alpha1.ModeRecommend {
+				return nil, fmt.Errorf("EnergyPolicy %s is in mode %s: spec.approvals are for mode Recommend only; set spec.mode to Recommend first", policy.Name, policy.Spec.Mode)
 			}
-			of := ofPolicy(valid(standing, f.Now), name)
+			of := ofPolicy(all, name)
 			if len(of) == 0 && !prune {
-				return nil, fmt.Errorf("EnergyPolicy %s has no recommendation that stands: there is nothing to approve; kubectl get nodeplans shows why", name)
+				return nil, fmt.Errorf("EnergyPolicy %s recommends nothing now: there is nothing to approve; kubectl get nodeplans shows why", name)
 			}
 			wanted[name] = append(wanted[name], of...)
 			continue
 		}
-		found, err := byRevision(f, standing, name)
+		found, err := byRevision(f, all, name)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +54,7 @@ func Approve(f *facts.Facts, names []string, prune bool) ([]Change, error) {
 		if !ok {
 			continue
 		}
-		change, err := approvals(policy, revisions, ofPolicy(standing, policy.Name), prune)
+		change, err := approvals(policy, revisions, ofPolicy(all, policy.Name), prune)
 		if err != nil {
 			return nil, err
 		}
@@ -67,14 +63,7 @@ func Approve(f *facts.Facts, names []string, prune bool) ([]Change, error) {
 	return changes, nil
 }
 
-func recommends(policy *v1alpha1.EnergyPolicy) error {
-	if policy.Spec.Mode != v1alpha1.ModeRecommend {
-		return fmt.Errorf("EnergyPolicy %s is in mode %s: spec.approvals are for mode Recommend only; set spec.mode to Recommend first", policy.Name, policy.Spec.Mode)
-	}
-	return nil
-}
-
-// recommendations are those that stand, of nodes and of groups, in mode Recommend.
+// recommendations returns those of nodes and of groups, in mode Recommend.
 func recommendations(f *facts.Facts) []recommendation {
 	var out []recommendation
 	for i := range f.Plans {
@@ -83,11 +72,7 @@ func recommendations(f *facts.Facts) []recommendation {
 		if plan.Spec.Mode != v1alpha1.ModeRecommend || plan.Spec.RecommendedAt == nil || policy == nil || policy.Spec.Mode != v1alpha1.ModeRecommend {
 			continue
 		}
-		one := recommendation{revision: plan.Spec.Revision, of: "node " + plan.Name, policies: []string{policy.Name}}
-		if valid := policy.Spec.RecommendationValidity; valid != nil {
-			one.ends = plan.Spec.RecommendedAt.Add(valid.Duration)
-		}
-		out = append(out, one)
+		out = append(out, recommendation{revision: plan.Spec.Revision, of: "node " + plan.Name, policies: []string{policy.Name}})
 	}
 	for i := range f.Profiles {
 		profile := &f.Profiles[i]
@@ -95,8 +80,7 @@ func recommendations(f *facts.Facts) []recommendation {
 		if t == nil || t.Revision == "" || t.State != v1alpha1.LeverRecommended {
 			continue
 		}
-		of := recommendation{revision: t.Revision, of: "group " + profile.Namespace + "/" + profile.Name, policies: policiesOf(f, t)}
-		out = append(out, of)
+		out = append(out, recommendation{revision: t.Revision, of: "group " + profile.Namespace + "/" + profile.Name, policies: policiesOf(f, t)})
 	}
 	return out
 }
@@ -117,16 +101,9 @@ func policiesOf(f *facts.Facts, t *v1alpha1.TrafficStatus) []string {
 	return names
 }
 
-// valid are the recommendations that another does not take the place of yet.
-func valid(standing []recommendation, now time.Time) []recommendation {
-	return slices.DeleteFunc(slices.Clone(standing), func(one recommendation) bool {
-		return !one.ends.IsZero() && !now.Before(one.ends)
-	})
-}
-
-func ofPolicy(standing []recommendation, policy string) []string {
+func ofPolicy(all []recommendation, policy string) []string {
 	var revisions []string
-	for _, one := range standing {
+	for _, one := range all {
 		if slices.Contains(one.policies, policy) && !slices.Contains(revisions, one.revision) {
 			revisions = append(revisions, one.revision)
 		}
@@ -135,16 +112,12 @@ func ofPolicy(standing []recommendation, policy string) []string {
 	return revisions
 }
 
-// byRevision finds a recommendation that stands, or says why there is none of that revision.
-func byRevision(f *facts.Facts, standing []recommendation, revision string) (recommendation, error) {
+// byRevision finds a recommendation, or returns why there is none of that revision.
+func byRevision(f *facts.Facts, all []recommendation, revision string) (recommendation, error) {
 	var found recommendation
-	for _, one := range standing {
+	for _, one := range all {
 		if one.revision != revision {
 			continue
-		}
-		if !one.ends.IsZero() && !f.Now.Before(one.ends) {
-			return found, fmt.Errorf("revision %s of %s expired at %s, and another takes its place now: look at it by kubectl get nodeplans, and approve that",
-				revision, one.of, one.ends.UTC().Format(time.RFC3339))
 		}
 		if len(one.policies) == 0 {
 			return found, fmt.Errorf("revision %s of %s: none of the policies of its nodes is in mode Recommend; there is nothing to approve", revision, one.of)
@@ -152,36 +125,31 @@ func byRevision(f *facts.Facts, standing []recommendation, revision string) (rec
 		return one, nil
 	}
 	for i := range f.Plans {
-		plan := &f.Plans[i]
-		switch {
-		case plan.Spec.ReplacedRevision == revision || plan.Status.AppliedRevision == revision && plan.Spec.Revision != revision:
-			return found, fmt.Errorf("revision %s of node %s expired, or does not fit any more: revision %s took its place; see kubectl joulevirt plan %s, and approve that",
-				revision, plan.Name, plan.Spec.Revision, plan.Name)
-		case plan.Spec.Revision == revision:
+		if plan := &f.Plans[i]; plan.Spec.Revision == revision {
 			return found, fmt.Errorf("revision %s of node %s is of mode %s, which needs no approval", revision, plan.Name, plan.Spec.Mode)
 		}
 	}
-	return found, fmt.Errorf("%q is no EnergyPolicy, and no revision of a recommendation that stands; %s", revision, those(standing))
+	return found, fmt.Errorf("%q is neither an EnergyPolicy nor the revision of a current recommendation: it may have expired; %s", revision, describe(all))
 }
 
-// those names what could be approved.
-func those(standing []recommendation) string {
-	if len(standing) == 0 {
-		return "there is none now: kubectl get nodeplans shows why"
+// describe names what could be approved.
+func describe(all []recommendation) string {
+	if len(all) == 0 {
+		return "nothing is recommended now: kubectl get nodeplans shows why"
 	}
 	var words []string
-	for _, one := range standing {
+	for _, one := range all {
 		words = append(words, one.revision+" of "+one.of)
 	}
-	return "those that stand are " + show.Some(words)
+	return "recommended now: " + show.Some(words)
 }
 
 // approvals adds revisions to those of a policy.
-func approvals(policy *v1alpha1.EnergyPolicy, revisions, standing []string, prune bool) (Change, error) {
+func approvals(policy *v1alpha1.EnergyPolicy, revisions, current []string, prune bool) (Change, error) {
 	next := slices.Clone(policy.Spec.Approvals)
 	removed := 0
 	if prune {
-		next = slices.DeleteFunc(next, func(revision string) bool { return !slices.Contains(standing, revision) })
+		next = slices.DeleteFunc(next, func(revision string) bool { return !slices.Contains(current, revision) })
 		removed = len(policy.Spec.Approvals) - len(next)
 	}
 	added := 0
@@ -191,8 +159,8 @@ func approvals(policy *v1alpha1.EnergyPolicy, revisions, standing []string, prun
 			added++
 		}
 	}
-	if len(next) > mostApprovals {
-		return Change{}, fmt.Errorf("EnergyPolicy %s would have %d approvals, and may have %d: add --prune, which removes those that match nothing", policy.Name, len(next), mostApprovals)
+	if len(next) > maxApprovals {
+		return Change{}, fmt.Errorf("EnergyPolicy %s would have %d approvals, and may have %d: add --prune, which removes those that match nothing", policy.Name, len(next), maxApprovals)
 	}
 	var words []string
 	if added > 0 {

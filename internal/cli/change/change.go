@@ -1,6 +1,6 @@
-// Package change works out what kubectl joulevirt writes: a few fields of an EnergyPolicy's
-// spec, by a patch. One that was worked out from what a field held before fails when somebody
-// else changed the policy in between.
+// Package change computes what kubectl joulevirt writes: a few fields of an EnergyPolicy's spec,
+// as a patch. A patch that depends on a field's earlier value fails if somebody else changed the
+// policy in between.
 package change
 
 import (
@@ -18,14 +18,13 @@ type Change struct {
 	Policy *v1alpha1.EnergyPolicy
 	// Fields of spec with their new values, nil to remove one. Empty: nothing is to be written.
 	Fields map[string]any
-	// Exact is true when Fields were worked out from what they held before.
+	// Exact is true if Fields depend on their earlier values.
 	Exact bool
 	// Done says what was done, once it is written.
 	Done string
 }
 
-// Patch is a JSON merge patch. That of an exact change names the version of the policy that it
-// was worked out by.
+// Patch is a JSON merge patch. That of an exact change names the resource version.
 func (c Change) Patch() ([]byte, error) {
 	patch := map[string]any{"spec": c.Fields}
 	if c.Exact {
@@ -34,8 +33,8 @@ func (c Change) Patch() ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// OwnedBy names who else applies a field that the change writes, and will put it back. Empty:
-// nobody.
+// OwnedBy returns another field manager that applies a field of the change, and so will
+// overwrite it, and the field. Empty: there is none.
 func (c Change) OwnedBy() (manager, field string) {
 	for _, entry := range c.Policy.ManagedFields {
 		if entry.Operation != "Apply" || entry.Manager == access.FieldOwner || entry.FieldsV1 == nil {
@@ -45,7 +44,7 @@ func (c Change) OwnedBy() (manager, field string) {
 			Spec map[string]json.RawMessage `json:"f:spec"`
 		}
 		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned); err != nil {
-			continue // not ours to judge
+			continue // not in a form that can be read
 		}
 		for name := range c.Fields {
 			if _, its := owned.Spec["f:"+name]; its {
@@ -64,7 +63,7 @@ func find(policies []v1alpha1.EnergyPolicy, name string) *v1alpha1.EnergyPolicy 
 	return &policies[at]
 }
 
-// Pause returns what to write so that policies, by name, are paused, or are no longer.
+// Pause returns the changes that pause policies, by name, or resume them.
 func Pause(policies []v1alpha1.EnergyPolicy, names []string, paused bool) ([]Change, error) {
 	var changes []Change
 	for _, name := range names {
@@ -72,14 +71,16 @@ func Pause(policies []v1alpha1.EnergyPolicy, names []string, paused bool) ([]Cha
 		if policy == nil {
 			return nil, fmt.Errorf("there is no EnergyPolicy %q: %s", name, existing(policies))
 		}
-		change := Change{Policy: policy, Done: map[bool]string{true: "paused", false: "resumed"}[paused]}
+		change := Change{Policy: policy}
 		switch {
-		case policy.Spec.Paused == paused:
-			change.Done = map[bool]string{true: "unchanged: it is paused already", false: "unchanged: it is not paused"}[paused]
+		case policy.Spec.Paused && paused:
+			change.Done = "unchanged: it is paused already"
 		case paused:
-			change.Fields = map[string]any{"paused": true}
+			change.Done, change.Fields = "paused", map[string]any{"paused": true}
+		case policy.Spec.Paused:
+			change.Done, change.Fields = "resumed", map[string]any{"paused": nil}
 		default:
-			change.Fields = map[string]any{"paused": nil}
+			change.Done = "unchanged: it is not paused"
 		}
 		changes = append(changes, change)
 	}

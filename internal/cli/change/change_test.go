@@ -15,19 +15,18 @@ import (
 
 func now() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-// scene is a policy that recommends, of whose two nodes one is about to be planned anew, and one
-// that enforces.
+// scene is a policy that recommends on two nodes, and one that enforces.
 func scene() *facts.Facts {
 	policy := func(name string, mode v1alpha1.PolicyMode) v1alpha1.EnergyPolicy {
 		return v1alpha1.EnergyPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "7"},
-			Spec:       v1alpha1.EnergyPolicySpec{Mode: mode, RecommendationValidity: &metav1.Duration{Duration: time.Hour}},
+			Spec:       v1alpha1.EnergyPolicySpec{Mode: mode},
 		}
 	}
-	plan := func(node, policy, revision string, mode v1alpha1.PolicyMode, age time.Duration) v1alpha1.NodePlan {
-		at := metav1.NewTime(now().Add(-age))
+	plan := func(node, policy, revision string, mode v1alpha1.PolicyMode) v1alpha1.NodePlan {
+		at := metav1.NewTime(now())
 		p := v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}}
-		p.Spec = v1alpha1.NodePlanSpec{Policy: policy, Mode: mode, Revision: revision, ReplacedRevision: "old-" + node}
+		p.Spec = v1alpha1.NodePlanSpec{Policy: policy, Mode: mode, Revision: revision}
 		if mode == v1alpha1.ModeRecommend {
 			p.Spec.RecommendedAt = &at
 		}
@@ -41,8 +40,8 @@ func scene() *facts.Facts {
 		Now:      now(),
 		Policies: []v1alpha1.EnergyPolicy{policy("p", v1alpha1.ModeRecommend), policy("q", v1alpha1.ModeEnforce)},
 		Plans: []v1alpha1.NodePlan{
-			plan("a", "p", "r-a", v1alpha1.ModeRecommend, time.Minute), plan("b", "p", "r-b", v1alpha1.ModeRecommend, 2*time.Hour),
-			plan("c", "q", "r-c", v1alpha1.ModeEnforce, 0),
+			plan("a", "p", "r-a", v1alpha1.ModeRecommend), plan("b", "p", "r-b", v1alpha1.ModeRecommend),
+			plan("c", "q", "r-c", v1alpha1.ModeEnforce),
 		},
 		Profiles: []v1alpha1.VMNetworkProfile{profile},
 	}
@@ -59,16 +58,15 @@ func TestApprove(t *testing.T) {
 	}{
 		"one":             {nil, []string{"r-a"}, false, []string{"r-a"}, "1 revision approved", ""},
 		"group":           {[]string{"r-a"}, []string{"r-group"}, false, []string{"r-a", "r-group"}, "1 revision approved", ""},
-		"all of a policy": {nil, []string{"p"}, false, []string{"r-a", "r-group"}, "2 revisions approved", ""},
+		"all of a policy": {nil, []string{"p"}, false, []string{"r-a", "r-b", "r-group"}, "3 revisions approved", ""},
 		"again":           {[]string{"r-a"}, []string{"r-a"}, false, nil, "unchanged: all is approved already", ""},
-		"prune":           {[]string{"r-a", "gone"}, []string{"p"}, true, []string{"r-a", "r-group"}, "1 revision approved, 1 approval removed", ""},
-		"expired":         {nil, []string{"r-b"}, false, nil, "", "revision r-b of node b expired at 2026-03-01T11:00:00Z"},
-		"replaced":        {nil, []string{"old-a"}, false, nil, "", "revision r-a took its place"},
+		"prune":           {[]string{"r-a", "gone"}, []string{"p"}, true, []string{"r-a", "r-b", "r-group"}, "2 revisions approved, 1 approval removed", ""},
+		"replaced":        {nil, []string{"old-a"}, false, nil, "", "nor the revision of a current recommendation"},
 		"enforced":        {nil, []string{"r-c"}, false, nil, "", "is of mode Enforce, which needs no approval"},
 		"wrong mode":      {nil, []string{"q"}, false, nil, "", "EnergyPolicy q is in mode Enforce"},
-		"unknown":         {nil, []string{"x"}, false, nil, "", `"x" is no EnergyPolicy, and no revision of a recommendation that stands; those that stand are r-a of node a`},
-		"one is unknown":  {nil, []string{"r-a", "x"}, false, nil, "", `"x" is no EnergyPolicy`},
-		"too many":        {many(mostApprovals), []string{"r-a"}, false, nil, "", "add --prune"},
+		"unknown":         {nil, []string{"x"}, false, nil, "", `"x" is neither an EnergyPolicy nor the revision of a current recommendation: it may have expired; recommended now: r-a of node a`},
+		"one is unknown":  {nil, []string{"r-a", "x"}, false, nil, "", `"x" is neither an EnergyPolicy`},
+		"too many":        {many(maxApprovals), []string{"r-a"}, false, nil, "", "add --prune"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := scene()
@@ -136,7 +134,7 @@ func TestOwnedBy(t *testing.T) {
 	}
 	paused := Change{Policy: &f.Policies[0], Fields: map[string]any{"paused": true}}
 	if owner, _ := paused.OwnedBy(); owner != "" {
-		t.Errorf("spec.paused is said to be applied by %s", owner)
+		t.Errorf("spec.paused is applied by %s", owner)
 	}
 	approved := Change{Policy: &f.Policies[0], Fields: map[string]any{"approvals": []string{"r"}}}
 	if owner, field := approved.OwnedBy(); owner != "argocd" || field != "spec.approvals" {

@@ -1,5 +1,5 @@
-// Package difference compares what the plan of a node orders with what its agent read back,
-// for each VM. It is a pure function of a NodePlan.
+// Package difference compares the plan of a node with what its agent read back, for each VM. It
+// is a pure function of a NodePlan.
 package difference
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
-// Step is what happens to a lever of a VM.
+// Step is how a lever of a VM changes.
 type Step string
 
 // The steps.
@@ -32,11 +32,11 @@ type Change struct {
 	Namespace string         `json:"namespace"`
 	Name      string         `json:"name"`
 	Lever     v1alpha1.Lever `json:"lever"`
-	// Step from Now to Planned. Empty: nothing is planned, and nothing is in force.
+	// Step from Now to Planned. Empty: nothing is planned or in force.
 	Step Step `json:"step"`
-	// Now is what was read back. Empty: nothing is in force.
+	// Now is what was read back, if the lever is in force.
 	Now string `json:"now,omitempty"`
-	// Planned is what the plan orders, or recommends. Empty: nothing.
+	// Planned is what is planned or recommended, if anything.
 	Planned string              `json:"planned,omitempty"`
 	State   v1alpha1.LeverState `json:"state"`
 	Reason  string              `json:"reason"`
@@ -51,7 +51,7 @@ type PlanDifference struct {
 	Mode            v1alpha1.PolicyMode `json:"mode"`
 	Revision        string              `json:"revision"`
 	AppliedRevision string              `json:"appliedRevision,omitempty"`
-	// Apply is false when the plan is a recommendation, or everything is to be undone.
+	// Apply is false if the plan is a recommendation, or everything is to be reverted.
 	Apply   bool     `json:"apply"`
 	Reason  string   `json:"reason"`
 	Message string   `json:"message,omitempty"`
@@ -62,7 +62,7 @@ type PlanDifference struct {
 	all bool
 }
 
-// Of compares a plan with what its agent read back. With all, people are shown also what stays
+// Of compares a plan with what its agent read back. With all, its tables also have what stays
 // as it is, and where nothing is done.
 func Of(nodePlan *v1alpha1.NodePlan, all bool) *PlanDifference {
 	plan := &leverstate.Plan{NodePlan: nodePlan}
@@ -81,7 +81,7 @@ func Of(nodePlan *v1alpha1.NodePlan, all bool) *PlanDifference {
 			}, vm)
 		}
 	}
-	// What the plan names no more is undone.
+	// VMs that the plan does not name any more are reverted.
 	for i := range plan.Status.VMs {
 		applied := &plan.Status.VMs[i]
 		if now := InForce(applied); now != "" && plan.PlannedFor(applied.PodUID) == nil {
@@ -105,7 +105,7 @@ func (d *PlanDifference) add(c Change, vm *v1alpha1.VMPlan) {
 	case c.Planned == "":
 		c.Step = Undoes
 	case !d.Apply:
-		// The plan is not acted on, and what is in force is taken back.
+		// The plan is not acted on, and what is in force is reverted.
 		c.Step = Undoes
 	case same(c, vm):
 		c.Step = Stays
@@ -118,13 +118,13 @@ func (d *PlanDifference) add(c Change, vm *v1alpha1.VMPlan) {
 	d.Changes = append(d.Changes, c)
 }
 
-// same tells whether what is in force is what is planned. Ceilings and turns are not read back
-// in figures, and a window may be shortened by what the guest tolerates: there the agent's word
-// is taken.
+// same returns true if what is in force is what is planned. Ceilings and turns are not read back
+// in figures, and a window may be shortened by what the guest tolerates: there the state that
+// the agent reports decides.
 func same(c Change, vm *v1alpha1.VMPlan) bool {
 	switch c.Lever {
 	case v1alpha1.LeverAffinity:
-		return c.Now == vcpus(vm.Affinity) || len(vm.Affinity.VCPUs) == 0
+		return c.Now == vcpus(vm.Affinity.VCPUs) || len(vm.Affinity.VCPUs) == 0
 	case v1alpha1.LeverSlice:
 		return c.Planned == c.Now
 	default:
@@ -132,13 +132,13 @@ func same(c Change, vm *v1alpha1.VMPlan) bool {
 	}
 }
 
-// Planned says what a plan orders for a lever. Empty: nothing.
+// Planned formats what is planned for a lever. Empty: nothing.
 func Planned(vm *v1alpha1.VMPlan, lever v1alpha1.Lever) string {
 	switch {
 	case lever == v1alpha1.LeverAffinity && vm.Affinity != nil:
 		return affinity(vm.Affinity)
-	case lever == v1alpha1.LeverSlice && vm.Slice != nil:
-		return fmt.Sprintf("slice %dus", vm.Slice.Microseconds)
+	case lever == v1alpha1.LeverSlice && vm.SliceMicroseconds != nil:
+		return fmt.Sprintf("slice %dus", *vm.SliceMicroseconds)
 	case lever == v1alpha1.LeverBuffering && vm.Buffering != nil:
 		return buffering(vm.Buffering)
 	case lever == v1alpha1.LeverShaping && vm.Shaping != nil:
@@ -148,18 +148,14 @@ func Planned(vm *v1alpha1.VMPlan, lever v1alpha1.Lever) string {
 	}
 }
 
-// InForce says what an agent read back. Empty: the lever is not in force.
+// InForce formats what an agent read back. Empty: the lever is not in force.
 func InForce(applied *v1alpha1.VMApplied) string {
 	if applied == nil || applied.State != v1alpha1.LeverInForce {
 		return ""
 	}
 	switch {
 	case applied.Lever == v1alpha1.LeverAffinity && len(applied.VCPUs) > 0:
-		back := &v1alpha1.AffinityAction{}
-		for _, thread := range applied.VCPUs {
-			back.VCPUs = append(back.VCPUs, v1alpha1.VCPUPin(thread))
-		}
-		return vcpus(back)
+		return vcpus(applied.VCPUs)
 	case applied.SliceMicroseconds != nil:
 		return fmt.Sprintf("slice %dus", *applied.SliceMicroseconds)
 	case applied.Buffering != nil && applied.Buffering.WindowMicroseconds > 0:
@@ -171,9 +167,9 @@ func InForce(applied *v1alpha1.VMApplied) string {
 	}
 }
 
-// vcpus writes the CPUs of each vCPU, in the order of the vCPUs.
-func vcpus(a *v1alpha1.AffinityAction) string {
-	pins := slices.SortedFunc(slices.Values(a.VCPUs), func(x, y v1alpha1.VCPUPin) int { return cmp.Compare(x.VCPU, y.VCPU) })
+// vcpus formats the CPUs of each vCPU, in the order of the vCPUs.
+func vcpus(pins []v1alpha1.VCPUPin) string {
+	pins = slices.SortedFunc(slices.Values(pins), func(x, y v1alpha1.VCPUPin) int { return cmp.Compare(x.VCPU, y.VCPU) })
 	var words []string
 	for _, pin := range pins {
 		words = append(words, fmt.Sprintf("%d:%s", pin.VCPU, pin.CPUs))
@@ -184,7 +180,7 @@ func vcpus(a *v1alpha1.AffinityAction) string {
 func affinity(a *v1alpha1.AffinityAction) string {
 	var parts []string
 	if len(a.VCPUs) > 0 {
-		parts = append(parts, vcpus(a))
+		parts = append(parts, vcpus(a.VCPUs))
 	}
 	for _, thread := range []struct{ name, cpus string }{{"emulator", a.EmulatorCPUs}, {"io", a.IOThreadCPUs}, {"vhost", a.VhostCPUs}} {
 		if thread.cpus != "" {
@@ -235,6 +231,3 @@ func (d *PlanDifference) Tables() []show.Table {
 	}
 	return []show.Table{plan, changes}
 }
-
-// Names is the plan's.
-func (d *PlanDifference) Names() []string { return []string{"nodeplan.joulevirt.io/" + d.Node} }

@@ -15,13 +15,15 @@ func TestSteps(t *testing.T) {
 	}
 	back := func(cpus string) *v1alpha1.VMApplied {
 		return &v1alpha1.VMApplied{
-			PodUID: "pod", Lever: v1alpha1.LeverAffinity, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied,
-			VCPUs: []v1alpha1.ThreadReadBack{{VCPU: 0, CPUs: "1"}, {VCPU: 1, CPUs: cpus}},
+			VMReference: v1alpha1.VMReference{PodUID: "pod"},
+			LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonApplied},
+			State:       v1alpha1.LeverInForce,
+			VCPUs:       []v1alpha1.VCPUPin{{VCPU: 0, CPUs: "1"}, {VCPU: 1, CPUs: cpus}},
 		}
 	}
-	slice := &v1alpha1.VMApplied{PodUID: "pod", Lever: v1alpha1.LeverSlice, State: v1alpha1.LeverInForce, SliceMicroseconds: ptr.To(int32(1000))}
-	failed := &v1alpha1.VMApplied{PodUID: "pod", Lever: v1alpha1.LeverSlice, State: v1alpha1.LeverFailed}
-	left := &v1alpha1.VMApplied{PodUID: "other", Lever: v1alpha1.LeverShaping, State: v1alpha1.LeverInForce}
+	slice := &v1alpha1.VMApplied{VMReference: v1alpha1.VMReference{PodUID: "pod"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverSlice}, State: v1alpha1.LeverInForce, SliceMicroseconds: ptr.To(int32(1000))}
+	failed := &v1alpha1.VMApplied{VMReference: v1alpha1.VMReference{PodUID: "pod"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverSlice}, State: v1alpha1.LeverFailed}
+	left := &v1alpha1.VMApplied{VMReference: v1alpha1.VMReference{PodUID: "other"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverShaping}, State: v1alpha1.LeverInForce}
 	for name, tc := range map[string]struct {
 		apply   bool
 		planned v1alpha1.VMPlan
@@ -35,7 +37,7 @@ func TestSteps(t *testing.T) {
 		"changes":        {true, v1alpha1.VMPlan{Affinity: pins("20")}, []*v1alpha1.VMApplied{back("2")}, map[Step]int{Changes: 1}},
 		"undoes":         {true, v1alpha1.VMPlan{}, []*v1alpha1.VMApplied{slice}, map[Step]int{Undoes: 1}},
 		"takes all back": {false, v1alpha1.VMPlan{Affinity: pins("2")}, []*v1alpha1.VMApplied{back("2")}, map[Step]int{Undoes: 1}},
-		"tries again":    {true, v1alpha1.VMPlan{Slice: &v1alpha1.SliceAction{Microseconds: 1000}}, []*v1alpha1.VMApplied{failed}, map[Step]int{Adds: 1}},
+		"tries again":    {true, v1alpha1.VMPlan{SliceMicroseconds: ptr.To(int32(1000))}, []*v1alpha1.VMApplied{failed}, map[Step]int{Adds: 1}},
 		"gone from plan": {true, v1alpha1.VMPlan{}, []*v1alpha1.VMApplied{left}, map[Step]int{Undoes: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,13 +1,9 @@
 package doctor
 
 import (
+	"context"
 	"errors"
-	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
@@ -34,7 +30,6 @@ func healthy() Input {
 	renewed := metav1.NewMicroTime(now().Add(-5 * time.Second))
 	deployment := &appsv1.Deployment{Status: appsv1.DeploymentStatus{ReadyReplicas: 2}}
 	deployment.Spec.Replicas = ptr.To(int32(2))
-	deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry.example:5000/joulevirt/manager:v3"}} // a tag may name anything
 	return Input{
 		Facts: &facts.Facts{
 			Now:      now(),
@@ -47,9 +42,9 @@ func healthy() Input {
 			Policies: []v1alpha1.EnergyPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
 			Profiles: []v1alpha1.VMNetworkProfile{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}},
 		},
-		CLIVersion: "v1", Namespace: "joulevirt-system",
-		Server: &version.Info{Major: "1", Minor: "36+", GitVersion: "v1.36.1"}, Resources: append(ownResources(), "nodeplans/status"),
-		Lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationManagerVersion: "v1"}}, Spec: coordinationv1.LeaseSpec{
+		Namespace: "joulevirt-system",
+		Server:    &version.Info{Major: "1", Minor: "36+", GitVersion: "v1.36.1"},
+		Lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: ptr.To("pod-1_x"), RenewTime: &renewed, LeaseDurationSeconds: ptr.To(int32(15)),
 		}},
 		Manager: deployment,
@@ -84,57 +79,32 @@ func TestDiagnose(t *testing.T) {
 		code    int
 	}{
 		"all well":        {func(*Input) {}, "Manager leads", OK, "pod-1 leads", 0},
-		"versions":        {func(*Input) {}, "Versions", OK, "all are v1", 0},
 		"old Kubernetes":  {func(in *Input) { in.Server.Minor = "29" }, "Kubernetes", Problem, "v1.36.1", 1},
-		"odd Kubernetes":  {func(in *Input) { in.Server.Minor = "x" }, "Kubernetes", Unknown, "cannot be read", 2},
+		"odd Kubernetes":  {func(in *Input) { in.Server.Minor = "x" }, "Kubernetes", Unknown, "cannot be parsed", 2},
 		"no KubeVirt":     {func(in *Input) { in.KubeVirt = nil }, "KubeVirt", Problem, "no KubeVirt object", 1},
 		"KubeVirt starts": {func(in *Input) { in.KubeVirt[0].Status.Phase = "Deploying" }, "KubeVirt", Note, "Deploying", 0},
-		"half installed":  {func(in *Input) { in.Resources = in.Resources[1:] }, "CRDs", Problem, "missing: energyledgers", 1},
-		"not installed":   {func(in *Input) { in.Resources = nil }, "CRDs", Problem, "not installed", 1},
-		"never led":       {func(in *Input) { in.LeaseErr = &access.NotFound{} }, "Manager leads", Problem, "nobody ever led", 1},
-		"no right":        {func(in *Input) { in.LeaseErr = denied }, "Manager leads", Unknown, "cannot be read", 2},
+		"never led":       {func(in *Input) { in.LeaseErr = &access.NotFound{} }, "Manager leads", Problem, "no manager ever led", 1},
+		"no right":        {func(in *Input) { in.LeaseErr = denied }, "Manager leads", Unknown, "you may not get leases", 2},
 		"lease is old": {func(in *Input) {
 			old := metav1.NewMicroTime(now().Add(-time.Hour))
 			in.Lease.Spec.RenewTime = &old
-		}, "Manager leads", Problem, "nobody leads: pod-1 renewed its Lease 1h0m0s ago", 1},
-		"manager is down":       {func(in *Input) { in.Manager.Status.ReadyReplicas = 0 }, "Manager runs", Problem, "0 of 2", 1},
-		"one is down":           {func(in *Input) { in.Manager.Status.ReadyReplicas = 1 }, "Manager runs", Note, "1 of 2", 0},
-		"run otherwise":         {func(in *Input) { in.ManagerErr, in.Manager = &access.NotFound{}, nil }, "Manager runs", Note, "in another way", 0},
-		"newer agents":          {func(in *Input) { in.Reports[0].Status.AgentVersion = "v2" }, "Versions", Note, "this program is v1; the manager v1; 1 agent v2", 0},
-		"no word of the leader": {func(in *Input) { in.Lease.Annotations, in.CLIVersion = nil, "v2" }, "Versions", Note, "1 agent v1; the manager, by its image's tag, v3", 0},
-		"unknown manager": {func(in *Input) {
-			in.Lease.Annotations, in.Manager.Spec.Template.Spec.Containers[0].Image = nil, "joulevirt/manager:latest"
-			in.CLIVersion = "v2"
-		}, "Versions", Note, "this program is v2; 1 agent v1", 0},
-		"older manager": {func(in *Input) { in.Lease.Annotations[v1alpha1.AnnotationManagerVersion] = "v0" }, "Versions", Note, "this program is v1; the manager v0; 1 agent v1", 0},
-		"old report":    {func(in *Input) { in.Reports[0].Status.ReportedAt = nil }, "Agents report", Problem, "1 of 1 node: old or missing on a", 1},
-		"silent node":   {func(in *Input) { in.Nodes[0].Name = "b" }, "Agents report", Problem, "missing on b", 1},
-		"no agents":     {func(in *Input) { in.Reports, in.Nodes = nil, nil }, "Agents report", Problem, "no agent ever reported", 1},
-		"lacks":         {func(in *Input) { in.Reports[0].Status.Capabilities[0].Available = false }, "Affinity", Note, "missing on a", 0},
-		"no meter":      {func(in *Input) { in.Reports[0].Status.Power.Source = v1alpha1.PowerModel }, "Meters", Note, "Model 1", 0},
-		"metered elsewhere": {func(in *Input) {
-			govern(in, v1alpha1.NodeCounts{Governed: 1, Metered: 1})
-			in.Reports[0].Status.Power = v1alpha1.Power{}
-		}, "Meters", OK, "None 1; by their policies' sources 1 of 1 governed node is metered", 0},
-		"some metered elsewhere": {func(in *Input) {
-			govern(in, v1alpha1.NodeCounts{Governed: 30, Metered: 8}, "b", "c")
-			in.Reports[0].Status.Power = v1alpha1.Power{}
-		}, "Meters", Note, "8 of 30 governed nodes are metered; without a meter: b, c and 20 more", 0},
-		"a manager that names none": {func(in *Input) {
-			govern(in, v1alpha1.NodeCounts{Governed: 1})
-		}, "Meters", Note, "without a meter: 1 governed node", 0},
+		}, "Manager leads", Problem, "no manager leads: pod-1 renewed its Lease 1h0m0s ago", 1},
+		"manager is down": {func(in *Input) { in.Manager.Status.ReadyReplicas = 0 }, "Manager runs", Problem, "0 of 2", 1},
+		"one is down":     {func(in *Input) { in.Manager.Status.ReadyReplicas = 1 }, "Manager runs", Note, "1 of 2", 0},
+		"run otherwise":   {func(in *Input) { in.ManagerErr = &access.NotFound{} }, "Manager runs", Note, "in another way", 0},
+		"old report":      {func(in *Input) { in.Reports[0].Status.ReportedAt = nil }, "Agents report", Problem, "0 agents reported in the last 15 minutes; not those of a", 1},
+		"silent node":     {func(in *Input) { in.Nodes[0].Name = "b" }, "Agents run", Problem, "no agent ever reported on b", 1},
+		"no agents":       {func(in *Input) { in.Reports, in.Nodes = nil, nil }, "Agents report", Problem, "no agent ever reported", 1},
+		"lacks":           {func(in *Input) { in.Reports[0].Status.Capabilities[0].Available = false }, "Affinity", Note, "missing on a", 0},
+		"metered":         {func(in *Input) { govern(in, v1alpha1.NodeCounts{Governed: 1, Metered: 1}) }, "Meters", OK, "1 of 1 governed node metered", 0},
+		"some metered":    {func(in *Input) { govern(in, v1alpha1.NodeCounts{Governed: 30, Metered: 8}, "b", "c") }, "Meters", Note, "8 of 30 governed nodes metered; without a meter: b, c", 0},
+		"no node named":   {func(in *Input) { govern(in, v1alpha1.NodeCounts{Governed: 1}) }, "Meters", Note, "0 of 1 governed node metered", 0},
 		"cannot sample": {func(in *Input) {
 			in.Reports[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSamplingFailed, Message: "no /proc"}}
 		}, "Reports SamplingFailed", Problem, "a: no /proc", 1},
-		"too large": {func(in *Input) {
-			in.Reports[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTopologyTooLarge, Message: "600 cores"}}
-		}, "Reports TopologyTooLarge", Problem, "a: 600 cores", 1},
-		"libvirt": {func(in *Input) {
-			in.Reports[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionLibvirtReadable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonLibvirtNotAnswering, Message: "1 launcher"}}
-		}, "Libvirt NotAnswering", Note, "a: 1 launcher", 0},
 		"no rates": {func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates, Message: "they are old"}}}
-		}, "Planning NoRates", Problem, "a: they are old", 1},
+		}, "Plans NoRates", Problem, "a: they are old", 1},
 		"refused by the kernel": {func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonApplyFailed, 0)}
 		}, "Plans ApplyFailed", Problem, "a: in words", 1},
@@ -155,14 +125,14 @@ func TestDiagnose(t *testing.T) {
 		"no policy": {func(in *Input) { in.Policies = nil }, "EnergyPolicies", Note, "nothing is changed anywhere", 0},
 		"broken policy": {func(in *Input) {
 			in.Policies[0].Status.Conditions = condition(v1alpha1.ConditionReady, metav1.ConditionFalse)
-		}, "p Ready", Problem, "words", 1},
+		}, "EnergyPolicies Paused", Problem, "p: words", 1},
 		"paused policy": {func(in *Input) {
 			in.Policies[0].Status.Conditions = condition(v1alpha1.ConditionPaused, metav1.ConditionTrue)
-		}, "p Paused", Note, "words", 0},
+		}, "EnergyPolicies Paused", Note, "p: words", 0},
 		"no profile": {func(in *Input) { in.Profiles = nil }, "VMNetworkProfiles", Note, "no VM is acted on", 0},
 		"disturbed VMs": {func(in *Input) {
 			in.Profiles[0].Status.Conditions = condition(v1alpha1.ConditionDisturbed, metav1.ConditionTrue)
-		}, "VMNetworkProfiles", Note, "with trouble: shop/web", 0},
+		}, "VMNetworkProfiles Paused", Note, "shop/web: words", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := healthy()
@@ -179,7 +149,7 @@ func TestDiagnose(t *testing.T) {
 					t.Errorf("check %+v, want %s with %q", check, tc.finding, tc.message)
 				}
 				if check.Finding == Problem && check.Fix == "" {
-					t.Errorf("problem %+v says not what to do", check)
+					t.Errorf("problem %+v has no fix", check)
 				}
 				return
 			}
@@ -188,9 +158,9 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestOnItsWay: plans that are new, or not to be applied, are no trouble; nor are those of nodes
-// that are told of for another reason.
-func TestOnItsWay(t *testing.T) {
+// TestPending: plans that are new or not to be applied are healthy, and a node has one check for
+// one cause.
+func TestPending(t *testing.T) {
 	for name, change := range map[string]func(*Input){
 		"new": func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonAwaitingAgent, time.Minute)}
@@ -209,15 +179,19 @@ func TestOnItsWay(t *testing.T) {
 	in := healthy()
 	in.Reports[0].Status.ReportedAt = nil
 	in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates}}}
-	if d := Diagnose(in); slices.ContainsFunc(d.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "Planning") }) {
-		t.Errorf("a node whose agent is silent is told of twice: %+v", d.Checks)
+	if d := Diagnose(in); slices.ContainsFunc(d.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "Plans") }) {
+		t.Errorf("a node whose agent is silent has two checks: %+v", d.Checks)
 	}
 }
 
-// TestUnreadable asks nobody who knows: everything that could not be read is Unknown.
+// TestUnreadable: everything that could not be read is Unknown.
 func TestUnreadable(t *testing.T) {
 	in := healthy()
-	in.ServerErr, in.ResourcesErr, in.LeaseErr, in.ManagerErr = errors.New("a"), errors.New("b"), errors.New("c"), errors.New("d")
+	in.ServerErr, in.LeaseErr, in.ManagerErr = errors.New("a"), errors.New("b"), errors.New("c")
+	var err error
+	if in.Facts, err = facts.Read(t.Context(), failing{errors.New("d")}, now(), facts.Scope{}, Parts()...); err != nil {
+		t.Fatal(err)
+	}
 	d := Diagnose(in)
 	unknown := 0
 	for _, check := range d.Checks {
@@ -225,49 +199,29 @@ func TestUnreadable(t *testing.T) {
 			unknown++
 		}
 	}
-	if d.ExitCode() != 2 || unknown != 4 {
-		t.Errorf("exit code %d with %d unknown, want 2 with 4", d.ExitCode(), unknown)
+	if want := 3 + len(Parts()); d.ExitCode() != 2 || unknown != want {
+		t.Errorf("exit code %d with %d unknown, want 2 with %d: %+v", d.ExitCode(), unknown, want, d.Checks)
 	}
 }
 
-// TestNeedsAreWhole holds the costs of what nodes lack to the capabilities that agents report.
-func TestNeedsAreWhole(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../../host/linux/facts.go", nil, 0)
-	if err != nil {
+// TestNotInstalled: missing kinds are one problem.
+func TestNotInstalled(t *testing.T) {
+	in := healthy()
+	var err error
+	if in.Facts, err = facts.Read(t.Context(), failing{&access.KindMissing{}}, now(), facts.Scope{}, Parts()...); err != nil {
 		t.Fatal(err)
 	}
-	found := 0
-	ast.Inspect(file, func(node ast.Node) bool {
-		spec, ok := node.(*ast.ValueSpec)
-		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Capability") || len(spec.Values) == 0 {
-			return true
+	d := Diagnose(in)
+	for _, check := range d.Checks {
+		if isKinds := check.Name == "CRDs"; isKinds != (check.Finding == Problem) || isKinds && !strings.Contains(check.Message, "NodePlans") {
+			t.Errorf("check %+v", check)
 		}
-		name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found++
-		if need := needOf(name); need == needOf("not a capability") || need.costs == "" || need.fix == "" {
-			t.Errorf("capability %s: %+v, want what it costs to lack it, and what to do", name, need)
-		}
-		return true
-	})
-	if found < 10 {
-		t.Errorf("only %d capabilities were found: are they declared in another way now?", found)
 	}
 }
 
-func TestImageTag(t *testing.T) {
-	for image, want := range map[string]string{
-		"joulevirt/manager:latest": "", "joulevirt/manager": "", "r:5000/joulevirt/manager": "", "r:5000/joulevirt/manager:v2@sha256:00": "v2",
-	} {
-		deployment := &appsv1.Deployment{}
-		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: image}}
-		if got := imageTag(deployment); got != want {
-			t.Errorf("%s: %q, want %q", image, got, want)
-		}
-	}
-	if got := fmt.Sprint(imageTag(nil)); got != "" {
-		t.Errorf("no Deployment: %q", got)
-	}
-}
+// failing is a cluster of which nothing can be read.
+type failing struct{ err error }
+
+func (f failing) Get(context.Context, string, string, client.Object) error { return f.err }
+
+func (f failing) List(context.Context, client.ObjectList, ...client.ListOption) error { return f.err }

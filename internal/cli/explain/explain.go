@@ -1,6 +1,5 @@
-// Package explain says what was decided for a VM, a node or a group, by which inputs, what
-// else there was, and why nothing is done where nothing is. It is a pure function of what was
-// read.
+// Package explain shows what was decided for a VM, a node or a group, from which inputs and why.
+// An explanation is a pure function of the objects.
 package explain
 
 import (
@@ -13,50 +12,38 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/cli/figures"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
-	"github.com/joulevirt/joulevirt/internal/cli/savings"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
 // Explanation is a view of one VM, node or group.
 type Explanation struct {
 	metav1.TypeMeta `json:",inline"`
-	// Subject is what is explained, as TYPE/NAME, and the namespace of it.
+	// Subject is what is explained, as TYPE/NAME, and Namespace the namespace of it.
 	Subject   string `json:"subject"`
 	Namespace string `json:"namespace,omitempty"`
-	// Inputs that the decisions were made by.
+	// Inputs of the decisions.
 	Inputs []Input `json:"inputs"`
 	// Decisions by lever.
 	Decisions []Decision `json:"decisions"`
 	// Shares of a group's members.
 	Shares []v1alpha1.MemberShare `json:"shares,omitempty"`
-	// Trials that switch levers on the node.
-	Trials []Trial `json:"trials,omitempty"`
-	// Withdrawn levers hurt.
+	// Switched are the levers that trials switch on the node.
+	Switched []Switched `json:"switched,omitempty"`
+	// Withdrawn levers did harm.
 	Withdrawn []v1alpha1.WithdrawnLever `json:"withdrawn,omitempty"`
-	// Drawn is what the node, and the VM, draw now.
-	Drawn []Drawn `json:"drawn,omitempty"`
-	// NodeProven is what levers in force save on the node now, measured, and NodeBooked what
-	// was saved there since the policy's ledger was begun.
-	NodeProven []figures.LeverWatts `json:"nodeProven,omitempty"`
-	NodeBooked []savings.Unit       `json:"nodeBooked,omitempty"`
-	// Standings are what experiments showed on nodes or groups like this one, NodePotential
-	// what levers could save on the node, modelled, and Potential on all nodes of the policy:
-	// the alternatives.
-	Standings     []v1alpha1.LeverTrial `json:"standings,omitempty"`
-	NodePotential []figures.LeverWatts  `json:"nodePotential,omitempty"`
-	Potential     []v1alpha1.Saving     `json:"potential,omitempty"`
-	Gaps          []show.Gap            `json:"gaps,omitempty"`
+	// Trials are verdicts of the policy's trials.
+	Trials []v1alpha1.LeverTrial `json:"trials,omitempty"`
+	// Potential is what levers could save on the node, by a model.
+	Potential []v1alpha1.Saving `json:"potential,omitempty"`
+	Gaps      []show.Gap        `json:"gaps,omitempty"`
 
 	now time.Time
-	// nodePotentials are what the policy's status tells of nodes.
-	nodePotentials []v1alpha1.NodePotential
 }
 
-// Input is something that a decision was made by.
+// Input is something that a decision depends on.
 type Input struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -67,24 +54,24 @@ type Decision struct {
 	Lever  v1alpha1.Lever      `json:"lever"`
 	State  v1alpha1.LeverState `json:"state"`
 	Reason string              `json:"reason"`
-	// VMs that it is so for. 0: the decision is of one VM, or of a group.
+	// VMs with this decision. 0: it is about one VM, or about a group.
 	VMs int `json:"vms,omitempty"`
-	// Means is the reason in a sentence, Message what is told of this case, and Next what to do.
+	// Means is the reason in a sentence, Message the details of this case, and Next what to do.
 	Means   string `json:"means"`
 	Message string `json:"message,omitempty"`
 	Next    string `json:"next"`
-	// Planned is what is to be done, and ReadBack what the kernel says of it.
+	// Planned is the action of the plan, and ReadBack what the kernel reports.
 	Planned  string `json:"planned,omitempty"`
 	ReadBack string `json:"readBack,omitempty"`
 }
 
-// Trial is a schedule that switches a lever on a node.
-type Trial struct {
+// Switched is a lever that a schedule switches on a node.
+type Switched struct {
 	Lever v1alpha1.Lever `json:"lever"`
 	// Block of Blocks that runs, from 1. 0: before the first, or after the last.
 	Block  int `json:"block"`
 	Blocks int `json:"blocks"`
-	// On tells whether the lever is on now.
+	// On is true if the lever is on now.
 	On  bool        `json:"on"`
 	End metav1.Time `json:"end"`
 }
@@ -95,22 +82,41 @@ func newExplanation(kind, subject, namespace string, now time.Time) *Explanation
 	}
 }
 
+// input adds an input, unless its value is empty.
 func (e *Explanation) input(name, value string) {
 	if value != "" {
 		e.Inputs = append(e.Inputs, Input{Name: name, Value: value})
 	}
 }
 
-// decide adds a decision with the words for its reason.
+// conditions adds those with one of some statuses. Empty types: all.
+func (e *Explanation) conditions(all []metav1.Condition, status metav1.ConditionStatus, kinds ...string) {
+	for _, c := range all {
+		if c.Status == status && (len(kinds) == 0 || slices.Contains(kinds, c.Type)) {
+			e.input(c.Type+" is "+string(c.Status), c.Reason+": "+c.Message)
+		}
+	}
+}
+
+// decide adds a decision with the sentences of its reason.
 func (e *Explanation) decide(d Decision) {
 	why := reasons.All().Of(d.Reason)
 	d.Means, d.Next = why.Means, why.Next
+	if d.Reason == v1alpha1.ReasonObserveOnly || d.Reason == v1alpha1.ReasonPaused {
+		d.Message = "" // it repeats the reason
+	}
 	e.Decisions = append(e.Decisions, d)
 }
 
-// addPolicy tells what the policy allows, and what experiments showed of its levers, as far as
-// that is of the subject's own kind.
-func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy, kin ofKind) {
+// decideAll gives all levers of a node the same state.
+func (e *Explanation) decideAll(state v1alpha1.LeverState, reason string) {
+	for _, lever := range leverstate.Levers() {
+		e.decide(Decision{Lever: lever, State: state, Reason: reason})
+	}
+}
+
+// addPolicy adds what the policy allows, and the trials of some levers.
+func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy, tried func(v1alpha1.Lever) bool) {
 	if policy == nil {
 		return
 	}
@@ -122,60 +128,56 @@ func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy, kin ofKind) {
 	e.input("mode", string(policy.Spec.Mode))
 	e.input("levers allowed", show.Or(strings.Join(levers, ", ")))
 	if policy.Spec.Paused {
-		e.input("paused", "true: everything is undone")
+		e.input("paused", "true: everything is reverted")
 	}
-	for _, c := range policy.Status.Conditions {
-		if c.Type == v1alpha1.ConditionChangesAllowed && c.Status == metav1.ConditionFalse {
-			e.input("changes", c.Reason+": "+c.Message)
+	e.conditions(policy.Status.Conditions, metav1.ConditionFalse, v1alpha1.ConditionChangesAllowed)
+	for _, trial := range policy.Status.Trials {
+		if tried(trial.Lever) {
+			e.Trials = append(e.Trials, trial)
 		}
-	}
-	for i := range policy.Status.Trials {
-		if kin(&policy.Status.Trials[i]) {
-			e.Standings = append(e.Standings, policy.Status.Trials[i])
-		}
-	}
-	e.Potential, e.nodePotentials = policy.Status.Potential, policy.Status.PotentialNodes
-}
-
-// addTrials tells which levers are switched on the node, and where in that it is.
-func (e *Explanation) addTrials(plan *v1alpha1.NodePlan) {
-	by, _ := observe.Switched(plan)
-	for i := range by {
-		at := by[i].At(e.now)
-		e.Trials = append(e.Trials, Trial{
-			Lever: v1alpha1.Lever(by[i].Lever), Block: at.Block + 1, Blocks: len(by[i].On), On: at.On, End: metav1.NewTime(by[i].End()),
-		})
 	}
 }
 
-// addOptOut tells of the annotation that keeps levers away.
-func (e *Explanation) addOptOut(whose string, object metav1.Object) {
-	if object == nil {
+// addPotential adds what levers could save on a node. The policy's status has the nodes with
+// the most.
+func (e *Explanation) addPotential(policy *v1alpha1.EnergyPolicy, node string) {
+	if policy == nil {
 		return
 	}
-	out := observe.OptOut(object)
-	if out.All || len(out.Levers) > 0 {
-		e.input("opt-out of "+whose, v1alpha1.AnnotationOptOut+": "+object.GetAnnotations()[v1alpha1.AnnotationOptOut]+unread(out))
+	for _, of := range policy.Status.PotentialNodes {
+		if of.Name == node {
+			e.Potential = of.Levers
+		}
 	}
 }
 
-func unread(out model.OptOut) string {
-	if out.Unreadable != "" {
-		return " (not understood: it counts as true)"
+// addPlan adds the schedules that switch levers on the node, and levers that are withdrawn from
+// a VM, or from any if podUID is empty.
+func (e *Explanation) addPlan(plan *v1alpha1.NodePlan, podUID types.UID) {
+	schedules, _ := observe.Switched(plan)
+	for i := range schedules {
+		at := schedules[i].At(e.now)
+		e.Switched = append(e.Switched, Switched{
+			Lever: schedules[i].Lever, Block: at.Block + 1, Blocks: len(schedules[i].On), On: at.On, End: metav1.NewTime(schedules[i].End()),
+		})
 	}
-	return ""
-}
-
-// withdrawnOf are the levers that are withdrawn now from a VM, or from its whole node.
-func withdrawnOf(plan *v1alpha1.NodePlan, podUID types.UID, now time.Time) []v1alpha1.WithdrawnLever {
-	return slices.DeleteFunc(slices.Clone(plan.Spec.Withdrawn), func(w v1alpha1.WithdrawnLever) bool {
-		over := w.Until != nil && !now.Before(w.Until.Time)
-		return over || podUID != "" && w.PodUID != "" && w.PodUID != podUID
+	e.Withdrawn = slices.DeleteFunc(slices.Clone(plan.Spec.Withdrawn), func(w v1alpha1.WithdrawnLever) bool {
+		return !e.now.Before(w.Until.Time) || podUID != "" && w.PodUID != "" && w.PodUID != podUID
 	})
 }
 
-// Names is the subject's.
-func (e *Explanation) Names() []string { return []string{e.Subject} }
+// addOptOut adds the opt-out annotation of an object.
+func (e *Explanation) addOptOut(whose string, object metav1.Object) {
+	out := observe.OptOut(object)
+	if !out.All && len(out.Levers) == 0 {
+		return
+	}
+	text := v1alpha1.AnnotationOptOut + ": " + object.GetAnnotations()[v1alpha1.AnnotationOptOut]
+	if out.Unreadable != "" {
+		text += " (not understood: it counts as true)"
+	}
+	e.input("opt-out of "+whose, text)
+}
 
 // Tables show the parts in the order in which one reads them.
 func (e *Explanation) Tables() []show.Table {
@@ -187,18 +189,10 @@ func (e *Explanation) Tables() []show.Table {
 	for _, input := range e.Inputs {
 		inputs.Rows = append(inputs.Rows, []string{input.Name, input.Value})
 	}
-	return append([]show.Table{inputs}, slices.Concat(e.decisionTables(), e.energyTables(), e.contextTables())...)
-}
-
-func (e *Explanation) decisionTables() []show.Table {
 	decided := show.Table{Heading: "What was decided:", Columns: show.Columns("LEVER", "STATE", "REASON", "VMS", "PLANNED", "READ-BACK")}
 	for i := range e.Decisions {
 		d := &e.Decisions[i]
-		count := "1"
-		if d.VMs > 0 {
-			count = fmt.Sprint(d.VMs)
-		}
-		decided.Rows = append(decided.Rows, []string{string(d.Lever), show.Or(string(d.State)), d.Reason, count, show.Or(d.Planned), show.Or(d.ReadBack)})
+		decided.Rows = append(decided.Rows, []string{string(d.Lever), show.Or(string(d.State)), d.Reason, fmt.Sprint(max(d.VMs, 1)), show.Or(d.Planned), show.Or(d.ReadBack)})
 	}
 	shares := show.Table{Heading: "Shares of new traffic:", Columns: show.Columns("VM", "NODE", "READY", "PLANNED", "CARRIES", "REASON")}
 	for i := range e.Shares {
@@ -209,10 +203,20 @@ func (e *Explanation) decisionTables() []show.Table {
 		}
 		shares.Rows = append(shares.Rows, []string{s.Name, show.Or(s.Node), fmt.Sprint(s.Ready), percent(s.PerMille), carries, s.Reason})
 	}
-	return []show.Table{decided, e.why(), shares}
+	switched := show.Table{Heading: "Trials and hold-backs on the node:", Columns: show.Columns("LEVER", "NOW", "BLOCK", "ENDS-IN")}
+	for _, t := range e.Switched {
+		state := map[bool]string{true: "on", false: "off"}[t.On]
+		switched.Rows = append(switched.Rows, []string{string(t.Lever), state, fmt.Sprintf("%d of %d", t.Block, t.Blocks), until(t.End.Time, e.now)})
+	}
+	withdrawn := show.Table{Heading: "Withdrawn, because they did harm:", Columns: show.Columns("LEVER", "SIGN", "FOR", "EVIDENCE")}
+	for i := range e.Withdrawn {
+		w := &e.Withdrawn[i]
+		withdrawn.Rows = append(withdrawn.Rows, []string{string(w.Lever), string(w.Sign), until(w.Until.Time, e.now), show.Or(w.Message)})
+	}
+	return []show.Table{inputs, decided, e.why(), shares, switched, withdrawn, e.trials(), e.potential()}
 }
 
-// why gives the words for the decisions, for levers of which the same is to be said at once.
+// why shows the sentences of the decisions; levers with the same ones share a row.
 func (e *Explanation) why() show.Table {
 	why := show.Table{Heading: "Why, and what to do:", Columns: show.Columns("LEVER", "WHY", "NEXT")}
 	for i := range e.Decisions {
@@ -228,48 +232,43 @@ func (e *Explanation) why() show.Table {
 	return why
 }
 
+func (e *Explanation) trials() show.Table {
+	table := show.Table{Heading: "Trials of the policy:", Columns: show.Columns("LEVER", "STANCE", "SAVES-%", "INTERVAL", "UNITS", "PAIRS", "CLASS")}
+	for i := range e.Trials {
+		s := &e.Trials[i]
+		saves, interval := show.None, show.None
+		if s.SavedPercent != nil {
+			saves, interval = string(s.SavedPercent.Value), string(s.SavedPercent.Low)+" to "+string(s.SavedPercent.High)
+		}
+		table.Rows = append(table.Rows, []string{string(s.Lever), string(s.Stance), saves, interval, fmt.Sprint(s.Units), fmt.Sprintf("%d of %d", s.Pairs, s.PlannedPairs), s.Class})
+	}
+	return table
+}
+
+// potential shows what levers could save on the node, against no lever at all.
+func (e *Explanation) potential() show.Table {
+	table := show.Table{Heading: "What levers could save on the node (predicted):", Columns: show.Columns("LEVER", "WATTS", "INTERVAL", "MEANS")}
+	for i := range e.Potential {
+		s := &e.Potential[i]
+		means := "it would save"
+		switch value := s.Watts.Value.Float(); {
+		case value == 0:
+			means = "nothing at its present load"
+		case value < 0:
+			means = "it would cost energy"
+		case s.Watts.Low.Float() < 0:
+			means = "it would save, or cost: the interval has both"
+		}
+		table.Rows = append(table.Rows, []string{string(s.Lever), string(s.Watts.Value), string(s.Watts.Low) + " to " + string(s.Watts.High), means})
+	}
+	return table
+}
+
 func percent(perMille int32) string {
 	value := float64(perMille) / 10
 	return show.Number(&value) + " %"
 }
 
-func (e *Explanation) contextTables() []show.Table {
-	trials := show.Table{Heading: "Trials and hold-backs on the node:", Columns: show.Columns("LEVER", "NOW", "BLOCK", "ENDS-IN")}
-	for _, t := range e.Trials {
-		state := map[bool]string{true: "on", false: "off"}[t.On]
-		trials.Rows = append(trials.Rows, []string{string(t.Lever), state, fmt.Sprintf("%d of %d", t.Block, t.Blocks), ahead(t.End.Time, e.now)})
-	}
-	withdrawn := show.Table{Heading: "Withdrawn, as they hurt:", Columns: show.Columns("LEVER", "SIGN", "FOR", "EVIDENCE")}
-	for i := range e.Withdrawn {
-		w := &e.Withdrawn[i]
-		until := "as long as the alert is there"
-		if w.Until != nil {
-			until = ahead(w.Until.Time, e.now)
-		}
-		withdrawn.Rows = append(withdrawn.Rows, []string{string(w.Lever), strings.TrimSpace(string(w.Sign) + " " + w.Alert), until, show.Or(w.Message)})
-	}
-	standings := show.Table{Heading: "What experiments showed on nodes or groups of this kind:", Columns: show.Columns("LEVER", "STANCE", "SAVES-%", "INTERVAL", "UNITS", "PAIRS", "CLASS")}
-	for i := range e.Standings {
-		s := &e.Standings[i]
-		saves, interval := show.None, show.None
-		if s.SavedPercent != nil {
-			saves, interval = string(s.SavedPercent.Value), string(s.SavedPercent.Low)+" to "+string(s.SavedPercent.High)
-		}
-		standings.Rows = append(standings.Rows, []string{string(s.Lever), string(s.Stance), saves, interval, fmt.Sprint(s.Units), fmt.Sprintf("%d of %d", s.Pairs, s.PlannedPairs), s.Class})
-	}
-	potential := show.Table{Heading: "What levers could save on all nodes of the policy (modelled):", Columns: show.Columns("LEVER", "WATTS", "INTERVAL")}
-	for i := range e.Potential {
-		s := &e.Potential[i]
-		potential.Rows = append(potential.Rows, []string{string(s.Lever), watts(s.Milliwatts), watts(s.LowMilliwatts) + " to " + watts(s.HighMilliwatts)})
-	}
-	return []show.Table{trials, withdrawn, standings, e.foretoldOnNode(), potential}
-}
-
-func watts(milliwatts int64) string {
-	v := float64(milliwatts) / 1000
-	return show.Number(&v)
-}
-
-func ahead(at, now time.Time) string {
+func until(at, now time.Time) string {
 	return max(at.Sub(now), 0).Truncate(time.Second).String()
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,56 +11,56 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
-// NodeInput is what was read of a node. Nil: there is none, or it could not be read, as gaps
-// say.
-type NodeInput struct {
-	Name   string
-	Node   *metav1.PartialObjectMetadata
-	Report *v1alpha1.NodeReport
-	Plan   *v1alpha1.NodePlan
-	Policy *v1alpha1.EnergyPolicy
-	// Energy is what is known of the node's energy.
-	Energy Energy
-	Gaps   []show.Gap
+// ReadNode reads a node's objects, and explains them.
+func ReadNode(ctx context.Context, reader facts.Reader, name string, now time.Time) (*Explanation, error) {
+	node, err := facts.ReadNode(ctx, reader, name)
+	if err != nil {
+		return nil, err
+	}
+	if node.Node == nil && node.Report == nil && node.Plan == nil && len(node.Gaps) == 0 {
+		return nil, fmt.Errorf("%w: see kubectl get nodes", &access.NotFound{Kind: "node", Name: name})
+	}
+	return Node(node, now), nil
 }
 
 // Node explains what is done on a node.
-func Node(in NodeInput, now time.Time) *Explanation {
-	e := newExplanation("NodeExplanation", "node/"+in.Name, "", now)
-	e.Gaps = in.Gaps
-	if in.Node != nil {
-		e.addOptOut("the node", in.Node)
+func Node(node *facts.Node, now time.Time) *Explanation {
+	e := newExplanation("NodeExplanation", "node/"+node.Name, "", now)
+	e.Gaps = node.Gaps
+	if node.Node != nil {
+		e.addOptOut("the node", node.Node)
 	}
-	e.addPolicy(in.Policy, kindOfNode(in.Name, in.Report))
-	e.addReport(in.Report)
-	e.addEnergy(in.Energy, in.Name, in.Report, "")
-	if in.Report != nil {
-		e.addFacts(&in.Report.Status)
-	} else if !hasGap(in.Gaps, "NodeReport") {
+	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool { return lever != v1alpha1.LeverTrafficShare })
+	e.addPotential(node.Policy, node.Name)
+	e.addReport(node.Report)
+	switch {
+	case node.Report != nil:
+		e.addNodeFacts(&node.Report.Status)
+	case !node.HasGap("NodeReport"):
 		e.input("agent reported", "never: "+reasons.All().Of(v1alpha1.ReasonNoReport).Next)
 	}
-	if in.Plan == nil {
-		if !hasGap(in.Gaps, "NodePlan") {
-			e.every(v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
-		}
-		return e
+	switch {
+	case node.Plan != nil:
+		e.addNodePlan(node.Plan)
+		e.addCounts(node.Plan)
+		e.addPlan(node.Plan, "")
+	case !node.HasGap("NodePlan"):
+		e.decideAll(v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
 	}
-	e.addPlan(in.Plan)
-	e.addCounts(in.Plan)
-	e.addTrials(in.Plan)
-	e.Withdrawn = withdrawnOf(in.Plan, "", now)
 	return e
 }
 
-func (e *Explanation) addFacts(s *v1alpha1.NodeReportStatus) {
+func (e *Explanation) addNodeFacts(s *v1alpha1.NodeReportStatus) {
 	e.input("kernel", s.KernelVersion)
 	e.input("cores", fmt.Sprintf("%d, with %d CPUs", s.Topology.PhysicalCores, s.Topology.LogicalCPUs))
-	e.input("VMs", fmt.Sprint(s.VMs.Running))
+	e.input("VMs", fmt.Sprint(s.VMs))
 	var missing []string
 	for _, c := range s.Capabilities {
 		if !c.Available {
@@ -67,95 +68,58 @@ func (e *Explanation) addFacts(s *v1alpha1.NodeReportStatus) {
 		}
 	}
 	e.input("lacks", strings.Join(missing, ", "))
-	for _, actor := range s.Actors {
-		e.input("actor "+actor.Name, actor.Message)
-	}
-	for _, c := range s.Conditions {
-		if c.Status != metav1.ConditionTrue {
-			e.input(c.Type+" is "+string(c.Status), c.Reason+": "+c.Message)
-		}
-	}
+	e.conditions(s.Conditions, metav1.ConditionFalse)
+	e.conditions(s.Conditions, metav1.ConditionUnknown)
 }
 
-func (e *Explanation) addPlan(plan *v1alpha1.NodePlan) {
+func (e *Explanation) addNodePlan(plan *v1alpha1.NodePlan) {
 	why := reasons.All().Of(plan.Spec.Reason)
-	e.input("plan", strings.TrimSpace(fmt.Sprintf("%s: %s %s", plan.Spec.Reason, why.Means, more(plan.Spec.Reason, plan.Spec.Message))))
+	e.input("plan", plan.Spec.Reason+": "+why.Means)
+	if plan.Spec.Reason != v1alpha1.ReasonObserveOnly && plan.Spec.Reason != v1alpha1.ReasonPaused {
+		e.input("plan's message", plan.Spec.Message)
+	}
 	e.input("to do", why.Next)
 	e.input("revision", plan.Spec.Revision)
-	if plan.Spec.ReplacedRevision != "" {
-		e.input("replaced revision", plan.Spec.ReplacedRevision)
-	}
 	if plan.Spec.RecommendedAt != nil {
 		e.input("recommended", show.Age(plan.Spec.RecommendedAt, e.now)+" ago")
 	}
-	applied := "the agent acts on it"
 	switch {
 	case !plan.Spec.Apply:
-		applied = "it is not to be applied"
+		e.input("applied", "it is not to be applied")
 	case plan.Status.AppliedRevision != plan.Spec.Revision:
-		applied = "the agent has not applied all of it: its last whole revision is " + show.Or(plan.Status.AppliedRevision)
+		e.input("applied", "the agent has not applied all of it: its last whole revision is "+show.Or(plan.Status.AppliedRevision))
+	default:
+		e.input("applied", "the agent acts on it")
 	}
-	e.input("applied", applied)
-	for _, c := range plan.Status.Conditions {
-		// That a plan is not to be applied is said above.
-		if c.Type == v1alpha1.ConditionApplied && c.Status != metav1.ConditionTrue && plan.Spec.Apply {
-			e.input("agent says", c.Reason+": "+c.Message)
-		}
+	if plan.Spec.Apply {
+		e.conditions(plan.Status.Conditions, metav1.ConditionFalse, v1alpha1.ConditionApplied)
 	}
-	if p := plan.Spec.Pools; p != nil {
-		e.input("pools", "Network on CPUs "+p.NetworkCPUs+", Compute on "+p.ComputeCPUs)
+	if plan.Spec.NetworkCPUs != "" {
+		e.input("pools", "Network on CPUs "+plan.Spec.NetworkCPUs+", Compute on "+plan.Spec.ComputeCPUs)
 	}
 	e.input("CPUs left out", plan.Spec.ExcludedCPUs)
-	changed := int32(0)
-	for _, c := range plan.Spec.RecentChanges {
-		if e.now.Sub(c.Time.Time) < time.Hour {
-			changed += c.VMs
-		}
-	}
-	if changed > 0 {
-		e.input("VMs changed in the last hour", fmt.Sprint(changed))
-	}
 }
 
-// more is what a message says beyond the sentence of its reason, which of a policy's mode and
-// pause is nothing.
-func more(reason, message string) string {
-	if reason == v1alpha1.ReasonObserveOnly || reason == v1alpha1.ReasonPaused {
-		return ""
-	}
-	return message
-}
-
-// addCounts tells for how many VMs each lever is in which state, and why.
+// addCounts adds the number of VMs in each state of each lever, with reasons.
 func (e *Explanation) addCounts(nodePlan *v1alpha1.NodePlan) {
-	type key struct {
-		lever  v1alpha1.Lever
-		state  v1alpha1.LeverState
-		reason string
-	}
 	plan := &leverstate.Plan{NodePlan: nodePlan}
-	counts, words := map[key]int{}, map[key]string{}
 	for _, lever := range leverstate.Levers() {
-		of := leverstate.Of(lever)
+		var counts []Decision
 		for i := range plan.Spec.VMs {
 			vm := &plan.Spec.VMs[i]
-			state := of(plan, vm.PodUID)
-			k := key{lever, state.State, state.Reason}
-			if counts[k]++; more(state.Reason, state.Message) != "" && words[k] == "" {
-				words[k] = "Such as " + vm.Namespace + "/" + vm.Name + ": " + state.Message
+			state := leverstate.Of(lever)(plan, vm.PodUID)
+			at := slices.IndexFunc(counts, func(d Decision) bool { return d.State == state.State && d.Reason == state.Reason })
+			if at < 0 {
+				at = len(counts)
+				counts = append(counts, Decision{Lever: lever, State: state.State, Reason: state.Reason})
+			}
+			if counts[at].VMs++; counts[at].Message == "" && state.Message != "" {
+				counts[at].Message = "Such as " + vm.Namespace + "/" + vm.Name + ": " + state.Message
 			}
 		}
-	}
-	keys := make([]key, 0, len(counts))
-	for k := range counts {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(x, y key) int {
-		order := leverstate.Levers()
-		return cmp.Or(cmp.Compare(slices.Index(order, x.lever), slices.Index(order, y.lever)), cmp.Compare(counts[y], counts[x]),
-			strings.Compare(string(x.state), string(y.state)), strings.Compare(x.reason, y.reason))
-	})
-	for _, k := range keys {
-		e.decide(Decision{Lever: k.lever, State: k.state, Reason: k.reason, VMs: counts[k], Message: words[k]})
+		slices.SortStableFunc(counts, func(x, y Decision) int { return cmp.Or(cmp.Compare(y.VMs, x.VMs), strings.Compare(x.Reason, y.Reason)) })
+		for _, d := range counts {
+			e.decide(d)
+		}
 	}
 }

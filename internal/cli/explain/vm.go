@@ -1,105 +1,112 @@
 package explain
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/difference"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
-// VMInput is what was read of a VM. Nil: there is none, or it could not be read, as gaps say.
-type VMInput struct {
-	VMI *virtv1.VirtualMachineInstance
-	// Plan, Policy, Report and Node are those of the node that runs it.
-	Plan   *v1alpha1.NodePlan
-	Policy *v1alpha1.EnergyPolicy
-	Report *v1alpha1.NodeReport
-	Node   *metav1.PartialObjectMetadata
-	// Energy is what is known of the VM's energy, and that node's.
-	Energy Energy
-	// Profiles of the VM's namespace.
-	Profiles []v1alpha1.VMNetworkProfile
-	Gaps     []show.Gap
+// ReadVM reads a VM, its node and the profiles of its namespace, and explains them.
+func ReadVM(ctx context.Context, reader facts.Reader, vm types.NamespacedName, now time.Time) (*Explanation, error) {
+	vmi := &virtv1.VirtualMachineInstance{}
+	if err := reader.Get(ctx, vm.Namespace, vm.Name, vmi); err != nil {
+		if notFound := new(access.NotFound); errors.As(err, &notFound) {
+			return nil, fmt.Errorf("%w: VirtualMachineInstances are running VMs; name another namespace with -n, or see kubectl get vmi -A", err)
+		}
+		return nil, err
+	}
+	of := &facts.Node{}
+	if node := vmi.Status.NodeName; node != "" {
+		var err error
+		if of, err = facts.ReadNode(ctx, reader, node); err != nil {
+			return nil, err
+		}
+	}
+	var profiles v1alpha1.VMNetworkProfileList
+	if err := reader.List(ctx, &profiles, client.InNamespace(vm.Namespace)); err != nil {
+		of.Gaps = append(of.Gaps, show.Gap{Of: "VMNetworkProfile", Message: err.Error()})
+	}
+	return VM(vmi, profiles.Items, of, now), nil
 }
 
-// VM explains what is done for a VM.
-func VM(in VMInput, now time.Time) *Explanation {
-	e := newExplanation("VMExplanation", "virtualmachineinstance.kubevirt.io/"+in.VMI.Name, in.VMI.Namespace, now)
-	e.Gaps = in.Gaps
-	e.input("phase", string(in.VMI.Status.Phase))
-	e.input("node", show.Or(in.VMI.Status.NodeName))
-	profile, governed := observe.NewProfiles(in.Profiles).Governing(in.VMI)
+// VM explains what is done for a VM. The profiles are those of its namespace.
+func VM(vmi *virtv1.VirtualMachineInstance, profiles []v1alpha1.VMNetworkProfile, node *facts.Node, now time.Time) *Explanation {
+	e := newExplanation("VMExplanation", "virtualmachineinstance.kubevirt.io/"+vmi.Name, vmi.Namespace, now)
+	e.Gaps = node.Gaps
+	e.input("phase", string(vmi.Status.Phase))
+	e.input("node", show.Or(vmi.Status.NodeName))
+	profile, governed := observe.NewProfiles(profiles).Governing(vmi)
 	if governed {
 		e.addProfile(profile.VMNetworkProfile)
 	} else {
 		e.input("profile", "none selects it")
 	}
-	e.addOptOut("the VM", in.VMI)
-	if in.Node != nil {
-		e.addOptOut("the node", in.Node)
+	isMember := governed && profile.Spec.Group != nil
+	e.addOptOut("the VM", vmi)
+	if node.Node != nil {
+		e.addOptOut("the node", node.Node)
 	}
-	kin := kindOfNode(in.VMI.Status.NodeName, in.Report)
-	if governed && profile.Spec.Group != nil {
-		kin = either(kin, kindOfGroup(profile.Namespace, profile.Name))
-	}
-	e.addPolicy(in.Policy, kin)
-	e.addReport(in.Report)
-	if in.VMI.Status.NodeName != "" {
-		e.addEnergy(in.Energy, in.VMI.Status.NodeName, in.Report, "virtualmachineinstance.kubevirt.io/"+in.VMI.Name)
-	}
-	switch planned := plannedFor(in); {
-	case in.VMI.Status.Phase != virtv1.Running:
-		e.every(v1alpha1.LeverBlocked, v1alpha1.ReasonNotRunning)
-	case in.Plan == nil && hasGap(in.Gaps, "NodePlan"):
-		// What is not read is not explained: the gap says why.
-	case in.Plan == nil:
-		e.every(v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
+	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool { return lever != v1alpha1.LeverTrafficShare || isMember })
+	e.addPotential(node.Policy, node.Name)
+	e.addReport(node.Report)
+	switch planned := plannedFor(vmi, node.Plan); {
+	case vmi.Status.Phase != virtv1.Running:
+		e.decideAll(v1alpha1.LeverBlocked, v1alpha1.ReasonNotRunning)
+	case node.HasGap("NodePlan"):
+		// The gap says why nothing is explained.
+	case node.Plan == nil:
+		e.decideAll(v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
 	case planned == nil && !governed:
-		e.every(v1alpha1.LeverBlocked, v1alpha1.ReasonNoProfile)
+		e.decideAll(v1alpha1.LeverBlocked, v1alpha1.ReasonNoProfile)
 	case planned == nil:
-		e.every(v1alpha1.LeverPending, v1alpha1.ReasonAwaitingPlan)
+		e.decideAll(v1alpha1.LeverPending, v1alpha1.ReasonAwaitingPlan)
 	default:
 		e.input("pool", string(planned.Pool))
-		e.addLevers(in.Plan, planned)
-		e.Withdrawn = withdrawnOf(in.Plan, planned.PodUID, now)
+		e.addLevers(node.Plan, planned)
 	}
-	if governed && profile.Spec.Group != nil {
-		e.addShare(profile.VMNetworkProfile, in.VMI.Name)
+	if isMember {
+		e.addShare(profile.VMNetworkProfile, vmi.Name)
 	}
-	if in.Plan != nil {
-		e.addTrials(in.Plan)
+	if node.Plan != nil {
+		e.addPlan(node.Plan, podUIDOf(vmi, node.Plan))
 	}
 	return e
 }
 
-func hasGap(gaps []show.Gap, of string) bool {
-	for _, gap := range gaps {
-		if gap.Of == of {
-			return true
-		}
-	}
-	return false
-}
-
 // plannedFor finds the VM in its node's plan.
-func plannedFor(in VMInput) *v1alpha1.VMPlan {
-	if in.Plan == nil {
+func plannedFor(vmi *virtv1.VirtualMachineInstance, plan *v1alpha1.NodePlan) *v1alpha1.VMPlan {
+	if plan == nil {
 		return nil
 	}
-	for i := range in.Plan.Spec.VMs {
-		vm := &in.Plan.Spec.VMs[i]
-		if _, its := in.VMI.Status.ActivePods[vm.PodUID]; its && vm.Name == in.VMI.Name && vm.Namespace == in.VMI.Namespace {
+	for i := range plan.Spec.VMs {
+		vm := &plan.Spec.VMs[i]
+		if _, ok := vmi.Status.ActivePods[vm.PodUID]; ok && vm.Name == vmi.Name && vm.Namespace == vmi.Namespace {
 			return vm
 		}
 	}
 	return nil
+}
+
+// podUIDOf returns the VM's pod in the plan, or a UID that no pod has.
+func podUIDOf(vmi *virtv1.VirtualMachineInstance, plan *v1alpha1.NodePlan) types.UID {
+	if planned := plannedFor(vmi, plan); planned != nil {
+		return planned.PodUID
+	}
+	return "none"
 }
 
 func (e *Explanation) addProfile(p *v1alpha1.VMNetworkProfile) {
@@ -109,70 +116,51 @@ func (e *Explanation) addProfile(p *v1alpha1.VMNetworkProfile) {
 	if p.Spec.LatencyBudget != nil {
 		e.input("latency budget", p.Spec.LatencyBudget.Duration.String())
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Status == metav1.ConditionTrue && (c.Type == v1alpha1.ConditionDisturbed || c.Type == v1alpha1.ConditionUnderFlood) {
-			e.input("profile is "+c.Type, c.Reason+": "+c.Message)
-		}
-	}
+	e.conditions(p.Status.Conditions, metav1.ConditionTrue, v1alpha1.ConditionDisturbed, v1alpha1.ConditionUnderFlood)
 }
 
+// addReport adds the power of the node and the age of its report.
 func (e *Explanation) addReport(r *v1alpha1.NodeReport) {
 	if r == nil {
 		return
 	}
 	e.input("agent reported", show.Age(r.Status.ReportedAt, e.now)+" ago")
-	power := "not known"
+	power := "unknown"
 	if p := r.Status.Power; p.Watts != nil {
 		power = fmt.Sprintf("%d W by %s, %s ago", *p.Watts, p.Source, show.Age(p.MeasuredAt, e.now))
 	}
-	e.input("node's own power figure", power)
-}
-
-// every gives all levers of a node the same state.
-func (e *Explanation) every(state v1alpha1.LeverState, reason string) {
-	for _, lever := range leverstate.Levers() {
-		e.decide(Decision{Lever: lever, State: state, Reason: reason})
-	}
+	e.input("power of the node", power)
 }
 
 func (e *Explanation) addLevers(nodePlan *v1alpha1.NodePlan, planned *v1alpha1.VMPlan) {
 	plan := &leverstate.Plan{NodePlan: nodePlan}
 	for _, lever := range leverstate.Levers() {
 		state := leverstate.Of(lever)(plan, planned.PodUID)
-		d := Decision{Lever: lever, State: state.State, Reason: state.Reason, Message: more(state.Reason, state.Message), Planned: difference.Planned(planned, lever)}
-		d.ReadBack = difference.InForce(plan.AppliedTo(planned.PodUID, lever))
-		// What an agent says is that it was applied; why it was planned is said by the plan.
-		if why := planReason(planned, lever); why.Reason != "" && why.Reason != d.Reason {
-			d.Message = joined(d.Message, fmt.Sprintf("planned as %s: %s", why.Reason, why.Message))
+		d := Decision{
+			Lever: lever, State: state.State, Reason: state.Reason, Message: state.Message,
+			Planned: difference.Planned(planned, lever), ReadBack: difference.InForce(plan.AppliedTo(planned.PodUID, lever)),
+		}
+		// If the agent reports that the lever is applied, the plan has the reason.
+		for _, why := range planned.Reasons {
+			if why.Lever == lever && why.Reason != d.Reason {
+				if d.Message != "" {
+					d.Message += "; "
+				}
+				d.Message += fmt.Sprintf("planned as %s: %s", why.Reason, why.Message)
+			}
 		}
 		e.decide(d)
 	}
 }
 
-func planReason(vm *v1alpha1.VMPlan, lever v1alpha1.Lever) v1alpha1.PlanReason {
-	for _, why := range vm.Reasons {
-		if why.Lever == lever {
-			return why
-		}
-	}
-	return v1alpha1.PlanReason{}
-}
-
-func joined(first, second string) string {
-	if first == "" {
-		return second
-	}
-	return first + "; " + second
-}
-
-// addShare tells what the VM's group does.
+// addShare adds what TrafficShare does for the VM.
 func (e *Explanation) addShare(p *v1alpha1.VMNetworkProfile, name string) {
-	if p.Status.Traffic == nil {
+	t := p.Status.Traffic
+	if t == nil {
 		e.decide(Decision{Lever: v1alpha1.LeverTrafficShare, State: v1alpha1.LeverPending, Reason: v1alpha1.ReasonAwaitingPlan})
 		return
 	}
-	t := p.Status.Traffic
-	d := Decision{Lever: v1alpha1.LeverTrafficShare, State: t.State, Reason: t.Reason, Message: more(t.Reason, t.Message)}
+	d := Decision{Lever: v1alpha1.LeverTrafficShare, State: t.State, Reason: t.Reason, Message: t.Message}
 	for i := range t.Shares {
 		if t.Shares[i].Name != name {
 			continue

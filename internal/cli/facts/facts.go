@@ -4,7 +4,7 @@ package facts
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,8 +21,9 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 )
 
-// Lister reads lists, see access.Cluster.
-type Lister interface {
+// Reader reads objects, see access.Cluster.
+type Reader interface {
+	Get(ctx context.Context, namespace, name string, into client.Object) error
 	List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error
 }
 
@@ -31,7 +33,6 @@ type Part string
 // The parts.
 const (
 	Policies Part = "EnergyPolicies"
-	Ledgers  Part = "EnergyLedgers"
 	Reports  Part = "NodeReports"
 	Plans    Part = "NodePlans"
 	Profiles Part = "VMNetworkProfiles"
@@ -44,131 +45,162 @@ const (
 type Facts struct {
 	Now      time.Time
 	Policies []v1alpha1.EnergyPolicy
-	Ledgers  []v1alpha1.EnergyLedger
 	Reports  []v1alpha1.NodeReport
 	Plans    []v1alpha1.NodePlan
 	Profiles []v1alpha1.VMNetworkProfile
 	// Nodes and VMs have metadata only. They are nil unless they were read: a selector that
-	// picks none leaves them empty.
+	// selects nothing leaves them empty.
 	Nodes    []metav1.PartialObjectMetadata
 	VMs      []metav1.PartialObjectMetadata
 	KubeVirt []virtv1.KubeVirt
 
-	failed map[Part]error
+	errs map[Part]error
 }
 
 // Scope bounds what is read of namespaced kinds, and of nodes.
 type Scope struct {
 	// Namespace of profiles and VMs. Empty: all.
 	Namespace string
-	// VMs, Nodes and Profiles are selectors by label, as users write them. Empty: all.
-	VMs, Nodes, Profiles client.ListOption
+	// Selector of VMs, nodes and profiles by label. Nil: all.
+	Selector client.ListOption
 }
 
-// Read reads parts. Only what makes everything else useless is an error: no answer at all, or
-// credentials that nobody knows.
-func Read(ctx context.Context, lister Lister, now time.Time, scope Scope, parts ...Part) (*Facts, error) {
-	f := &Facts{Now: now, failed: map[Part]error{}}
+// Read reads parts. It fails only if the API server does not answer or does not accept the
+// credentials.
+func Read(ctx context.Context, reader Reader, now time.Time, scope Scope, parts ...Part) (*Facts, error) {
+	f := &Facts{Now: now, errs: map[Part]error{}}
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	for _, part := range parts {
 		wait.Go(func() {
-			if err := f.read(ctx, lister, part, scope); err != nil {
+			if err := f.read(ctx, reader, part, scope); err != nil {
 				mu.Lock()
-				f.failed[part] = err
+				f.errs[part] = err
 				mu.Unlock()
 			}
 		})
 	}
 	wait.Wait()
 	for _, part := range parts {
-		if err := f.failed[part]; access.IsFatal(err) {
+		if err := f.errs[part]; access.IsFatal(err) {
 			return nil, err
 		}
 	}
 	return f, nil
 }
 
-func (f *Facts) read(ctx context.Context, lister Lister, part Part, scope Scope) error {
-	in := []client.ListOption{client.InNamespace(scope.Namespace)}
-	with := func(options []client.ListOption, selector client.ListOption) []client.ListOption {
-		if selector != nil {
-			options = append(slices.Clone(options), selector)
-		}
-		return options
+func (f *Facts) read(ctx context.Context, reader Reader, part Part, scope Scope) error {
+	selected := []client.ListOption{}
+	if scope.Selector != nil {
+		selected = append(selected, scope.Selector)
 	}
+	within := append(slices.Clone(selected), client.InNamespace(scope.Namespace))
+	metadata := func(kind schema.GroupVersionKind, options []client.ListOption) ([]metav1.PartialObjectMetadata, error) {
+		list := access.Metadata(kind)
+		if err := reader.List(ctx, list, options...); err != nil {
+			return nil, err
+		}
+		return append([]metav1.PartialObjectMetadata{}, list.Items...), nil
+	}
+	var err error
 	switch part {
 	case Policies:
 		list := v1alpha1.EnergyPolicyList{}
-		err := lister.List(ctx, &list)
+		err = reader.List(ctx, &list)
 		f.Policies = list.Items
-		return err
-	case Ledgers:
-		list := v1alpha1.EnergyLedgerList{}
-		err := lister.List(ctx, &list)
-		f.Ledgers = list.Items
-		return err
 	case Reports:
 		list := v1alpha1.NodeReportList{}
-		err := lister.List(ctx, &list)
+		err = reader.List(ctx, &list)
 		f.Reports = list.Items
-		return err
 	case Plans:
 		list := v1alpha1.NodePlanList{}
-		err := lister.List(ctx, &list)
+		err = reader.List(ctx, &list)
 		f.Plans = list.Items
-		return err
 	case Profiles:
 		list := v1alpha1.VMNetworkProfileList{}
-		err := lister.List(ctx, &list, with(in, scope.Profiles)...)
+		err = reader.List(ctx, &list, within...)
 		f.Profiles = list.Items
-		return err
 	case Nodes:
-		list := access.Metadata(corev1.SchemeGroupVersion.WithKind("Node"))
-		err := lister.List(ctx, list, with(nil, scope.Nodes)...)
-		f.Nodes = present(list.Items, err)
-		return err
+		f.Nodes, err = metadata(corev1.SchemeGroupVersion.WithKind("Node"), selected)
 	case VMs:
-		list := access.Metadata(virtv1.VirtualMachineInstanceGroupVersionKind)
-		err := lister.List(ctx, list, with(in, scope.VMs)...)
-		f.VMs = present(list.Items, err)
-		return err
+		f.VMs, err = metadata(virtv1.VirtualMachineInstanceGroupVersionKind, within)
 	case KubeVirt:
 		list := virtv1.KubeVirtList{}
-		err := lister.List(ctx, &list)
+		err = reader.List(ctx, &list)
 		f.KubeVirt = list.Items
-		return err
-	default:
-		return fmt.Errorf("part %q is not known", part)
 	}
+	return err
 }
 
-func present(items []metav1.PartialObjectMetadata, err error) []metav1.PartialObjectMetadata {
-	if err != nil {
-		return nil
-	}
-	return append([]metav1.PartialObjectMetadata{}, items...)
-}
-
-// Err says why a part could not be read. Nil: it could, or nobody asked.
-func (f *Facts) Err(part Part) error { return f.failed[part] }
+// Err says why a part could not be read. Nil: it could, or was not requested.
+func (f *Facts) Err(part Part) error { return f.errs[part] }
 
 // Need returns the error of the first of some parts that could not be read.
 func (f *Facts) Need(parts ...Part) error {
 	for _, part := range parts {
-		if err := f.failed[part]; err != nil {
+		if err := f.errs[part]; err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Gaps tell of all parts that could not be read, in the order of their names.
+// Gaps lists all parts that could not be read, in the order of their names.
 func (f *Facts) Gaps() []show.Gap {
 	var gaps []show.Gap
-	for part, err := range f.failed {
+	for part, err := range f.errs {
 		gaps = append(gaps, show.Gap{Of: string(part), Message: err.Error()})
 	}
 	slices.SortFunc(gaps, func(x, y show.Gap) int { return strings.Compare(x.Of, y.Of) })
 	return gaps
+}
+
+// Node is a node with its report, its plan and the policy of that. Nil: it does not exist, or
+// could not be read, as Gaps say.
+type Node struct {
+	Name   string
+	Node   *metav1.PartialObjectMetadata
+	Report *v1alpha1.NodeReport
+	Plan   *v1alpha1.NodePlan
+	Policy *v1alpha1.EnergyPolicy
+	Gaps   []show.Gap
+}
+
+// ReadNode reads the objects of one node. It fails as Read does.
+func ReadNode(ctx context.Context, reader Reader, name string) (*Node, error) {
+	out := &Node{Name: name}
+	node := &metav1.PartialObjectMetadata{}
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	report, plan, policy := &v1alpha1.NodeReport{}, &v1alpha1.NodePlan{}, &v1alpha1.EnergyPolicy{}
+	for _, part := range []struct {
+		of    string
+		named func() string
+		into  client.Object
+		store func()
+	}{
+		{"NodePlan", func() string { return name }, plan, func() { out.Plan = plan }},
+		{"EnergyPolicy", func() string { return plan.Spec.Policy }, policy, func() { out.Policy = policy }},
+		{"NodeReport", func() string { return name }, report, func() { out.Report = report }},
+		{"Node", func() string { return name }, node, func() { out.Node = node }},
+	} {
+		if part.named() == "" {
+			continue
+		}
+		err := reader.Get(ctx, "", part.named(), part.into)
+		var notFound *access.NotFound
+		switch {
+		case err == nil:
+			part.store()
+		case access.IsFatal(err):
+			return nil, err
+		case !errors.As(err, &notFound):
+			out.Gaps = append(out.Gaps, show.Gap{Of: part.of, Message: err.Error()})
+		}
+	}
+	return out, nil
+}
+
+// HasGap returns true if a kind could not be read.
+func (n *Node) HasGap(kind string) bool {
+	return slices.ContainsFunc(n.Gaps, func(gap show.Gap) bool { return gap.Of == kind })
 }

@@ -3,6 +3,7 @@ package open
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,159 +20,86 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// manager answers with what a request said of who sends it.
-func manager(t *testing.T) *url.URL {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Header.Get("Authorization")+"|"+r.Header.Get("Cookie")+"|"+r.Header.Get("Impersonate-User"))
-	}))
-	t.Cleanup(server.Close)
-	to, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return to
-}
-
-func credentials(answer func() (*authenticationv1.TokenRequest, error)) (*Credentials, *clocktesting.FakeClock) {
+func newTokens(answer func(*authenticationv1.TokenRequest) error) *Tokens {
 	clients := fake.NewClientset()
-	clients.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
-		token, err := answer()
-		return true, token, err
+	clients.PrependReactor("create", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		request := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest).DeepCopy()
+		return true, request, answer(request)
 	})
-	clock := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))
-	return &Credentials{Tokens: clients, Account: types.NamespacedName{Namespace: "joulevirt-system", Name: "joulevirt-page-viewer"}, Clock: clock}, clock
-}
-
-// who sends a request by a transport, with a browser's own word of who it is.
-func who(t *testing.T, transport http.RoundTripper, to *url.URL) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, to.String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Authorization", "Bearer of-the-browser")
-	request.Header.Set("Cookie", "a=b")
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
-func TestOwnToken(t *testing.T) {
-	c, _ := credentials(func() (*authenticationv1.TokenRequest, error) { return nil, errors.New("nobody asks") })
-	transport, err := c.Transport(t.Context(), &rest.Config{BearerToken: "mine"}, http.DefaultTransport)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := who(t, transport, manager(t)); got != "Bearer mine||" {
-		t.Errorf("the manager hears %q, want the user's token alone", got)
+	return &Tokens{
+		Client: clients, Account: types.NamespacedName{Namespace: "joulevirt-system", Name: "joulevirt-page"},
+		Clock: clocktesting.NewFakeClock(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)),
 	}
 }
 
-// TestLentToken: who has a certificate and no token reads with one that is lent, and with
-// another before that is over.
-func TestLentToken(t *testing.T) {
-	lent := 0
-	var clock *clocktesting.FakeClock
-	c, clock := credentials(func() (*authenticationv1.TokenRequest, error) {
-		lent++
-		return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
-			Token: "lent-" + string(rune('0'+lent)), ExpirationTimestamp: metav1.NewTime(clock.Now().Add(lentFor)),
-		}}, nil
+// TestProxy: the manager gets short-lived tokens for the page alone, and nothing of the browser.
+func TestProxy(t *testing.T) {
+	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.URL.Path+" "+r.Header.Get("Authorization")+"|"+r.Header.Get("Cookie"))
+	}))
+	t.Cleanup(manager.Close)
+	to, err := url.Parse(manager.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := 0
+	var tokens *Tokens
+	tokens = newTokens(func(request *authenticationv1.TokenRequest) error {
+		requests++
+		if len(request.Spec.Audiences) != 1 || request.Spec.Audiences[0] != "joulevirt-page" {
+			t.Errorf("audiences are %v", request.Spec.Audiences)
+		}
+		request.Status.Token = fmt.Sprintf("token-%d", requests)
+		request.Status.ExpirationTimestamp = metav1.NewTime(tokens.Clock.Now().Add(tokenLife))
+		return nil
 	})
-	transport, err := c.Transport(t.Context(), &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertFile: "user.crt", KeyFile: "user.key"}}, http.DefaultTransport)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := manager(t)
+	proxy := NewProxy("127.0.0.1:9000", to, tokens, http.DefaultTransport)
 	for _, step := range []struct {
-		wait time.Duration
-		want string
-	}{{0, "lent-1"}, {lentFor - renewBefore - time.Second, "lent-1"}, {2 * time.Second, "lent-2"}} {
-		clock.Step(step.wait)
-		if got := who(t, transport, to); got != "Bearer "+step.want+"||" {
-			t.Errorf("the manager hears %q, want %s", got, step.want)
+		wait       time.Duration
+		host, path string
+		status     int
+		body       string
+	}{
+		{0, "127.0.0.1:9000", "/", http.StatusFound, "/page/"},
+		{0, "127.0.0.1:9000", "/page/data/summary", http.StatusOK, "/page/data/summary Bearer token-1|"},
+		{0, "evil.example:9000", "/page/data/summary", http.StatusMisdirectedRequest, "another address"},
+		{tokenLife - renewBefore - time.Second, "127.0.0.1:9000", "/page/", http.StatusOK, "/page/ Bearer token-1|"},
+		{2 * time.Second, "127.0.0.1:9000", "/page/", http.StatusOK, "/page/ Bearer token-2|"},
+	} {
+		tokens.Clock.(*clocktesting.FakeClock).Step(step.wait)
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, step.path, nil)
+		request.Host = step.host
+		request.Header.Set("Authorization", "Bearer of-the-browser")
+		request.Header.Set("Cookie", "a=b")
+		answer := httptest.NewRecorder()
+		proxy.ServeHTTP(answer, request)
+		if answer.Code != step.status || !strings.Contains(answer.Body.String(), step.body) {
+			t.Errorf("%s%s: %d %q, want %d %q", step.host, step.path, answer.Code, answer.Body, step.status, step.body)
 		}
 	}
 }
 
 func TestNoToken(t *testing.T) {
 	accounts := schema.GroupResource{Resource: "serviceaccounts"}
-	for name, tc := range map[string]struct {
-		config rest.Config
-		err    error
-		want   string
-	}{
-		"no right":      {rest.Config{}, apierrors.NewForbidden(accounts, "x", errors.New("no")), "may not create serviceaccounts/token of joulevirt-page-viewer in namespace joulevirt-system"},
-		"no account":    {rest.Config{}, apierrors.NewNotFound(accounts, "x"), "--service-account"},
-		"impersonation": {rest.Config{BearerToken: "mine", Impersonate: rest.ImpersonationConfig{UserName: "eve"}}, nil, "--as"},
+	for want, err := range map[string]error{
+		"joulevirt-page-user": apierrors.NewForbidden(accounts, "x", errors.New("no")),
+		"--service-account":   apierrors.NewNotFound(accounts, "x"),
+		"connection refused":  errors.New("connection refused"),
 	} {
-		c, _ := credentials(func() (*authenticationv1.TokenRequest, error) { return nil, tc.err })
-		if _, err := c.Transport(t.Context(), &tc.config, http.DefaultTransport); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		tokens := newTokens(func(*authenticationv1.TokenRequest) error { return err })
+		if _, err := tokens.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-// TestLocal: only who has the key, and asks by the address that was printed, reads.
-func TestLocal(t *testing.T) {
-	local := NewLocal("127.0.0.1:9000", manager(t), http.DefaultTransport)
-	ask := func(host, path string, cookies ...*http.Cookie) *httptest.ResponseRecorder {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-		request.Host = host
-		for _, cookie := range cookies {
-			request.AddCookie(cookie)
-		}
-		answer := httptest.NewRecorder()
-		local.ServeHTTP(answer, request)
-		return answer
-	}
-	opened := ask("127.0.0.1:9000", local.Path())
-	cookie, err := http.ParseSetCookie(opened.Header().Get("Set-Cookie"))
-	if err != nil || opened.Code != http.StatusSeeOther || opened.Header().Get("Location") != "/" {
-		t.Fatalf("the address that is printed answers %d with %v (%v)", opened.Code, opened.Header(), err)
-	}
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode {
-		t.Errorf("cookie %+v, want one that no script and no other site has", cookie)
-	}
-	for name, tc := range map[string]struct {
-		host, path string
-		cookie     *http.Cookie
-		want       int
-	}{
-		"with the key":     {"127.0.0.1:9000", "/data/summary", cookie, http.StatusOK},
-		"without":          {"127.0.0.1:9000", "/data/summary", nil, http.StatusForbidden},
-		"with another":     {"127.0.0.1:9000", "/?key=guess", &http.Cookie{Name: cookieName, Value: "guess"}, http.StatusForbidden},
-		"by another name":  {"evil.example:9000", "/data/summary", cookie, http.StatusMisdirectedRequest},
-		"key, other name":  {"evil.example:9000", local.Path(), nil, http.StatusMisdirectedRequest},
-		"empty key":        {"127.0.0.1:9000", "/?key=", nil, http.StatusForbidden},
-		"another's cookie": {"127.0.0.1:9000", "/", &http.Cookie{Name: cookieName}, http.StatusForbidden},
-	} {
-		var cookies []*http.Cookie
-		if tc.cookie != nil {
-			cookies = append(cookies, tc.cookie)
-		}
-		if got := ask(tc.host, tc.path, cookies...); got.Code != tc.want {
-			t.Errorf("%s: %d, want %d", name, got.Code, tc.want)
-		}
-	}
-}
-
-// lease is all that is read to find the leader.
+// lease is all that FindLeader reads.
 type lease struct{ holder *string }
 
 func (l lease) Get(_ context.Context, _, _ string, into client.Object) error {
@@ -179,13 +107,13 @@ func (l lease) Get(_ context.Context, _, _ string, into client.Object) error {
 	return nil
 }
 
-func TestLeader(t *testing.T) {
-	got, err := Leader(t.Context(), lease{ptr.To("joulevirt-manager-7c9d-x2x_0b6e")}, "joulevirt-system")
+func TestFindLeader(t *testing.T) {
+	got, err := FindLeader(t.Context(), lease{ptr.To("joulevirt-manager-7c9d-x2x_0b6e")}, "joulevirt-system")
 	if err != nil || got != "joulevirt-manager-7c9d-x2x" {
 		t.Errorf("%q, %v, want the pod's name", got, err)
 	}
 	for _, holder := range []*string{nil, ptr.To("")} {
-		if _, err := Leader(t.Context(), lease{holder}, "joulevirt-system"); err == nil || !strings.Contains(err.Error(), "no manager leads") {
+		if _, err := FindLeader(t.Context(), lease{holder}, "joulevirt-system"); err == nil || !strings.Contains(err.Error(), "no manager leads") {
 			t.Errorf("without a holder: %v", err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package reasons says in a sentence what each word means that plans and statuses give as a
-// reason, and what to do about it.
+// Package reasons has a sentence and a remedy for each reason in plans and statuses, and for
+// each capability that a node can lack.
 package reasons
 
 import (
@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// table is a Markdown file, for people read it too.
+// table is a Markdown file, because people read it too.
 //
 //go:embed reasons.md
 var table string
 
-// Reason explains one word.
+// Reason explains a reason.
 type Reason struct {
 	// Means is a sentence.
 	Means string
@@ -20,10 +20,10 @@ type Reason struct {
 	Next string
 }
 
-// Table explains words. The zero value explains none.
+// Table has explanations by reason.
 type Table map[string]Reason
 
-// All returns the table of all words that this version knows.
+// All returns the table of this version.
 func All() Table {
 	all := Table{}
 	for line := range strings.Lines(table) {
@@ -37,13 +37,7 @@ func All() Table {
 	return all
 }
 
-// Has tells whether a word is in the table.
-func (t Table) Has(word string) bool {
-	_, found := t[word]
-	return found
-}
-
-// Of explains a word. One that is not known, as of a newer manager, is explained as such.
+// Of explains a reason. An unknown one, as of a newer manager, is explained as such.
 func (t Table) Of(word string) Reason {
 	if reason, ok := t[word]; ok {
 		return reason

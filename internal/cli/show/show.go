@@ -1,5 +1,5 @@
-// Package show turns what commands of kubectl joulevirt found into tables for people and into
-// documents for programs.
+// Package show turns results of kubectl joulevirt into tables for people and documents for
+// programs.
 package show
 
 import (
@@ -21,36 +21,32 @@ func Kind(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: APIVersion, Kind: kind}
 }
 
-// Gap is something that could not be read, and what it would take.
+// Gap is something that could not be read.
 type Gap struct {
-	// Of names what is missing for it.
+	// Of names what is missing.
 	Of string `json:"of"`
 	// Message says why, and what to do.
 	Message string `json:"message"`
 }
 
-// View is what a command found. As JSON it is a document.
+// View is the result of a command. As JSON it is a document.
 type View interface {
-	// Tables for people, in their order.
+	// Tables for people, in their order. None has a row if nothing was found.
 	Tables() []Table
-	// Names of the objects that it is about, as TYPE/NAME.
-	Names() []string
 }
 
 // Table is rows for people.
 type Table struct {
-	// Heading above the table. Empty: none.
+	// Heading above the table, if not empty.
 	Heading string
-	// WideOnly tables are shown on demand.
-	WideOnly bool
-	Columns  []Column
-	Rows     [][]string
+	Columns []Column
+	Rows    [][]string
 }
 
 // Column of a table.
 type Column struct {
 	Name string
-	// Wide columns are shown on demand.
+	// Wide columns are shown with -o wide.
 	Wide bool
 }
 
@@ -64,25 +60,25 @@ func Columns(names ...string) []Column {
 	return out
 }
 
-// Tables prints the tables of a view.
-func Tables(out io.Writer, view View, wide bool) error {
-	printed := false
+// Tables prints the tables of a view, and returns how many have rows.
+func Tables(out io.Writer, view View, wide bool) (int, error) {
+	printed := 0
 	for _, table := range view.Tables() {
-		if len(table.Rows) == 0 || table.WideOnly && !wide {
+		if len(table.Rows) == 0 {
 			continue
 		}
-		if err := one(out, table, wide, printed); err != nil {
-			return err
+		if printed > 0 {
+			fmt.Fprintln(out)
 		}
-		printed = true
+		if err := printTable(out, table, wide); err != nil {
+			return printed, err
+		}
+		printed++
 	}
-	return nil
+	return printed, nil
 }
 
-func one(out io.Writer, table Table, wide, gap bool) error {
-	if gap {
-		fmt.Fprintln(out)
-	}
+func printTable(out io.Writer, table Table, wide bool) error {
 	if table.Heading != "" {
 		fmt.Fprintln(out, table.Heading)
 	}

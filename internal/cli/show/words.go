@@ -1,6 +1,7 @@
 package show
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -10,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// None is shown for what is not known, as kubectl does.
+// None stands for an unknown value, as in kubectl.
 const None = "<none>"
 
-// Or returns text, or None for an empty one.
+// Or returns text, or None if it is empty.
 func Or(text string) string {
 	if text == "" {
 		return None
@@ -21,7 +22,7 @@ func Or(text string) string {
 	return text
 }
 
-// Number writes three significant digits, and all before the point. Nil is None.
+// Number formats three significant digits, and all before the point. Nil is None.
 func Number(value *float64) string {
 	if value == nil {
 		return None
@@ -38,7 +39,15 @@ func Number(value *float64) string {
 	return text
 }
 
-// Age tells how long ago a time was. Nil, or zero, is None.
+// Seconds formats a number of seconds. Nil is None.
+func Seconds(seconds *float64) string {
+	if seconds == nil {
+		return None
+	}
+	return fmt.Sprintf("%.0fs", *seconds)
+}
+
+// Age returns how long ago a time was. Nil, or zero, is None.
 func Age(at *metav1.Time, now time.Time) string {
 	if at == nil || at.IsZero() {
 		return None
@@ -46,15 +55,11 @@ func Age(at *metav1.Time, now time.Time) string {
 	return duration.HumanDuration(max(now.Sub(at.Time), 0))
 }
 
-// Some names the first few of many.
-func Some(names []string) string { return SomeOf(names, 0) }
-
-// SomeOf names the first of many, of which so many more have no name here.
-func SomeOf(names []string, more int) string {
-	const most = 3
-	shown := names[:min(len(names), most)]
+// Some names the first three of many.
+func Some(names []string) string {
+	shown := names[:min(len(names), 3)]
 	words := strings.Join(shown, ", ")
-	if rest := len(names) - len(shown) + more; rest > 0 {
+	if rest := len(names) - len(shown); rest > 0 {
 		words += " and " + strconv.Itoa(rest) + " more"
 	}
 	return words

@@ -1,5 +1,5 @@
-// Package top shows what nodes, VMs, groups and policies use and what acts on them. Each view
-// is a pure function of what was read.
+// Package top lists what nodes, VMs, groups and policies use and what acts on them. Each view
+// is a pure function of objects and their statuses.
 package top
 
 import (
@@ -7,39 +7,47 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
-// Power is a figure of power with where it comes from.
-type Power struct {
-	// Watts that are drawn. Nil: not known.
-	Watts *float64 `json:"watts,omitempty"`
-	// Source of the figure, a word of NodeReport.status.power.
-	Source string `json:"source,omitempty"`
-	// Basis is Measured or Modelled. Empty: there is no figure.
-	Basis v1alpha1.Basis `json:"basis,omitempty"`
-	// Scope is the part of the node that it covers. Empty: not known.
-	Scope string `json:"scope,omitempty"`
-	// AgeSeconds since the figure was true. Nil: not known.
-	AgeSeconds *float64 `json:"ageSeconds,omitempty"`
+// List is a view with a row for each item.
+type List[T any] struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []T        `json:"items"`
+	Gaps            []show.Gap `json:"gaps,omitempty"`
+
+	columns []show.Column
+	row     func(*T) []string
 }
 
-// basisOf says what a source of power does.
-func basisOf(source string) v1alpha1.Basis {
-	switch v1alpha1.PowerSource(source) {
-	case v1alpha1.PowerPrometheus, v1alpha1.PowerRAPL:
-		return v1alpha1.BasisMeasured
-	case v1alpha1.PowerModel:
-		return v1alpha1.BasisModelled
-	default:
-		return ""
+func newList[T any](kind string, f *facts.Facts, row func(*T) []string, columns ...string) *List[T] {
+	return &List[T]{TypeMeta: show.Kind(kind), Items: []T{}, Gaps: f.Gaps(), columns: show.Columns(columns...), row: row}
+}
+
+// Tables shows a row for each item.
+func (l *List[T]) Tables() []show.Table {
+	table := show.Table{Columns: l.columns}
+	for i := range l.Items {
+		table.Rows = append(table.Rows, l.row(&l.Items[i]))
 	}
+	return []show.Table{table}
+}
+
+// VMEnergy is what acts on a VM.
+type VMEnergy struct {
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Node      string     `json:"node"`
+	Profile   string     `json:"profile,omitempty"`
+	Pool      string     `json:"pool,omitempty"`
+	Levers    []LeverUse `json:"levers"`
 }
 
 // LeverUse is what a lever does for a VM.
@@ -49,79 +57,113 @@ type LeverUse struct {
 	Reason string              `json:"reason"`
 }
 
-// levers tells what each lever does for the VM of a launcher pod.
-func levers(plan *leverstate.Plan, pod types.UID) []LeverUse {
-	var uses []LeverUse
-	for _, lever := range leverstate.Levers() {
-		state := leverstate.Of(lever)(plan, pod)
-		uses = append(uses, LeverUse{Lever: lever, State: state.State, Reason: state.Reason})
-	}
-	return uses
-}
-
-// named joins the levers that are in a state.
-func named(uses []LeverUse, states ...v1alpha1.LeverState) string {
-	var names []string
-	for _, use := range uses {
-		if slices.Contains(states, use.State) {
-			names = append(names, string(use.Lever))
+// VMs shows the VMs of plans: those that a profile governs on nodes that a policy governs.
+// While a VM migrates it is shown on both nodes.
+func VMs(f *facts.Facts, namespace string) *List[VMEnergy] {
+	var selected map[types.NamespacedName]bool
+	if f.VMs != nil {
+		selected = map[types.NamespacedName]bool{}
+		for i := range f.VMs {
+			selected[types.NamespacedName{Namespace: f.VMs[i].Namespace, Name: f.VMs[i].Name}] = true
 		}
 	}
-	return show.Or(strings.Join(names, ","))
-}
-
-// perGB is the energy for a gigabyte (1e9 bytes), of watts and bytes per second. Nil: one is
-// not known, or there is no traffic to speak of.
-func perGB(watts, bytesPerSecond *float64) *float64 {
-	const least = 1000 // bytes per second: below, the quotient says nothing
-	if watts == nil || bytesPerSecond == nil || *bytesPerSecond < least {
-		return nil
+	out := newList("VMEnergyList", f, vmRow, "NAMESPACE", "NAME", "NODE", "PROFILE", "IN-FORCE", "WAITING", "+POOL", "+REASONS")
+	for i := range f.Plans {
+		plan := &leverstate.Plan{NodePlan: &f.Plans[i]}
+		for j := range plan.Spec.VMs {
+			planned := &plan.Spec.VMs[j]
+			key := types.NamespacedName{Namespace: planned.Namespace, Name: planned.Name}
+			if namespace != "" && planned.Namespace != namespace || selected != nil && !selected[key] {
+				continue
+			}
+			vm := VMEnergy{Namespace: planned.Namespace, Name: planned.Name, Node: plan.Name, Profile: planned.Profile, Pool: string(planned.Pool)}
+			for _, lever := range leverstate.Levers() {
+				state := leverstate.Of(lever)(plan, planned.PodUID)
+				vm.Levers = append(vm.Levers, LeverUse{Lever: lever, State: state.State, Reason: state.Reason})
+			}
+			out.Items = append(out.Items, vm)
+		}
 	}
-	v := *watts / *bytesPerSecond * 1e9
-	return &v
+	sortByName(out.Items, func(vm *VMEnergy) string { return vm.Namespace + "/" + vm.Name + "/" + vm.Node })
+	return out
 }
 
-// megabits writes bytes per second as Mbit/s.
-func megabits(bytesPerSecond *float64) string {
-	if bytesPerSecond == nil {
-		return show.None
+func vmRow(vm *VMEnergy) []string {
+	var inForce, waiting, reasons []string
+	for _, use := range vm.Levers {
+		reasons = append(reasons, string(use.Lever)+":"+use.Reason)
+		switch use.State {
+		case v1alpha1.LeverInForce:
+			inForce = append(inForce, string(use.Lever))
+		case v1alpha1.LeverPending, v1alpha1.LeverRecommended:
+			waiting = append(waiting, string(use.Lever))
+		}
 	}
-	v := *bytesPerSecond * 8 / 1e6
-	return show.Number(&v)
-}
-
-// Age writes how old a figure is. Nil is none.
-func Age(seconds *float64) string {
-	if seconds == nil {
-		return show.None
+	return []string{
+		vm.Namespace, vm.Name, vm.Node, show.Or(vm.Profile), show.Or(strings.Join(inForce, ",")), show.Or(strings.Join(waiting, ",")),
+		show.Or(vm.Pool), strings.Join(reasons, ","),
 	}
-	return fmt.Sprintf("%.0fs", *seconds)
 }
 
-// condition is the status of a condition, or nothing.
-func condition(conditions []metav1.Condition, kind string) string {
-	if c := meta.FindStatusCondition(conditions, kind); c != nil {
-		return string(c.Status)
+// PolicyEnergy is what the nodes of a policy use.
+type PolicyEnergy struct {
+	Name   string              `json:"name"`
+	Mode   v1alpha1.PolicyMode `json:"mode"`
+	Paused bool                `json:"paused"`
+	// Nodes that it governs, of which some have a meter.
+	Nodes   int32 `json:"nodes"`
+	Metered int32 `json:"metered"`
+	// Watts that the metered nodes draw, and JoulesPerGB of their VMs' traffic. Nil: unknown.
+	Watts       *float64 `json:"watts,omitempty"`
+	JoulesPerGB *float64 `json:"joulesPerGB,omitempty"`
+	// ReachedVMs counts VMs by the lever that acts on them.
+	ReachedVMs map[v1alpha1.Lever]int `json:"reachedVMs,omitempty"`
+}
+
+// Policies shows all policies.
+func Policies(f *facts.Facts) *List[PolicyEnergy] {
+	out := newList("PolicyEnergyList", f, func(p *PolicyEnergy) []string {
+		return []string{
+			p.Name, string(p.Mode), fmt.Sprint(p.Paused), fmt.Sprint(p.Nodes), fmt.Sprint(p.Metered),
+			show.Number(p.Watts), show.Number(p.JoulesPerGB), countVMs(p.ReachedVMs),
+		}
+	}, "NAME", "MODE", "PAUSED", "NODES", "METERED", "WATTS", "J/GB", "IN-FORCE")
+	for i := range f.Policies {
+		out.Items = append(out.Items, PolicyOf(&f.Policies[i]))
 	}
-	return ""
+	sortByName(out.Items, func(p *PolicyEnergy) string { return p.Name })
+	return out
 }
 
-// counted writes levers with the number of their VMs.
-func counted[N int | int32](count map[v1alpha1.Lever]N) string {
+// PolicyOf returns what the nodes of one policy use.
+func PolicyOf(p *v1alpha1.EnergyPolicy) PolicyEnergy {
+	item := PolicyEnergy{
+		Name: p.Name, Mode: p.Spec.Mode, Paused: p.Spec.Paused, Nodes: p.Status.Nodes.Governed, Metered: p.Status.Nodes.Metered,
+		ReachedVMs: map[v1alpha1.Lever]int{},
+	}
+	if p.Status.Watts != nil {
+		item.Watts = ptr.To(float64(*p.Status.Watts))
+	}
+	if p.Status.JoulesPerGB != "" {
+		item.JoulesPerGB = ptr.To(p.Status.JoulesPerGB.Float())
+	}
+	for _, coverage := range p.Status.Coverage {
+		item.ReachedVMs[coverage.Lever] = int(coverage.ReachedVMs)
+	}
+	return item
+}
+
+// countVMs formats levers with the number of their VMs.
+func countVMs(count map[v1alpha1.Lever]int) string {
 	var words []string
 	for _, lever := range append([]v1alpha1.Lever{v1alpha1.LeverTrafficShare}, leverstate.Levers()...) {
 		if n := count[lever]; n > 0 {
 			words = append(words, fmt.Sprintf("%s:%d", lever, n))
 		}
 	}
-	return strings.Join(words, ",")
+	return show.Or(strings.Join(words, ","))
 }
 
-// names of all items of a list.
-func names[T any](items []T, name func(*T) string) []string {
-	var all []string
-	for i := range items {
-		all = append(all, name(&items[i]))
-	}
-	return all
+func sortByName[T any](items []T, name func(*T) string) {
+	slices.SortStableFunc(items, func(x, y T) int { return strings.Compare(name(&x), name(&y)) })
 }

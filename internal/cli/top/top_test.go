@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
-	"github.com/joulevirt/joulevirt/internal/cli/figures"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 	"github.com/joulevirt/joulevirt/internal/cli/show/showtest"
 )
@@ -25,19 +23,19 @@ func ago(d time.Duration) *metav1.Time {
 }
 
 // scene is three nodes: one that measures, one whose power is modelled and whose plan is a
-// recommendation, and one that says nothing.
+// recommendation, and one that reports no power.
 func scene() *facts.Facts {
 	vm := func(name string, applied bool) (v1alpha1.VMPlan, []v1alpha1.VMApplied) {
 		pod := types.UID("pod-" + name)
 		planned := v1alpha1.VMPlan{
 			VMReference: v1alpha1.VMReference{Namespace: "shop", Name: name, PodUID: pod}, Profile: "web", Pool: v1alpha1.PoolNetwork,
-			Slice:   &v1alpha1.SliceAction{Microseconds: 1000},
-			Reasons: []v1alpha1.PlanReason{{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonNoSaving}, {Lever: v1alpha1.LeverBuffering, Reason: v1alpha1.ReasonLeverNotAllowed}},
+			SliceMicroseconds: ptr.To(int32(1000)),
+			Reasons:           []v1alpha1.LeverReason{{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonNoSaving}, {Lever: v1alpha1.LeverBuffering, Reason: v1alpha1.ReasonLeverNotAllowed}},
 		}
 		if !applied {
 			return planned, nil
 		}
-		return planned, []v1alpha1.VMApplied{{PodUID: pod, Name: name, Namespace: "shop", Lever: v1alpha1.LeverSlice, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonApplied}}
+		return planned, []v1alpha1.VMApplied{{VMReference: v1alpha1.VMReference{PodUID: pod, Name: name, Namespace: "shop"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverSlice, Reason: v1alpha1.ReasonApplied}, State: v1alpha1.LeverInForce}}
 	}
 	plan := func(node string, apply bool, vms ...string) v1alpha1.NodePlan {
 		p := v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}}
@@ -50,7 +48,7 @@ func scene() *facts.Facts {
 	}
 	report := func(node string, source v1alpha1.PowerSource, watts *int64) v1alpha1.NodeReport {
 		return v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: v1alpha1.NodeReportStatus{
-			AgentVersion: "v1", KernelVersion: "6.12", ReportedAt: ago(90 * time.Second), VMs: v1alpha1.VMCounts{Running: 2},
+			AgentVersion: "v1", KernelVersion: "6.12", ReportedAt: ago(90 * time.Second), VMs: 2,
 			Power: v1alpha1.Power{Source: source, Scope: v1alpha1.PowerScopePackage, Watts: watts, MeasuredAt: ago(95 * time.Second)},
 		}}
 	}
@@ -70,72 +68,45 @@ func scene() *facts.Facts {
 					Members: 3, ReadyMembers: 3, ActiveMembers: 2, State: v1alpha1.LeverInForce, Reason: "Skewed", Revision: "r-web",
 					Now:     &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 123456789, EffectiveTalkers: resource.MustParse("2.5")},
 					Planned: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 999, EffectiveTalkers: resource.MustParse("2")},
-					Saving:  &v1alpha1.Saving{Milliwatts: 12340},
+					Saving:  &v1alpha1.Saving{Watts: v1alpha1.Estimate{Value: "12.34"}},
 				}},
 			},
 		},
 		Policies: []v1alpha1.EnergyPolicy{{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.EnergyPolicySpec{Mode: v1alpha1.ModeEnforce},
 			Status: v1alpha1.EnergyPolicyStatus{
-				Nodes: v1alpha1.NodeCounts{Governed: 2, Metered: 1}, Watts: ptr.To(int64(180)), JoulesPerGB: ptr.To(resource.MustParse("1440")),
+				Nodes: v1alpha1.NodeCounts{Governed: 2, Metered: 1}, Watts: ptr.To(int64(180)), JoulesPerGB: "1440",
 				Coverage: []v1alpha1.LeverCoverage{{Lever: v1alpha1.LeverSlice, VMs: 3, ReachedVMs: 2}},
 			},
 		}},
 	}
 }
 
-// fast is what a Prometheus server knows: nothing of VM web-2.
-func fast() *figures.Figures {
-	vm := func(name, node string) figures.VMKey {
-		return figures.VMKey{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, Node: node}
-	}
-	return &figures.Figures{
-		Nodes: map[string]figures.Node{
-			"a": {Watts: ptr.To(181.5), Source: "RAPL", AgeSeconds: ptr.To(1.2), BytesPerSecond: ptr.To(125e6)},
-			"c": {Watts: ptr.To(99.0), Source: "Prometheus", AgeSeconds: ptr.To(14.0), BytesPerSecond: ptr.To(10.0)},
-		},
-		VMs: map[figures.VMKey]figures.VM{
-			vm("web-0", "a"): {Watts: ptr.To(4.25), BytesPerSecond: ptr.To(100e6)},
-			vm("web-1", "a"): {Watts: ptr.To(2.0), BytesPerSecond: ptr.To(25e6)},
-		},
-	}
-}
-
 func TestViews(t *testing.T) {
-	for name, view := range map[string]show.View{
-		"nodes":         Nodes(scene(), nil, SortByName),
-		"nodes-fast":    Nodes(scene(), fast(), SortByWatts),
-		"vms":           VMs(scene(), nil, "", SortByName),
-		"vms-fast":      VMs(scene(), fast(), "shop", SortByWatts),
-		"groups":        Groups(scene(), fast()),
-		"policies":      Policies(scene()),
-		"vms-elsewhere": VMs(scene(), nil, "other", SortByName),
-	} {
+	for name, view := range map[string]show.View{"nodes": Nodes(scene()), "vms": VMs(scene(), ""), "groups": Groups(scene()), "policies": Policies(scene())} {
 		t.Run(name, func(t *testing.T) { showtest.Golden(t, name, view) })
 	}
 }
 
-// TestGroupFiguresAreWhole has a group's watts only when those of all its members are known.
-func TestGroupFiguresAreWhole(t *testing.T) {
-	f, known := scene(), fast()
-	if got := Groups(f, known).Items[1]; got.Watts != nil || got.JoulesPerGB != nil {
-		t.Errorf("watts %v of a group with an unknown member, want none", got.Watts)
+func TestSelection(t *testing.T) {
+	if got := VMs(scene(), "other").Items; len(got) != 0 {
+		t.Errorf("another namespace has %v", got)
 	}
-	f.Plans = f.Plans[:1]
-	got := Groups(f, known).Items[1]
-	if got.Watts == nil || *got.Watts != 6.25 || *got.JoulesPerGB != 50 {
-		t.Errorf("watts %v, J/GB %v, want 6.25 and 50", got.Watts, got.JoulesPerGB)
-	}
-}
-
-func TestSelectors(t *testing.T) {
 	f := scene()
 	f.Nodes = []metav1.PartialObjectMetadata{}
 	f.VMs = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"}}}
-	if got := Nodes(f, nil, SortByName).Names(); len(got) != 0 {
-		t.Errorf("a selector that picks no node shows %v", got)
+	if got := Nodes(f).Items; len(got) != 0 {
+		t.Errorf("a selector that selects no node shows %v", got)
 	}
-	if diff := cmp.Diff([]string{"virtualmachineinstance.kubevirt.io/web-1"}, VMs(f, nil, "", SortByName).Names()); diff != "" {
-		t.Errorf("VMs of a selector (-want +got):\n%s", diff)
+	if got := VMs(f, "").Items; len(got) != 1 || got[0].Name != "web-1" {
+		t.Errorf("a selector of one VM shows %v", got)
+	}
+}
+
+func TestSortByWatts(t *testing.T) {
+	nodes := Nodes(scene()).Items
+	SortByWatts(nodes)
+	if nodes[0].Name != "b" || nodes[1].Name != "a" || nodes[2].Name != "c" {
+		t.Errorf("nodes %+v, want b, a, and last c, whose power is unknown", nodes)
 	}
 }

@@ -2,12 +2,12 @@
 
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Holds the packets that leave through a device and has the queueing discipline fq release
- * them in bunches: see docs/design/datapath.md. */
+ * them in bunches: see docs/design/shaping-and-buffering.md. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
-#include "hear.h"
+#include "declarations.h"
 #include "maps.h"
 #include "parse.h"
 #include "rates.h"
@@ -68,7 +68,7 @@ static __always_inline void jv_let_out(struct __sk_buff *skb, const struct confi
 
 /* For what leaves through the device. Other programs go on with the packet. */
 SEC("tc")
-int jv_hold(struct __sk_buff *skb)
+int jv_egress(struct __sk_buff *skb)
 {
 	struct config *c = jv_only(&jv_config);
 	struct state *s = jv_only(&jv_state);
@@ -91,7 +91,7 @@ int jv_hold(struct __sk_buff *skb)
 
 /* For what comes in through it. */
 SEC("tc")
-int jv_hear(struct __sk_buff *skb)
+int jv_ingress(struct __sk_buff *skb)
 {
 	struct config *c = jv_only(&jv_config);
 	struct state *s = jv_only(&jv_state);
@@ -101,7 +101,7 @@ int jv_hear(struct __sk_buff *skb)
 	jv_add(&s->replies, 1);
 	if (skb->protocol != bpf_htons(JV_ETHERTYPE))
 		return TC_ACT_UNSPEC;
-	return jv_listen(skb, c, s);
+	return jv_receive(skb, c, s);
 }
 
 char jv_license[] SEC("license") = "Apache-2.0";

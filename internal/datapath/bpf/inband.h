@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a guest and its host tell one another, in frames of the local-experimental
- * EtherType that never leave the node: see docs/design/inband.md. All numbers are in
+/* What a guest and its host send one another, in frames of the local-experimental
+ * EtherType that never leave the node: see docs/design/shaping-and-buffering.md. All numbers are in
  * network byte order. */
 #ifndef JV_INBAND_H
 #define JV_INBAND_H

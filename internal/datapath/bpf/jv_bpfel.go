@@ -101,14 +101,14 @@ type JvSums struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	JvMapJvConfig  = "jv_config"
-	JvMapJvFlows   = "jv_flows"
-	JvMapJvGuest   = "jv_guest"
-	JvMapJvLease   = "jv_lease"
-	JvMapJvSources = "jv_sources"
-	JvMapJvState   = "jv_state"
-	JvProgJvHear   = "jv_hear"
-	JvProgJvHold   = "jv_hold"
+	JvMapJvConfig   = "jv_config"
+	JvMapJvFlows    = "jv_flows"
+	JvMapJvGuest    = "jv_guest"
+	JvMapJvLease    = "jv_lease"
+	JvMapJvSources  = "jv_sources"
+	JvMapJvState    = "jv_state"
+	JvProgJvEgress  = "jv_egress"
+	JvProgJvIngress = "jv_ingress"
 )
 
 // LoadJv returns the embedded CollectionSpec for Jv.
@@ -153,8 +153,8 @@ type JvSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type JvProgramSpecs struct {
-	JvHear *ebpf.ProgramSpec `ebpf:"jv_hear"`
-	JvHold *ebpf.ProgramSpec `ebpf:"jv_hold"`
+	JvEgress  *ebpf.ProgramSpec `ebpf:"jv_egress"`
+	JvIngress *ebpf.ProgramSpec `ebpf:"jv_ingress"`
 }
 
 // JvMapSpecs contains maps before they are loaded into the kernel.
@@ -224,14 +224,14 @@ type JvVariables struct {
 //
 // It can be passed to LoadJvObjects or ebpf.CollectionSpec.LoadAndAssign.
 type JvPrograms struct {
-	JvHear *ebpf.Program `ebpf:"jv_hear"`
-	JvHold *ebpf.Program `ebpf:"jv_hold"`
+	JvEgress  *ebpf.Program `ebpf:"jv_egress"`
+	JvIngress *ebpf.Program `ebpf:"jv_ingress"`
 }
 
 func (p *JvPrograms) Close() error {
 	return _JvClose(
-		p.JvHear,
-		p.JvHold,
+		p.JvEgress,
+		p.JvIngress,
 	)
 }
 

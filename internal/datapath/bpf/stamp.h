@@ -27,13 +27,6 @@ static __always_inline __u64 jv_raise(__u64 *number, __u64 to)
 	return seen > to ? seen : to;
 }
 
-static __always_inline __u64 *jv_flow(struct __sk_buff *skb)
-{
-	__u32 flow = bpf_get_hash_recalc(skb) % JV_FLOWS;
-
-	return bpf_map_lookup_elem(&jv_flows, &flow);
-}
-
 /* The time from which a packet may leave by its sender's will. */
 static __always_inline __u64 jv_earliest(struct __sk_buff *skb, __u64 now)
 {
@@ -51,7 +44,7 @@ static __always_inline void jv_clear_foreign(struct __sk_buff *skb, __u64 now)
 }
 
 /* A bunch is what leaves at one time. */
-static __always_inline void jv_note_bunch(struct state *s, __u64 deadline)
+static __always_inline void jv_count_bunch(struct state *s, __u64 deadline)
 {
 	__u64 *seen = &s->seen[(deadline * 0x9E3779B97F4A7C15ULL) >> 58];
 
@@ -73,7 +66,7 @@ static __always_inline void jv_hold_packet(struct state *s, struct __sk_buff *sk
 			jv_raise(&s->latest, deadline);
 	}
 	skb->tstamp = deadline;
-	jv_note_bunch(s, deadline);
+	jv_count_bunch(s, deadline);
 }
 
 /* Lets a packet leave, but not before those of its flow that were held. Returns whether
@@ -86,7 +79,7 @@ static __always_inline int jv_keep_order(struct state *s, struct __sk_buff *skb,
 		return 0;
 	if (jv_earliest(skb, now) < *flow) {
 		skb->tstamp = *flow;
-		jv_note_bunch(s, *flow);
+		jv_count_bunch(s, *flow);
 	}
 	return 1;
 }

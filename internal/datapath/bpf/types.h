@@ -3,14 +3,12 @@
 #ifndef JV_TYPES_H
 #define JV_TYPES_H
 
-#define JV_SECOND 1000000000ULL
 /* Decisions are taken at the start of each slot, about the JV_SLOTS slots before. */
 #define JV_SLOT (JV_SECOND / 8)
 #define JV_SLOTS 8
 /* Sums are kept for a power of two of slots, at least JV_SLOTS + 1. */
 #define JV_KEPT 16
 
-#define JV_FLOWS 4096
 #define JV_SOURCES 4096
 #define JV_SERVICES 8
 #define JV_SEEN 64
@@ -24,7 +22,7 @@
 /* A timer for one packet costs more than its interrupt. */
 #define JV_LEAST_IN_WINDOW 2
 
-/* A guest's declaration stands for so long, and so many are heard in a second. */
+/* A guest's declaration stands for so long, and so many are read in a second. */
 #define JV_DECLARED_FOR (30 * JV_SECOND)
 #define JV_DECLARATIONS 10
 
@@ -38,7 +36,7 @@ struct config {
 	__u32 on;
 	__u32 off;
 	__u32 most_arrivals;
-	__u32 flood_packets; /* 0: floods are not looked for */
+	__u32 flood_packets; /* 0: floods are not detected */
 	__u32 flood_bytes;
 	__u32 flood_syn;  /* share of 65536 */
 	__u32 flood_bits; /* of JV_SOURCES, that so many sources set */

@@ -101,18 +101,17 @@ type JvSums struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	JvMapJvClock       = "jv_clock"
-	JvMapJvConfig      = "jv_config"
-	JvMapJvFlows       = "jv_flows"
-	JvMapJvGuest       = "jv_guest"
-	JvMapJvLease       = "jv_lease"
-	JvMapJvSources     = "jv_sources"
-	JvMapJvState       = "jv_state"
-	JvProgJvFlowOf     = "jv_flow_of"
-	JvProgJvHear       = "jv_hear"
-	JvProgJvHold       = "jv_hold"
-	JvProgJvHoldTagged = "jv_hold_tagged"
-	JvProgJvNothing    = "jv_nothing"
+	JvMapJvClock    = "jv_clock"
+	JvMapJvConfig   = "jv_config"
+	JvMapJvFlows    = "jv_flows"
+	JvMapJvGuest    = "jv_guest"
+	JvMapJvLease    = "jv_lease"
+	JvMapJvSources  = "jv_sources"
+	JvMapJvState    = "jv_state"
+	JvProgJvEgress  = "jv_egress"
+	JvProgJvFlowOf  = "jv_flow_of"
+	JvProgJvIngress = "jv_ingress"
+	JvProgJvNothing = "jv_nothing"
 )
 
 // LoadJv returns the embedded CollectionSpec for Jv.
@@ -157,11 +156,10 @@ type JvSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type JvProgramSpecs struct {
-	JvFlowOf     *ebpf.ProgramSpec `ebpf:"jv_flow_of"`
-	JvHear       *ebpf.ProgramSpec `ebpf:"jv_hear"`
-	JvHold       *ebpf.ProgramSpec `ebpf:"jv_hold"`
-	JvHoldTagged *ebpf.ProgramSpec `ebpf:"jv_hold_tagged"`
-	JvNothing    *ebpf.ProgramSpec `ebpf:"jv_nothing"`
+	JvEgress  *ebpf.ProgramSpec `ebpf:"jv_egress"`
+	JvFlowOf  *ebpf.ProgramSpec `ebpf:"jv_flow_of"`
+	JvIngress *ebpf.ProgramSpec `ebpf:"jv_ingress"`
+	JvNothing *ebpf.ProgramSpec `ebpf:"jv_nothing"`
 }
 
 // JvMapSpecs contains maps before they are loaded into the kernel.
@@ -234,19 +232,17 @@ type JvVariables struct {
 //
 // It can be passed to LoadJvObjects or ebpf.CollectionSpec.LoadAndAssign.
 type JvPrograms struct {
-	JvFlowOf     *ebpf.Program `ebpf:"jv_flow_of"`
-	JvHear       *ebpf.Program `ebpf:"jv_hear"`
-	JvHold       *ebpf.Program `ebpf:"jv_hold"`
-	JvHoldTagged *ebpf.Program `ebpf:"jv_hold_tagged"`
-	JvNothing    *ebpf.Program `ebpf:"jv_nothing"`
+	JvEgress  *ebpf.Program `ebpf:"jv_egress"`
+	JvFlowOf  *ebpf.Program `ebpf:"jv_flow_of"`
+	JvIngress *ebpf.Program `ebpf:"jv_ingress"`
+	JvNothing *ebpf.Program `ebpf:"jv_nothing"`
 }
 
 func (p *JvPrograms) Close() error {
 	return _JvClose(
+		p.JvEgress,
 		p.JvFlowOf,
-		p.JvHear,
-		p.JvHold,
-		p.JvHoldTagged,
+		p.JvIngress,
 		p.JvNothing,
 	)
 }

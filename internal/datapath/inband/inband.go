@@ -1,12 +1,10 @@
-// Package inband is what a guest and its host tell one another in frames that never
-// leave the node: see docs/design/inband.md. The host's side of it is in eBPF, with the
+// Package inband has the frames that a guest and its host exchange, which never leave the
+// node: see docs/design/shaping-and-buffering.md. The host's side of it is in eBPF, with the
 // same layout in internal/datapath/bpf/inband.h.
 package inband
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"math"
 	"time"
 )
@@ -44,22 +42,13 @@ const (
 	secondAt    = 30
 )
 
-var (
-	// ErrOther means that the frame is not of this protocol.
-	ErrOther = errors.New("a frame of another protocol")
-	// ErrVersion means that the sender speaks another version of it.
-	ErrVersion = errors.New("a frame of another version")
-	// ErrMalformed means that the frame makes no sense.
-	ErrMalformed = errors.New("malformed frame")
-)
-
 // MAC is an Ethernet address.
 type MAC [6]byte
 
 // Group is where declarations are sent: bridges do not forward it.
 func Group() MAC { return MAC{0x01, 0x80, 0xC2, 0x00, 0x00, 0x0E} }
 
-// Declaration is what a guest says about one of its cards.
+// Declaration is what a guest declares about one of its cards.
 type Declaration struct {
 	// Source is the card's own address.
 	Source MAC
@@ -74,7 +63,7 @@ type Declaration struct {
 	Defers bool
 }
 
-// Answer is what the host says to it.
+// Answer is what the host sends back.
 type Answer struct {
 	// Destination is the address of the guest's card.
 	Destination MAC
@@ -87,33 +76,21 @@ type Answer struct {
 }
 
 // Frame encodes a declaration. Times are cut to whole microseconds.
-func (d Declaration) Frame() [Size]byte {
+func (d Declaration) Frame() (f [Size]byte) {
 	var flags uint16
 	if d.Defers {
 		flags = flagDefers
 	}
-	f := frame(Group(), d.Source, declaration, d.Nonce)
-	binary.BigEndian.PutUint16(f[flagsAt:], flags)
-	binary.BigEndian.PutUint32(f[windowAt:], microseconds(d.Tolerated))
-	binary.BigEndian.PutUint32(f[secondAt:], microseconds(d.Transmit))
-	return f
-}
-
-// Frame encodes an answer. Hosts do not: their program makes it of the declaration.
-func (a Answer) Frame() [Size]byte {
-	f := frame(a.Destination, Group(), answer, a.Nonce)
-	binary.BigEndian.PutUint32(f[windowAt:], microseconds(a.Window))
-	binary.BigEndian.PutUint32(f[secondAt:], a.OnPackets)
-	return f
-}
-
-func frame(destination, source MAC, kind byte, nonce uint32) (f [Size]byte) {
-	copy(f[:], destination[:])
-	copy(f[sourceAt:], source[:])
+	group := Group()
+	copy(f[:], group[:])
+	copy(f[sourceAt:], d.Source[:])
 	binary.BigEndian.PutUint16(f[etherTypeAt:], EtherType)
 	binary.BigEndian.PutUint32(f[magicAt:], magic)
-	f[versionAt], f[kindAt] = Version, kind
-	binary.BigEndian.PutUint32(f[nonceAt:], nonce)
+	f[versionAt], f[kindAt] = Version, declaration
+	binary.BigEndian.PutUint16(f[flagsAt:], flags)
+	binary.BigEndian.PutUint32(f[nonceAt:], d.Nonce)
+	binary.BigEndian.PutUint32(f[windowAt:], microseconds(d.Tolerated))
+	binary.BigEndian.PutUint32(f[secondAt:], microseconds(d.Transmit))
 	return f
 }
 
@@ -121,48 +98,16 @@ func microseconds(d time.Duration) uint32 {
 	return uint32(min(max(d.Microseconds(), 0), math.MaxUint32))
 }
 
-// ParseDeclaration decodes what a guest sent, with its Ethernet header. The error is
-// ErrOther, or wraps ErrVersion or ErrMalformed.
-func ParseDeclaration(f []byte) (Declaration, error) {
-	if err := check(f, declaration); err != nil {
-		return Declaration{}, err
-	}
-	return Declaration{
-		Source: MAC(f[sourceAt:etherTypeAt]), Nonce: binary.BigEndian.Uint32(f[nonceAt:]),
-		Tolerated: window(f, windowAt), Transmit: window(f, secondAt),
-		// Flags of later versions that this one may ignore.
-		Defers: binary.BigEndian.Uint16(f[flagsAt:])&flagDefers != 0,
-	}, nil
-}
-
-// ParseAnswer decodes what a host sent, likewise.
-func ParseAnswer(f []byte) (Answer, error) {
-	if err := check(f, answer); err != nil {
-		return Answer{}, err
+// ParseAnswer decodes what a host sent, with its Ethernet header; false if it is something
+// else.
+func ParseAnswer(f []byte) (Answer, bool) {
+	if len(f) < Size || binary.BigEndian.Uint16(f[etherTypeAt:]) != EtherType ||
+		binary.BigEndian.Uint32(f[magicAt:]) != magic || f[versionAt] != Version || f[kindAt] != answer {
+		return Answer{}, false
 	}
 	return Answer{
 		Destination: MAC(f[:sourceAt]), Nonce: binary.BigEndian.Uint32(f[nonceAt:]),
-		Window: window(f, windowAt), OnPackets: binary.BigEndian.Uint32(f[secondAt:]),
-	}, nil
-}
-
-func check(f []byte, kind byte) error {
-	if len(f) < versionAt || binary.BigEndian.Uint16(f[etherTypeAt:]) != EtherType ||
-		binary.BigEndian.Uint32(f[magicAt:]) != magic {
-		return ErrOther
-	}
-	if len(f) < Size {
-		return fmt.Errorf("%w: %d bytes, want %d", ErrMalformed, len(f), Size)
-	}
-	if f[versionAt] != Version {
-		return fmt.Errorf("%w: %d, this is %d", ErrVersion, f[versionAt], Version)
-	}
-	if f[kindAt] != kind {
-		return fmt.Errorf("%w: kind %d, want %d", ErrMalformed, f[kindAt], kind)
-	}
-	return nil
-}
-
-func window(f []byte, at int) time.Duration {
-	return time.Duration(binary.BigEndian.Uint32(f[at:])) * time.Microsecond
+		Window:    time.Duration(binary.BigEndian.Uint32(f[windowAt:])) * time.Microsecond,
+		OnPackets: binary.BigEndian.Uint32(f[secondAt:]),
+	}, true
 }

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -31,10 +31,10 @@ type gauge struct {
 	// last are the counters where the next interval starts, at that moment.
 	last []host.EnergyZone
 	at   time.Time
-	// odd says what a counter did that none does, and doubts for how many more
+	// odd says what a counter did that none does, and suspected for how many more
 	// readings that counts.
-	odd    *energy.Refusal
-	doubts int
+	odd       *energy.Refusal
+	suspected int
 	// frozen is true while a counter stands still for longer than it may.
 	frozen bool
 }
@@ -42,7 +42,7 @@ type gauge struct {
 // read returns what the counters used since the last reading that was of use.
 // One of them that is of none makes the sum so: the rest alone would be a
 // smaller figure, not a worse one.
-func (g *gauge) read(zones []host.EnergyZone, at time.Time, scope model.PowerScope, most units.Watts) (Reading, *energy.Refusal) {
+func (g *gauge) read(zones []host.EnergyZone, at time.Time, scope v1alpha1.PowerScope, most units.Watts) (Reading, *energy.Refusal) {
 	for _, zone := range zones {
 		if zone.Err != nil {
 			return Reading{}, refuse(zone.Err) // the next interval spans this moment
@@ -54,12 +54,12 @@ func (g *gauge) read(zones []host.EnergyZone, at time.Time, scope model.PowerSco
 	elapsed := at.Sub(g.at)
 	var sum units.Joules
 	for i, zone := range zones {
-		used, verdict := power.Difference(g.last[i].Microjoules, zone.Microjoules, zone.Range, elapsed, most)
-		if verdict == power.CounterFrozen && elapsed < settles && !g.frozen {
+		used, is := difference(g.last[i].Microjoules, zone.Microjoules, zone.Range, elapsed, most)
+		if is == frozen && elapsed < settles && !g.frozen {
 			return Reading{}, energy.Refuse(energy.ReasonAwaiting, "energy counter %s (%s) has not moved yet", zone.ID, zone.Name)
 		}
-		if !verdict.Usable() {
-			refusal := g.doubt(verdict, judge(verdict, g.last[i], zone, elapsed))
+		if !is.isUsable() {
+			refusal := g.suspect(is, refuseCounter(is, g.last[i], zone, elapsed))
 			g.start(zones, at)
 			return Reading{}, refusal
 		}
@@ -67,12 +67,12 @@ func (g *gauge) read(zones []host.EnergyZone, at time.Time, scope model.PowerSco
 	}
 	g.start(zones, at)
 	g.frozen = false
-	if g.doubts > 0 {
-		g.doubts--
+	if g.suspected > 0 {
+		g.suspected--
 		return Reading{}, g.odd
 	}
 	return Reading{Joules: sum, Power: model.Power{
-		Source: model.SourceRAPL, Scope: scope, Watts: units.Watts(float64(sum) / elapsed.Seconds()),
+		Source: Source, Scope: scope, Watts: units.Watts(float64(sum) / elapsed.Seconds()),
 		Time: at, IntervalSeconds: elapsed.Seconds(),
 	}}, nil
 }
@@ -86,7 +86,7 @@ func (g *gauge) begin(zones []host.EnergyZone, at time.Time) *energy.Refusal {
 		return energy.Refuse(energy.ReasonNoCounters, "no energy counter")
 	case !slices.EqualFunc(g.last, zones, sameZone):
 		g.start(zones, at)
-		g.doubts, g.frozen = 0, false
+		g.suspected, g.frozen = 0, false
 		return energy.Refuse(energy.ReasonAwaiting, "the node has these energy counters since %s: the next reading tells its power",
 			at.UTC().Format(time.RFC3339))
 	case elapsed < 0:
@@ -101,17 +101,17 @@ func (g *gauge) begin(zones []host.EnergyZone, at time.Time) *energy.Refusal {
 	return nil
 }
 
-// doubt remembers what a verdict of no use means for the next readings. A
+// suspect remembers what a verdict of no use means for the next readings. A
 // counter that is odd again and again is so for one reason: the first one's.
-func (g *gauge) doubt(verdict power.CounterVerdict, refusal *energy.Refusal) *energy.Refusal {
-	g.frozen = verdict == power.CounterFrozen
-	if verdict != power.CounterReset && verdict != power.CounterTooFast {
+func (g *gauge) suspect(is verdict, refusal *energy.Refusal) *energy.Refusal {
+	g.frozen = is == frozen
+	if is != reset && is != tooFast {
 		return refusal
 	}
-	if g.doubts == 0 {
+	if g.suspected == 0 {
 		g.odd = refusal
 	}
-	g.doubts = believes
+	g.suspected = believes
 	return g.odd
 }
 
@@ -123,20 +123,20 @@ func sameZone(a, b host.EnergyZone) bool {
 	return a.ID == b.ID && a.Name == b.Name && a.Range == b.Range
 }
 
-// judge says what the verdict on a counter means that is of no use.
-func judge(verdict power.CounterVerdict, was, is host.EnergyZone, elapsed time.Duration) *energy.Refusal {
-	switch verdict {
-	case power.CounterReset:
+// refuseCounter explains a verdict on a counter that is of no use.
+func refuseCounter(of verdict, was, is host.EnergyZone, elapsed time.Duration) *energy.Refusal {
+	switch of {
+	case reset:
 		return energy.Refuse(energy.ReasonWentBack, "energy counter %s (%s) went from %d to %d uJ without reaching its range: "+
 			"it was started over, or several drivers feed it", is.ID, is.Name, was.Microjoules, is.Microjoules)
-	case power.CounterGap:
+	case gap:
 		return energy.Refuse(energy.ReasonAwaiting, "energy counter %s (%s) was last read %v ago and may have started over since: "+
 			"the next reading tells the power", is.ID, is.Name, elapsed.Round(time.Second))
-	case power.CounterFrozen:
+	case frozen:
 		return energy.Refuse(energy.ReasonFrozen, "energy counter %s (%s) stands still at %d uJ: load its module again, such as intel_rapl_msr",
 			is.ID, is.Name, is.Microjoules)
-	default: // CounterTooFast
+	default: // tooFast
 		return energy.Refuse(energy.ReasonJumped, "energy counter %s (%s) went from %d to %d uJ in %v, which no processor uses: "+
-			"look at the firmware", is.ID, is.Name, was.Microjoules, is.Microjoules, elapsed.Round(time.Millisecond))
+			"check the firmware", is.ID, is.Name, was.Microjoules, is.Microjoules, elapsed.Round(time.Millisecond))
 	}
 }

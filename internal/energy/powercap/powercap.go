@@ -4,7 +4,7 @@
 //
 // The platform's counter (psys) is preferred; without it, the counters of all
 // packages are summed. Zones within a package, such as core and uncore, are
-// parts of it and are never added. Memory that is counted apart is told apart.
+// parts of it and are never added. Memory that is counted apart is distinguished.
 package powercap
 
 import (
@@ -12,11 +12,15 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
+
+// Source of the readings.
+const Source = v1alpha1.PowerRAPL
 
 const (
 	// mostPackageWatts is four times the rated power of the largest packages of
@@ -107,12 +111,12 @@ func (m *Meter) readPlatform(found groups, at time.Time) (Reading, *energy.Refus
 	if len(found.platform) == 0 {
 		return Reading{}, energy.Refuse(energy.ReasonNoCounters, "the energy counter of the platform (psys) is gone: load its module again, such as intel_rapl_msr")
 	}
-	return m.platform.read(found.platform, at, model.ScopePlatform, mostPlatformWatts)
+	return m.platform.read(found.platform, at, v1alpha1.PowerScopePlatform, mostPlatformWatts)
 }
 
 func (m *Meter) readPackages(found groups, at time.Time, packages int) (Reading, *energy.Refusal) {
-	sum, refusal := m.packages.read(found.packages, at, model.ScopePackage, mostPackageWatts)
-	memory, unknown := m.memory.read(found.memory, at, model.ScopePackage, mostMemoryWatts)
+	sum, refusal := m.packages.read(found.packages, at, v1alpha1.PowerScopePackage, mostPackageWatts)
+	memory, unknown := m.memory.read(found.memory, at, v1alpha1.PowerScopePackage, mostMemoryWatts)
 	switch counted := countPackages(found.packages); {
 	case counted == 0:
 		return Reading{}, energy.Refuse(energy.ReasonNoCounters, "none of the %d energy counters is that of a package or of the platform: "+

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -58,15 +59,15 @@ func TestRead(t *testing.T) {
 	}{
 		"one package": {
 			readings: [][]host.EnergyZone{zones(pkg(0, 0)), zones(pkg(0, 100))},
-			want:     model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
-		"packages are summed, their parts are not, memory is told apart": {
+		"packages are summed, their parts are not, memory is distinguished": {
 			readings: [][]host.EnergyZone{
 				zones(pkg(0, 0), zone("intel-rapl:0:0", "core", 0), zone("intel-rapl:0:1", "dram", 0), pkg(1, 0), zone("intel-rapl:1:0", "dram", 0)),
 				zones(pkg(0, 40), zone("intel-rapl:0:0", "core", 30), zone("intel-rapl:0:1", "dram", 4), pkg(1, 60), zone("intel-rapl:1:0", "dram", 6)),
 			},
 			packages: 2, memory: 5,
-			want: model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want: model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"dies of one package": {
 			readings: [][]host.EnergyZone{
@@ -74,23 +75,23 @@ func TestRead(t *testing.T) {
 				zones(zone("intel-rapl:0", "package-0-die-0", 40), zone("intel-rapl:1", "package-0-die-1", 60)),
 			},
 			packages: 1,
-			want:     model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"the same package through another driver": {
 			readings: [][]host.EnergyZone{
 				zones(zone("intel-rapl-mmio:0", "package-0", 7), pkg(0, 0)), zones(zone("intel-rapl-mmio:0", "package-0", 99), pkg(0, 100)),
 			},
-			want: model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want: model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"another driver alone": {
 			readings: [][]host.EnergyZone{zones(zone("intel-rapl-mmio:0", "package-0", 0)), zones(zone("intel-rapl-mmio:0", "package-0", 100))},
-			want:     model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"the platform, in which the memory is": {
 			readings: [][]host.EnergyZone{
 				zones(pkg(0, 0), zone("intel-rapl:0:0", "dram", 0), psys(0)), zones(pkg(0, 100), zone("intel-rapl:0:0", "dram", 8), psys(240)),
 			},
-			want: model.Power{Scope: model.ScopePlatform, Watts: 120, IntervalSeconds: 2},
+			want: model.Power{Scope: v1alpha1.PowerScopePlatform, Watts: 120, IntervalSeconds: 2},
 		},
 		"the platform once more": {
 			readings: [][]host.EnergyZone{
@@ -98,21 +99,21 @@ func TestRead(t *testing.T) {
 				zones(pkg(0, 100), pkg(1, 100), zone("intel-rapl:8", "psys-1", 400), psys(400)),
 			},
 			packages: 2,
-			want:     model.Power{Scope: model.ScopePlatform, Watts: 200, IntervalSeconds: 2},
+			want:     model.Power{Scope: v1alpha1.PowerScopePlatform, Watts: 200, IntervalSeconds: 2},
 		},
 		"a counter that starts over": {
 			readings: [][]host.EnergyZone{zones(pkg(0, span/1e6-60)), zones(pkg(0, 40))},
-			want:     model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"memory that fails, alone": {
 			readings: [][]host.EnergyZone{
 				zones(pkg(0, 0), zone("intel-rapl:0:0", "dram", 0)), zones(pkg(0, 100), broken(zone("intel-rapl:0:0", "dram", 0), unknown)),
 			},
-			want: model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want: model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"a reading that failed is spanned": {
 			readings: [][]host.EnergyZone{zones(pkg(0, 0)), zones(broken(pkg(0, 0), unknown)), zones(pkg(0, 200))},
-			want:     model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 4},
+			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 4},
 		},
 
 		"the first reading": {
@@ -141,7 +142,7 @@ func TestRead(t *testing.T) {
 		"a package that vanished with its CPUs": {
 			readings: [][]host.EnergyZone{zones(pkg(0, 0), pkg(1, 0)), zones(pkg(0, 100)), zones(pkg(0, 200))},
 			packages: 1,
-			want:     model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"a package that came": {
 			readings: [][]host.EnergyZone{zones(pkg(0, 0)), zones(pkg(0, 100), pkg(1, 1e5))},
@@ -173,13 +174,13 @@ func TestRead(t *testing.T) {
 			readings: [][]host.EnergyZone{
 				zones(pkg(0, 1000)), zones(pkg(0, 0)), zones(pkg(0, 1200)), zones(pkg(0, 1300)), zones(pkg(0, 1400)), zones(pkg(0, 1500)),
 			},
-			want: model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want: model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"some time after a jump": {
 			readings: [][]host.EnergyZone{
 				zones(pkg(0, 0)), zones(pkg(0, 100e3)), zones(pkg(0, 100100)), zones(pkg(0, 100200)), zones(pkg(0, 100300)), zones(pkg(0, 100400)),
 			},
-			want: model.Power{Scope: model.ScopePackage, Watts: 50, IntervalSeconds: 2},
+			want: model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"a counter that stands still": {
 			readings: [][]host.EnergyZone{zones(pkg(0, 5), pkg(1, 0)), zones(pkg(0, 5), pkg(1, 100))},
@@ -196,7 +197,7 @@ func TestRead(t *testing.T) {
 		"a platform without packages": {
 			readings: [][]host.EnergyZone{zones(psys(0)), zones(psys(100))},
 			packages: 1,
-			want:     model.Power{Scope: model.ScopePlatform, Watts: 50, IntervalSeconds: 2},
+			want:     model.Power{Scope: v1alpha1.PowerScopePlatform, Watts: 50, IntervalSeconds: 2},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +216,7 @@ func TestRead(t *testing.T) {
 			if refusal != nil {
 				t.Fatal(refusal)
 			}
-			test.want.Source, test.want.Time = model.SourceRAPL, at(2*float64(len(test.readings)-1))
+			test.want.Source, test.want.Time = v1alpha1.PowerRAPL, at(2*float64(len(test.readings)-1))
 			if test.memory != 0 {
 				test.want.DRAMWatts = &test.memory
 			}
@@ -267,7 +268,7 @@ func TestPlatformIsGivenUp(t *testing.T) {
 				switch {
 				case refusal != nil:
 					scopes += "-"
-				case reading.Power.Scope == model.ScopePlatform:
+				case reading.Power.Scope == v1alpha1.PowerScopePlatform:
 					scopes += "A" // all
 				default:
 					scopes += "P"

@@ -2,10 +2,15 @@ package prometheus
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
@@ -22,14 +27,15 @@ const (
 	// need at a sample each 10 s.
 	mostBytes = 64 << 20
 	// mostSeries of an answer: 20 for each of 10,000 nodes.
-	mostSeries = 200_000
-	// mostWarnings that are kept of an answer.
-	mostWarnings = 3
-	idleTimeout  = 2 * time.Minute
+	mostSeries  = 200_000
+	idleTimeout = 2 * time.Minute
+	// mostQuoted is how much of a foreign text a message quotes, in bytes.
+	mostQuoted = 300
+	// tlsAlert is how crypto/tls marks what the other end complains of. A server of
+	// TLS 1.3 complains after the handshake; when it closes the connection before
+	// the request is written, the complaint is lost.
+	tlsAlert = "remote error"
 )
-
-// Credentials for a server, as they are in a Secret. Each may be empty.
-type Credentials = energy.Credentials
 
 // client asks one server.
 type client struct {
@@ -39,25 +45,23 @@ type client struct {
 	timeout time.Duration
 }
 
-func newClient(address *url.URL, credentials Credentials, timeout time.Duration) (*client, error) {
+func newClient(server energy.Server, credentials energy.Credentials) (*client, error) {
 	connections, tripper, err := connect(credentials)
 	if err != nil {
 		return nil, err
 	}
-	shown := energy.Server{URL: address.String()}.String()
 	base, err := api.NewClient(api.Config{
-		Address: address.String(),
+		Address: server.URL,
 		Client: &http.Client{
-			Transport: judge{next: tripper},
-			// The token is for this server only, and a proxy's page for logging
-			// in is no answer.
+			Transport: checker{next: tripper},
+			// The token is for this server only, and a proxy's login page is no answer.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
 	if err != nil {
-		return nil, energy.Refuse(energy.ReasonUnreachable, "url %s cannot be used: %v", shown, err)
+		return nil, energy.Refuse(energy.ReasonUnreachable, "url %s cannot be used: %v", server, err)
 	}
-	return &client{api: promapi.NewAPI(base), http: connections, address: shown, timeout: timeout}, nil
+	return &client{api: promapi.NewAPI(base), http: connections, address: server.String(), timeout: server.Timeout}, nil
 }
 
 // ask evaluates a query. Errors wrap a Refusal.
@@ -71,11 +75,7 @@ func (c *client) ask(ctx context.Context, query string, at time.Time) (model.Val
 	if count := size(value); count > mostSeries {
 		return nil, nil, energy.Refuse(energy.ReasonQueryFailed, "%s answers with %d series, more than %d: narrow it down with series Query", c.address, count, mostSeries)
 	}
-	var kept []string
-	for _, warning := range warnings[:min(len(warnings), mostWarnings)] {
-		kept = append(kept, shorten(warning))
-	}
-	return value, kept, nil
+	return value, warnings, nil
 }
 
 func size(value model.Value) int {
@@ -89,25 +89,17 @@ func size(value model.Value) int {
 }
 
 // connect returns the connections to a server, and what authenticates to it.
-func connect(credentials Credentials) (*http.Transport, http.RoundTripper, error) {
-	token := strings.TrimSpace(string(credentials.Token))
-	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, nil, energy.Refuse(energy.ReasonCredentials, "key token of the Secret holds more than a token: spaces, line breaks or control characters")
-	}
-	// With one of the two client-go goes without.
-	if (len(credentials.Cert) == 0) != (len(credentials.Key) == 0) {
-		return nil, nil, energy.Refuse(energy.ReasonCredentials, "the Secret has one of tls.crt and tls.key: set both, or neither")
-	}
+func connect(credentials energy.Credentials) (*http.Transport, http.RoundTripper, error) {
 	config := &transport.Config{
 		UserAgent:   userAgent,
-		BearerToken: token,
+		BearerToken: string(credentials.Token),
 		TLS:         transport.TLSConfig{CAData: credentials.CA, CertData: credentials.Cert, KeyData: credentials.Key},
 	}
 	settings, err := transport.TLSConfigFor(config)
 	if err != nil {
 		return nil, nil, energy.Refuse(energy.ReasonCredentials, "ca.crt, tls.crt or tls.key of the Secret cannot be used: %v", err)
 	}
-	// Of its own, for client-go keeps those that it makes, and credentials change.
+	// Own connections: client-go caches those that it makes, and credentials change.
 	// HTTP/1.1 is enough for one query at a time, and HTTP/2 hides why a server
 	// closes the connection.
 	connections := &http.Transport{
@@ -123,11 +115,11 @@ func connect(credentials Credentials) (*http.Transport, http.RoundTripper, error
 	return connections, tripper, nil
 }
 
-// judge turns answers that are none into refusals, and bounds the others.
-type judge struct{ next http.RoundTripper }
+// checker turns error answers into refusals, and bounds the size of the others.
+type checker struct{ next http.RoundTripper }
 
-func (j judge) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := j.next.RoundTrip(request)
+func (c checker) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +162,7 @@ type bounded struct {
 
 func (b *bounded) Read(into []byte) (int, error) {
 	if b.left == 0 {
-		// Whole answers end here too, at the last byte: told apart by one more.
+		// Whole answers end here too, at the last byte: distinguished by one more.
 		if n, err := b.ReadCloser.Read(make([]byte, 1)); n == 0 {
 			return 0, err
 		}
@@ -179,4 +171,81 @@ func (b *bounded) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into[:min(len(into), b.left)])
 	b.left -= n
 	return n, err
+}
+
+// QueryRange evaluates a query over a span of time. An error wraps an energy.Refusal.
+func (s *Source) QueryRange(ctx context.Context, query string, from, to time.Time, step time.Duration) (model.Matrix, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.client.timeout)
+	defer cancel()
+	value, _, _, err := s.client.api.QueryRange(ctx, query, promapi.Range{Start: from, End: to, Step: step}, promapi.WithTimeout(s.client.timeout))
+	if err != nil {
+		return nil, s.client.fault(err)
+	}
+	matrix, ok := value.(model.Matrix)
+	if !ok {
+		return nil, wrongType(value, model.ValMatrix)
+	}
+	return matrix, nil
+}
+
+// fault says why a query has no answer.
+func (c *client) fault(err error) error {
+	if refusal := energy.RefusalIn(err); refusal != nil {
+		return fmt.Errorf("ask %s: %w", c.address, refusal)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return energy.Refuse(energy.ReasonUnreachable, "%s does not answer within %s: look at its load, or set a longer timeout", c.address, c.timeout)
+	}
+	text := shorten(reason(err))
+	var untrusted *tls.CertificateVerificationError
+	var connection *net.OpError
+	switch {
+	case errors.As(err, &untrusted):
+		return energy.Refuse(energy.ReasonCredentials, "the certificate of %s is not trusted (%s): put its authority into ca.crt of the Secret", c.address, text)
+	case errors.As(err, &connection) && connection.Op == tlsAlert:
+		return energy.Refuse(energy.ReasonUnauthorized, "%s refuses the TLS connection (%s): put a valid client certificate into tls.crt and tls.key of the Secret", c.address, text)
+	case errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET):
+		return energy.Refuse(energy.ReasonUnreachable, "%s closes the connection (%s): it may be restarting, or ask for a client certificate in tls.crt and tls.key of the Secret", c.address, text)
+	}
+	var answer *promapi.Error
+	if !errors.As(err, &answer) {
+		return energy.Refuse(energy.ReasonUnreachable, "%s cannot be reached: %s", c.address, text)
+	}
+	switch answer.Type {
+	case promapi.ErrTimeout, promapi.ErrCanceled, promapi.ErrServer:
+		return energy.Refuse(energy.ReasonUnreachable, "%s is not able to answer: %s", c.address, text)
+	case promapi.ErrBadResponse:
+		return energy.Refuse(energy.ReasonWrongType, "%s does not answer as a Prometheus server does (%s): check the url", c.address, text)
+	}
+	return energy.Refuse(energy.ReasonQueryFailed, "%s cannot evaluate the query: %s", c.address, text)
+}
+
+// reason is an error's text without what changes from one time to the next: it
+// goes into conditions. Without the request too, which may hold a whole query.
+func reason(err error) string {
+	if answer := (*promapi.Error)(nil); errors.As(err, &answer) && answer.Detail != "" {
+		return answer.Msg + ": " + answer.Detail
+	}
+	if name := (*net.DNSError)(nil); errors.As(err, &name) {
+		if name.IsNotFound {
+			return "lookup " + name.Name + ": no such host"
+		}
+		return "lookup " + name.Name + ": the name servers do not answer"
+	}
+	// The source is a port that the system chose.
+	if operation := (*net.OpError)(nil); errors.As(err, &operation) && operation.Source != nil {
+		return operation.Op + ": " + operation.Err.Error()
+	}
+	if request := (*url.Error)(nil); errors.As(err, &request) {
+		return request.Err.Error()
+	}
+	return err.Error()
+}
+
+// shorten bounds a text to what a message can quote, on one line.
+func shorten(text string) string {
+	if len(text) > mostQuoted {
+		text = text[:mostQuoted] + "..."
+	}
+	return strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
 }

@@ -72,7 +72,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(test.handler)
 			defer s.Close()
-			source := newTestSource(t, Config{URL: s.URL, Series: "Kepler", Timeout: time.Minute, Credentials: Credentials{Token: []byte(secret)}})
+			source := newTestSource(t, energy.Server{URL: s.URL, Series: "Kepler", Timeout: time.Minute}, secret)
 			_, err := source.Read(t.Context(), cluster())
 			if err == nil || energy.ReasonOf(err) != test.reason || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("Read = %v, want %s with %q", err, test.reason, test.text)
@@ -107,7 +107,7 @@ func TestRedirectsKeepTheToken(t *testing.T) {
 				http.Redirect(w, r, elsewhere.URL+r.URL.Path, status)
 			}))
 			defer s.Close()
-			source := newTestSource(t, Config{URL: s.URL, Credentials: Credentials{Token: []byte(secret)}})
+			source := newTestSource(t, energy.Server{URL: s.URL}, secret)
 			if _, err := source.Read(t.Context(), cluster()); energy.ReasonOf(err) != energy.ReasonQueryFailed {
 				t.Errorf("Read = %v, want the redirect refused", err)
 			}
@@ -128,7 +128,7 @@ func TestRequests(t *testing.T) {
 		reply(w, model.Matrix{}, nil)
 	}))
 	defer s.Close()
-	source := newTestSource(t, Config{URL: s.URL + "/thanos/", Series: "Kepler", Timeout: 7 * time.Second, Credentials: Credentials{Token: []byte(" " + secret + "\n")}})
+	source := newTestSource(t, energy.Server{URL: s.URL + "/thanos/", Series: "Kepler", Timeout: 7 * time.Second}, secret)
 	if _, err := source.Read(t.Context(), cluster()); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestSlowServers(t *testing.T) {
 			}))
 			defer s.Close()
 			defer close(hang)
-			source := newTestSource(t, Config{URL: s.URL, Timeout: 50 * time.Millisecond})
+			source := newTestSource(t, energy.Server{URL: s.URL, Timeout: 50 * time.Millisecond}, "")
 			_, err := source.Read(t.Context(), cluster())
 			if energy.ReasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), "does not answer within 50ms") {
 				t.Errorf("Read = %v", err)
@@ -174,20 +174,20 @@ func TestServersThatAreNotThere(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	_ = listener.Close()
-	_, err = newTestSource(t, Config{URL: "http://user:" + secret + "@" + address + "?key=" + secret}).Read(t.Context(), cluster())
+	_, err = newTestSource(t, energy.Server{URL: "http://user:" + secret + "@" + address + "?key=" + secret}, "").Read(t.Context(), cluster())
 	if energy.ReasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), address) || strings.Contains(fmt.Sprint(err), secret) {
 		t.Errorf("Read = %v", err)
 	}
 	// A server of http where one of https is meant.
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	_, err = newTestSource(t, Config{URL: strings.Replace(plain.URL, "http", "https", 1)}).Read(t.Context(), cluster())
+	_, err = newTestSource(t, energy.Server{URL: strings.Replace(plain.URL, "http", "https", 1)}, "").Read(t.Context(), cluster())
 	if energy.ReasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), "HTTPS") {
 		t.Errorf("Read = %v", err)
 	}
 	trusted := httptest.NewTLSServer(http.NotFoundHandler())
 	defer trusted.Close()
-	_, err = newTestSource(t, Config{URL: trusted.URL}).Read(t.Context(), cluster())
+	_, err = newTestSource(t, energy.Server{URL: trusted.URL}, "").Read(t.Context(), cluster())
 	if energy.ReasonOf(err) != energy.ReasonCredentials || !strings.Contains(fmt.Sprint(err), "ca.crt") {
 		t.Errorf("Read = %v", err)
 	}

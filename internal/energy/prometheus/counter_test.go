@@ -62,7 +62,7 @@ func TestMeanOf(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := series{metric: model.Metric{"node": "node-a"}, samples: samples(test.samples...)}
-			got, refusal := meanOf(s, 10*time.Second)
+			got, refusal := meanOf(s)
 			if test.reason != "" {
 				if refusal == nil || refusal.Reason != test.reason || !strings.Contains(refusal.Message, `node="node-a"`) {
 					t.Errorf("refusal %v, want %s that names the series", refusal, test.reason)
@@ -81,7 +81,7 @@ func TestMeanOf(t *testing.T) {
 
 // TestMeanOfConstantPower holds that whatever the scrapes' times and the starts
 // over, a machine of constant power is read as that, or not at all. A counter
-// that starts over and then is above what it was before cannot be told from one
+// that starts over and then is above what it was before cannot be reported from one
 // that went on: exporters do not restart that often.
 func TestMeanOfConstantPower(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 1))
@@ -98,7 +98,7 @@ func TestMeanOfConstantPower(t *testing.T) {
 			}
 			all = append(all, at{seconds, watts * (seconds - started)})
 		}
-		got, refusal := meanOf(series{samples: samples(all...)}, 10*time.Second)
+		got, refusal := meanOf(series{samples: samples(all...)})
 		switch {
 		case refusal != nil && refusal.Reason != energy.ReasonAwaiting && refusal.Reason != energy.ReasonWentBack:
 			t.Fatalf("%v: %v", all, refusal)

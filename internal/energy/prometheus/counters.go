@@ -2,16 +2,16 @@ package prometheus
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
-	power "github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -19,249 +19,212 @@ import (
 // them one time; only what passes them on may differ a little.
 const sameScrape = time.Second
 
-// part is what of a node a counter covers.
-type part int
+// shortestMean is the least time that the mean of a counter is taken over, when there are
+// samples enough. Kepler answers a scrape with figures that are up to 0.5 s old: over this
+// time that is an error of at most 5 %.
+const shortestMean = 10 * time.Second
+
+// keplerZone is one energy zone of a node that Kepler shows: psys, package or dram. Several
+// sockets come as one zone, or as one per path.
+type keplerZone struct{ name, path string }
 
 const (
-	partNone part = iota
-	partPlatform
-	partPackage
-	partDRAM
-	// partModelled is no meter's: the exporter computes it.
-	partModelled
+	zonePlatform = "psys"
+	zonePackage  = "package"
+	zoneMemory   = "dram"
 )
 
-// place is where a series belongs within its node.
-type place struct {
-	part part
-	// unit is one of the counters that add up to the part: a socket.
-	unit string
-	// mode is a share of a unit that is counted apart.
-	mode string
-}
-
-// kind tells the families of counters apart.
-type kind interface {
-	// selector picks the series.
-	selector() string
-	// place says where a series belongs.
-	place(labels model.Metric) place
-}
-
-// kepler is the series of Kepler 0.10 and newer. Their zones overlap: psys
-// holds package, package holds core and uncore. Several sockets come as one
-// zone, or as one a path.
-type kepler struct{}
-
-func (kepler) selector() string { return `kepler_node_cpu_joules_total{zone=~"psys|package|dram"}` }
-
-func (kepler) place(labels model.Metric) place {
-	parts := map[model.LabelValue]part{"psys": partPlatform, "package": partPackage, "dram": partDRAM}
-	return place{part: parts[labels["zone"]], unit: string(labels["path"])}
-}
-
-// legacy is the series of Kepler 0.9 and older: a name a zone, a series a
-// socket and mode.
-type legacy struct{}
-
-const (
-	legacyPrefix = "kepler_node_"
-	legacySuffix = "_joules_total"
-)
-
-func (legacy) selector() string {
-	return `{__name__=~"` + legacyPrefix + `(platform|package|dram)` + legacySuffix + `"}`
-}
-
-func (legacy) place(labels model.Metric) place {
-	parts := map[string]part{"platform": partPlatform, "package": partPackage, "dram": partDRAM}
-	name := strings.TrimSuffix(strings.TrimPrefix(string(labels[model.MetricNameLabel]), legacyPrefix), legacySuffix)
-	p := place{part: parts[name], unit: string(labels["package"]), mode: string(labels["mode"])}
-	switch {
-	case modelled(labels):
-		p.part = partModelled
-	case p.part == partPlatform && strings.HasPrefix(string(labels["source"]), "rapl"):
-		// Without a meter of the platform Kepler shows a remainder under the
-		// name of the packages' meter.
-		p.part = partNone
-	}
-	return p
-}
-
-// modelled tells whether Kepler 0.9 computed a figure.
-func modelled(labels model.Metric) bool {
-	return labels["source"] == "trained_power_model" || labels["source"] == "estimator"
-}
-
-// counters is a family of energy counters.
-type counters struct {
-	kind     kind
-	window   time.Duration
-	interval time.Duration
-}
+// counters are the joule counters of Kepler 0.10 and newer. Their zones overlap: psys
+// holds package, package holds core and uncore.
+type counters struct{ window time.Duration }
 
 func (c counters) read(ctx context.Context, ask asker, nodes *index) (found, error) {
-	matrix, err := askSeries(ctx, ask, c.kind.selector(), c.window)
+	matrix, err := askSeries(ctx, ask, `kepler_node_cpu_joules_total{zone=~"psys|package|dram"}`, c.window)
 	if err != nil {
 		return found{}, err
 	}
-	return c.judge(matrix, nodes), nil
+	return c.decode(matrix, nodes), nil
 }
 
-// meters is a node's counters.
-type meters map[place][]series
-
-// judge turns series into the power of nodes.
-func (c counters) judge(matrix model.Matrix, nodes *index) found {
-	return judgeBy(matrix, nodes, c.kind.place, func(m map[place][]series) (nodePower, *energy.Refusal) {
-		return meters(m).read(c.interval)
-	})
+func (counters) decode(matrix model.Matrix, nodes *index) found {
+	zoneOf := func(labels model.Metric) keplerZone {
+		return keplerZone{string(labels["zone"]), string(labels["path"])}
+	}
+	return decode(matrix, nodes, zoneOf, func(z map[keplerZone][]series) (nodePower, *energy.Refusal) { return zones(z).power() })
 }
 
-// read chooses the counters that tell a node's power.
-func (m meters) read(interval time.Duration) (nodePower, *energy.Refusal) {
-	platform, notPlatform := m.sum(partPlatform, interval)
-	packages, notPackages := m.sum(partPackage, interval)
-	// A machine draws no less than its packages: where it seems to, nobody taught
-	// the firmware to measure it.
+// zones are a node's counters.
+type zones map[keplerZone][]series
+
+// power chooses the counters that measure the node best.
+func (z zones) power() (nodePower, *energy.Refusal) {
+	platform, notPlatform := z.sum(zonePlatform)
+	packages, notPackages := z.sum(zonePackage)
+	// A machine draws no less than its packages: where it seems to, psys is connected
+	// to nothing.
 	credible := notPackages != nil || platform.Watts >= packages.Watts
 	switch {
-	case notPlatform != nil && !absent(notPlatform):
+	case notPlatform != nil && !isAbsent(notPlatform):
 		return nodePower{}, notPlatform
 	case notPlatform == nil && credible:
-		platform.Scope = power.ScopePlatform
+		platform.Scope = v1alpha1.PowerScopePlatform
 		return platform, nil
 	case notPackages != nil:
 		return nodePower{}, notPackages
 	}
-	packages.Scope = power.ScopePackage
+	packages.Scope = v1alpha1.PowerScopePackage
 	// What is wrong with the memory's counters does not concern the packages'.
-	if dram, refusal := m.sum(partDRAM, interval); refusal == nil {
+	if dram, refusal := z.sum(zoneMemory); refusal == nil {
 		packages.DRAMWatts = &dram.Watts
 	}
 	return packages, nil
 }
 
-// absent tells whether a part has no meter: a counter that stands still is one
-// that nothing is wired to.
-func absent(refusal *energy.Refusal) bool {
-	return refusal.Reason == energy.ReasonNoSeries || refusal.Reason == energy.ReasonNoCounters || refusal.Reason == energy.ReasonFrozen
+// isAbsent is true for a zone that has no meter: a counter that stands still is
+// connected to nothing.
+func isAbsent(refusal *energy.Refusal) bool {
+	return refusal.Reason == energy.ReasonNoSeries || refusal.Reason == energy.ReasonFrozen
 }
 
-// sum adds up the units of a part. They must be of the same scrape: a socket
-// that is missing would halve the power.
-func (m meters) sum(wanted part, interval time.Duration) (nodePower, *energy.Refusal) {
-	sums := map[string]mean{}
-	for _, place := range m.places(wanted) {
-		one, refusal := newest(m[place], interval)
-		if refusal != nil {
-			return nodePower{}, refusal
-		}
-		if sum, ok := sums[place.unit]; ok {
-			if !together(sum, one) {
-				return nodePower{}, m.apart(wanted)
-			}
-			one = plus(one, sum)
-		}
-		sums[place.unit] = one
+// sum adds up the sockets of a zone. They must be of the same scrape: a socket that is
+// missing would halve the power. It adds in a fixed order: the same samples give the same
+// watts, to the last bit, and the same refusal.
+func (z zones) sum(name string) (nodePower, *energy.Refusal) {
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(z)), func(key keplerZone) bool { return key.name != name })
+	slices.SortFunc(keys, func(a, b keplerZone) int { return strings.Compare(a.path, b.path) })
+	if len(keys) == 0 {
+		return nodePower{}, energy.Refuse(energy.ReasonNoSeries, "no series of the node's packages, only of other zones: let the exporter show zone package")
 	}
-	if len(sums) == 0 {
-		return nodePower{}, m.missing()
-	}
-	return m.add(wanted, sums, interval)
-}
-
-// add adds up in a fixed order: the same samples give the same watts, to the
-// last bit, and the same refusal.
-func (m meters) add(wanted part, sums map[string]mean, interval time.Duration) (nodePower, *energy.Refusal) {
 	var watts units.Watts
 	var whole mean
-	for _, unit := range slices.Sorted(maps.Keys(sums)) {
-		sum := sums[unit]
+	for _, key := range keys {
+		one, refusal := newest(z[key])
+		shown := z[key][0].metric
 		switch {
-		case sum.joules == 0 && sum.to.Sub(sum.from) < interval:
-			return nodePower{}, energy.Refuse(energy.ReasonAwaiting, "%s did not count between its last samples: wait for the next", m.name(wanted, unit))
-		case sum.joules == 0:
-			return nodePower{}, energy.Refuse(energy.ReasonFrozen, "%s stands still for %s and longer, while it is scraped: look at the exporter", m.name(wanted, unit), interval)
-		case !whole.to.IsZero() && !together(whole, sum):
-			return nodePower{}, m.apart(wanted)
+		case refusal != nil:
+			return nodePower{}, refusal
+		case one.joules == 0 && one.to.Sub(one.from) < shortestMean:
+			return nodePower{}, energy.Refuse(energy.ReasonAwaiting, "%s did not count between its last samples: wait for the next", describe(shown))
+		case one.joules == 0:
+			return nodePower{}, energy.Refuse(energy.ReasonFrozen, "%s stands still for %s and longer, while it is scraped: check the exporter", describe(shown), shortestMean)
+		case !whole.to.IsZero() && one.to.Sub(whole.to).Abs() > sameScrape:
+			return nodePower{}, energy.Refuse(energy.ReasonAwaiting, "the node's series beside %s were not scraped together with it: the exporter changed, or lost a socket; "+
+				"wait, and check it if this stays", describe(z[keys[0]][0].metric))
 		}
-		if whole.to.IsZero() || sum.to.Before(whole.to) {
-			whole = sum
+		if whole.to.IsZero() || one.to.Before(whole.to) {
+			whole = one
 		}
-		watts += sum.watts()
+		watts += one.watts()
 	}
 	return nodePower{
-		Source:          power.SourcePrometheus,
+		Source:          v1alpha1.PowerPrometheus,
 		Watts:           watts,
 		Time:            whole.to,
 		IntervalSeconds: whole.to.Sub(whole.from).Seconds(),
 	}, nil
 }
 
-// places returns where a part's series are, in a fixed order.
-func (m meters) places(wanted part) []place {
-	var all []place
-	for place := range m {
-		if place.part == wanted {
-			all = append(all, place)
-		}
-	}
-	slices.SortFunc(all, func(a, b place) int {
-		return strings.Compare(a.unit+"\x00"+a.mode, b.unit+"\x00"+b.mode)
-	})
-	return all
-}
-
-// newest returns the mean of the series in force, or of the one before as long
-// as it is too young.
-func newest(all []series, interval time.Duration) (mean, *energy.Refusal) {
+// newest returns the mean of the newest series, or of the one before as long as the
+// newest is too young.
+func newest(all []series) (mean, *energy.Refusal) {
 	ordered, refusal := successor(all)
 	if refusal != nil {
 		return mean{}, refusal
 	}
 	for _, s := range slices.Backward(ordered) {
 		var one mean
-		if one, refusal = meanOf(s, interval); refusal == nil || refusal.Reason != energy.ReasonAwaiting {
+		if one, refusal = meanOf(s); refusal == nil || refusal.Reason != energy.ReasonAwaiting {
 			return one, refusal
 		}
 	}
 	return mean{}, refusal
 }
 
-// plus adds the power of another share of a unit. Shares may be counted over
-// different times, when one of them began later.
-func plus(one, other mean) mean {
-	if one.from.Equal(other.from) {
-		one.joules += other.joules
-	} else {
-		one.joules += units.Joules(float64(other.watts()) * one.to.Sub(one.from).Seconds())
-	}
-	return one
+// mostWatts is above every machine. A counter that started over holds no more
+// than what that draws since the sample before.
+const mostWatts units.Watts = 50_000
+
+// mostValue is above every counter: mostWatts for 600 years.
+const mostValue = 1e15
+
+// mean is the mean of a counter of joules over a time. Its energy may be 0.
+type mean struct {
+	joules   units.Joules
+	from, to time.Time
 }
 
-func together(a, b mean) bool { return a.to.Sub(b.to).Abs() <= sameScrape }
+func (m mean) watts() units.Watts {
+	return units.Watts(float64(m.joules) / m.to.Sub(m.from).Seconds())
+}
 
-// name says which counter is meant, by an example of its series.
-func (m meters) name(wanted part, unit string) string {
-	for _, place := range m.places(wanted) {
-		if place.unit == unit {
-			return describe(m[place][0].metric)
+// meanOf returns the mean over the newest samples of a counter, back to the
+// first that is at least shortestMean before the last, or to the oldest. After a
+// counter started over only what follows is used: how much was lost between is
+// not known. A counter of the kernel that wraps looks the same from here.
+func meanOf(s series) (mean, *energy.Refusal) {
+	samples := s.samples
+	if len(samples) == 0 {
+		return mean{}, awaiting(s)
+	}
+	last := len(samples) - 1
+	first := last
+	if refusal := checkValue(s, samples[last]); refusal != nil {
+		return mean{}, refusal
+	}
+	for first > 0 && samples[last].Timestamp.Sub(samples[first].Timestamp) < shortestMean {
+		started, refusal := startedOver(s, samples[first-1], samples[first])
+		if refusal != nil {
+			return mean{}, refusal
 		}
+		if started {
+			break
+		}
+		first--
 	}
-	return fmt.Sprintf("counter %q", unit)
+	if first == last {
+		return mean{}, awaiting(s)
+	}
+	return mean{
+		joules: units.Joules(samples[last].Value - samples[first].Value),
+		from:   samples[first].Timestamp.Time(),
+		to:     samples[last].Timestamp.Time(),
+	}, nil
 }
 
-func (m meters) apart(wanted part) *energy.Refusal {
-	first := m.places(wanted)[0]
-	return energy.Refuse(energy.ReasonAwaiting, "the node's series beside %s were not scraped together with it: the exporter changed, or lost a socket; wait, and look at it if this stays",
-		describe(m[first][0].metric))
+// startedOver reports whether a counter began anew between two samples. Going
+// back to anything but nearly nothing is no start.
+func startedOver(s series, from, to model.SamplePair) (bool, *energy.Refusal) {
+	if refusal := checkValue(s, from); refusal != nil {
+		return false, refusal
+	}
+	elapsed := to.Timestamp.Sub(from.Timestamp)
+	if elapsed <= 0 {
+		return false, energy.Refuse(energy.ReasonWrongType, "the samples of %s are out of order: is the url that of a Prometheus server?", describe(s.metric))
+	}
+	if to.Value >= from.Value {
+		return false, nil
+	}
+	if most := float64(mostWatts) * elapsed.Seconds(); to.Value > from.Value/2 || float64(to.Value) > most {
+		return false, energy.Refuse(energy.ReasonWentBack, "%s went back from %.6g J to %.6g J without starting over: do two exporters write it?",
+			describe(s.metric), float64(from.Value), float64(to.Value))
+	}
+	return true, nil
 }
 
-func (m meters) missing() *energy.Refusal {
-	if modelled := m.places(partModelled); len(modelled) > 0 {
-		return energy.Refuse(energy.ReasonNoCounters, "%s is computed by the exporter, not measured: the node has no meter that it can read",
-			describe(m[modelled[0]][0].metric))
+// checkValue refuses what no meter of energy or power shows.
+func checkValue(s series, sample model.SamplePair) *energy.Refusal {
+	value := float64(sample.Value)
+	switch {
+	case math.IsNaN(value) || math.IsInf(value, 0):
+		return energy.Refuse(energy.ReasonNotFinite, "%s is %v: check the exporter", describe(s.metric), value)
+	case value < 0:
+		return energy.Refuse(energy.ReasonImplausible, "%s is negative: check the exporter", describe(s.metric))
+	case value > mostValue:
+		return energy.Refuse(energy.ReasonImplausible, "%s is above %g, as no meter is: check the exporter", describe(s.metric), mostValue)
 	}
-	return energy.Refuse(energy.ReasonNoSeries, "no series of the node's packages, only of other parts of it: let the exporter show zone package")
+	return nil
+}
+
+func awaiting(s series) *energy.Refusal {
+	return energy.Refuse(energy.ReasonAwaiting, "%s has one sample so far: a counter needs two", describe(s.metric))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/model"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
-	power "github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -39,12 +39,8 @@ func zone(watts float64, zone, path string, labels ...string) *model.SampleStrea
 	return counting(watts, append(labels, "zone", zone, "path", path)...)
 }
 
-func old(watts float64, zone, socket, mode, source string) *model.SampleStream {
-	return counting(watts, "__name__", "kepler_node_"+zone+"_joules_total", "package", socket, "mode", mode, "source", source)
-}
-
-func reading(scope power.PowerScope, watts float64, dram ...float64) nodePower {
-	r := nodePower{Source: power.SourcePrometheus, Scope: scope, Watts: units.Watts(watts), Time: noon().Add(20 * time.Second), IntervalSeconds: 10}
+func reading(scope v1alpha1.PowerScope, watts float64, dram ...float64) nodePower {
+	r := nodePower{Source: v1alpha1.PowerPrometheus, Scope: scope, Watts: units.Watts(watts), Time: noon().Add(20 * time.Second), IntervalSeconds: 10}
 	if len(dram) > 0 {
 		watts := units.Watts(dram[0])
 		r.DRAMWatts = &watts
@@ -54,90 +50,71 @@ func reading(scope power.PowerScope, watts float64, dram ...float64) nodePower {
 
 // TestCounters judges series of node-a.
 func TestCounters(t *testing.T) {
-	const platform, packages = power.ScopePlatform, power.ScopePackage
+	const platform, packages = v1alpha1.PowerScopePlatform, v1alpha1.PowerScopePackage
 	still := []at{{0, 7}, {5, 7}, {10, 7}, {15, 7}, {20, 7}}
 	tests := map[string]struct {
-		kind   kind
 		matrix model.Matrix
 		want   nodePower
 		reason energy.Reason
 		texts  []string
 	}{
-		"one package":          {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0")}, want: reading(packages, 80)},
-		"packages add up":      {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), zone(70, "package", "1")}, want: reading(packages, 150)},
-		"memory apart":         {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(8, "dram", "1:1")}, want: reading(packages, 80, 17)},
-		"zones never add up":   {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), zone(60, "core", "0:0"), zone(5, "uncore", "0:1")}, want: reading(packages, 80)},
-		"psys first":           {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(200, "psys", "1")}, want: reading(platform, 200)},
-		"psys below packages":  {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(30, "psys", "1")}, want: reading(packages, 80, 9)},
-		"psys that stands":     {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "psys", "path", "1")}, want: reading(packages, 80)},
-		"psys alone":           {kind: kepler{}, matrix: model.Matrix{zone(200, "psys", "1")}, want: reading(platform, 200)},
-		"psys, package stands": {kind: kepler{}, matrix: model.Matrix{stream(still, "zone", "package", "path", "0"), zone(200, "psys", "1")}, want: reading(platform, 200)},
+		"one package":          {matrix: model.Matrix{zone(80, "package", "0")}, want: reading(packages, 80)},
+		"packages add up":      {matrix: model.Matrix{zone(80, "package", "0"), zone(70, "package", "1")}, want: reading(packages, 150)},
+		"memory apart":         {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(8, "dram", "1:1")}, want: reading(packages, 80, 17)},
+		"zones never add up":   {matrix: model.Matrix{zone(80, "package", "0"), zone(60, "core", "0:0"), zone(5, "uncore", "0:1")}, want: reading(packages, 80)},
+		"psys first":           {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(200, "psys", "1")}, want: reading(platform, 200)},
+		"psys below packages":  {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(30, "psys", "1")}, want: reading(packages, 80, 9)},
+		"psys that stands":     {matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "psys", "path", "1")}, want: reading(packages, 80)},
+		"psys alone":           {matrix: model.Matrix{zone(200, "psys", "1")}, want: reading(platform, 200)},
+		"psys, package stands": {matrix: model.Matrix{stream(still, "zone", "package", "path", "0"), zone(200, "psys", "1")}, want: reading(platform, 200)},
 		"psys not a number": {
-			kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), stream([]at{{20, -1}}, "zone", "psys", "path", "1")},
+			matrix: model.Matrix{zone(80, "package", "0"), stream([]at{{20, -1}}, "zone", "psys", "path", "1")},
 			reason: energy.ReasonImplausible, texts: []string{`zone="psys"`},
 		},
-		"memory that stands":  {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "dram", "path", "0:1")}, want: reading(packages, 80)},
-		"memory alone":        {kind: kepler{}, matrix: model.Matrix{zone(9, "dram", "0:1")}, reason: energy.ReasonNoSeries, texts: []string{"zone package"}},
-		"a package stands":    {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "package", "path", "1")}, reason: energy.ReasonFrozen, texts: []string{`path="1"`, "for 10s"}},
-		"too young to tell":   {kind: kepler{}, matrix: model.Matrix{stream(still[3:], "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{`path="1"`}},
-		"one sample":          {kind: kepler{}, matrix: model.Matrix{stream(still[4:], "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{`path="1"`, "one sample"}},
-		"a package has ended": {kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), stream([]at{{0, 0}, {5, 500}, {10, 1000}}, "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{"lost a socket"}},
+		"memory that stands":  {matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "dram", "path", "0:1")}, want: reading(packages, 80)},
+		"memory alone":        {matrix: model.Matrix{zone(9, "dram", "0:1")}, reason: energy.ReasonNoSeries, texts: []string{"zone package"}},
+		"a package stands":    {matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "package", "path", "1")}, reason: energy.ReasonFrozen, texts: []string{`path="1"`, "for 10s"}},
+		"too young to tell":   {matrix: model.Matrix{stream(still[3:], "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{`path="1"`}},
+		"one sample":          {matrix: model.Matrix{stream(still[4:], "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{`path="1"`, "one sample"}},
+		"a package has ended": {matrix: model.Matrix{zone(80, "package", "0"), stream([]at{{0, 0}, {5, 500}, {10, 1000}}, "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{"lost a socket"}},
 		"scraped twice": {
-			kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0", "job", "a"), zone(80, "package", "0", "job", "b")},
+			matrix: model.Matrix{zone(80, "package", "0", "job", "a"), zone(80, "package", "0", "job", "b")},
 			reason: energy.ReasonManySeries, texts: []string{`{job="a"} and {job="b"}`, `zone="package"`, "one job only"},
 		},
 		"memory scraped twice": {
-			kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "1", "job", "a"), zone(9, "dram", "1", "job", "b")},
-			want: reading(packages, 80),
+			matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "1", "job", "a"), zone(9, "dram", "1", "job", "b")},
+			want:   reading(packages, 80),
 		},
 		"a new pod": {
-			kind: kepler{}, matrix: model.Matrix{
+			matrix: model.Matrix{
 				stream([]at{{12, 500}, {16, 900}, {20, 1300}}, "zone", "package", "path", "0", "pod", "b"),
 				stream([]at{{0, 7000}, {4, 7800}, {8, 8600}}, "zone", "package", "path", "0", "pod", "a"),
 			},
-			want: nodePower{Source: power.SourcePrometheus, Scope: packages, Watts: 100, Time: noon().Add(20 * time.Second), IntervalSeconds: 8},
+			want: nodePower{Source: v1alpha1.PowerPrometheus, Scope: packages, Watts: 100, Time: noon().Add(20 * time.Second), IntervalSeconds: 8},
 		},
 		"a very new pod": {
-			kind: kepler{}, matrix: model.Matrix{
+			matrix: model.Matrix{
 				stream([]at{{12, 500}}, "zone", "package", "path", "0", "pod", "b"),
 				stream([]at{{0, 7000}, {4, 7800}, {8, 8600}}, "zone", "package", "path", "0", "pod", "a"),
 			},
-			want: nodePower{Source: power.SourcePrometheus, Scope: packages, Watts: 200, Time: noon().Add(8 * time.Second), IntervalSeconds: 8},
+			want: nodePower{Source: v1alpha1.PowerPrometheus, Scope: packages, Watts: 200, Time: noon().Add(8 * time.Second), IntervalSeconds: 8},
 		},
 		"labels that differ": {
-			kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0", "node", "node-b")},
+			matrix: model.Matrix{zone(80, "package", "0", "node", "node-b")},
 			reason: energy.ReasonManySeries, texts: []string{"node-a and node-b", "make them agree"},
 		},
 		"good, and labels that differ": {
-			kind: kepler{}, matrix: model.Matrix{zone(80, "package", "0"), zone(80, "package", "1", "node", "node-b")},
+			matrix: model.Matrix{zone(80, "package", "0"), zone(80, "package", "1", "node", "node-b")},
 			reason: energy.ReasonManySeries, texts: []string{"make them agree"},
 		},
 		"a histogram": {
-			kind: kepler{}, matrix: model.Matrix{{Metric: zone(1, "package", "0").Metric, Histograms: []model.SampleHistogramPair{{}}}, zone(80, "package", "1")},
+			matrix: model.Matrix{{Metric: zone(1, "package", "0").Metric, Histograms: []model.SampleHistogramPair{{}}}, zone(80, "package", "1")},
 			reason: energy.ReasonWrongType, texts: []string{"histogram"},
 		},
-
-		"old, modes add up":   {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", "rapl-sysfs"), old(30, "package", "0", "idle", "rapl-sysfs")}, want: reading(packages, 80)},
-		"old, sockets add up": {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", ""), old(30, "package", "1", "dynamic", ""), old(9, "dram", "0", "dynamic", "")}, want: reading(packages, 80, 9)},
-		"old, no idle power":  {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", ""), old(0, "package", "0", "idle", "")}, want: reading(packages, 50)},
-		"old, a late mode": {
-			kind: legacy{}, matrix: model.Matrix{
-				old(50, "package", "0", "idle", ""),
-				stream([]at{{15, 0}, {20, 150}}, "__name__", "kepler_node_package_joules_total", "package", "0", "mode", "dynamic"),
-			},
-			want: reading(packages, 80),
-		},
-		"old, without modes":   {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "", "intel_rapl")}, want: reading(packages, 50)},
-		"old, both stand":      {kind: legacy{}, matrix: model.Matrix{old(0, "package", "0", "dynamic", ""), old(0, "package", "0", "idle", "")}, reason: energy.ReasonFrozen, texts: []string{"kepler_node_package_joules_total"}},
-		"old, platform":        {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", ""), old(9, "dram", "0", "dynamic", ""), old(200, "platform", "acpi", "dynamic", "acpi")}, want: reading(platform, 200)},
-		"old, platform zero":   {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", ""), stream([]at{{0, 0}, {20, 0}}, "__name__", "kepler_node_platform_joules_total")}, want: reading(packages, 50)},
-		"old, a remainder":     {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", "rapl-sysfs"), old(90, "platform", "0", "dynamic", "rapl-sysfs")}, want: reading(packages, 50)},
-		"old, modelled":        {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", "trained_power_model")}, reason: energy.ReasonNoCounters, texts: []string{"not measured"}},
-		"old, partly modelled": {kind: legacy{}, matrix: model.Matrix{old(50, "package", "0", "dynamic", "rapl-sysfs"), old(200, "platform", "0", "dynamic", "trained_power_model")}, want: reading(packages, 50)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := counters{kind: test.kind, interval: 10 * time.Second}.judge(test.matrix, newIndex(cluster()))
+			got := counters{}.decode(test.matrix, newIndex(cluster()))
 			refusal, read := got.Refused["node-a"], got.Readings
 			if test.reason == "" {
 				if refusal != nil {
@@ -177,9 +154,9 @@ func TestCountersOfManyNodes(t *testing.T) {
 		}
 	}
 	matrix = append(matrix, stream([]at{{0, 1}}, "node_name", "elsewhere", "zone", "package"))
-	got := counters{kind: kepler{}, interval: 10 * time.Second}.judge(matrix, newIndex(nodes))
-	if len(got.Readings) != 2700 || len(got.Refused) != 300 || got.series != 6001 || got.unmatched != 1 {
-		t.Errorf("%d read, %d refused, %d series, %d unmatched", len(got.Readings), len(got.Refused), got.series, got.unmatched)
+	got := counters{}.decode(matrix, newIndex(nodes))
+	if len(got.Readings) != 2700 || len(got.Refused) != 300 || got.unmatched != 1 {
+		t.Errorf("%d read, %d refused, %d unmatched", len(got.Readings), len(got.Refused), got.unmatched)
 	}
 	if watts := got.Readings["node-0008"].Watts; watts != 2*(10+8%7) {
 		t.Errorf("node-0008: %v W", watts)
@@ -202,18 +179,18 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		matrix, outlets = append(matrix, stray, broken), append(outlets, stray, broken)
 	}
 	nodes := newIndex(cluster())
-	judge := func() [2]found {
-		all := [2]found{counters{kind: kepler{}, interval: 10 * time.Second}.judge(matrix, nodes), platform{}.judge(outlets, nodes)}
+	read := func() [2]found {
+		all := [2]found{counters{}.decode(matrix, nodes), platform{}.decode(outlets, nodes)}
 		for i := range all {
 			all[i].explain(cluster(), nil)
 		}
 		return all
 	}
-	want := judge()
+	want := read()
 	for range 50 {
 		random.Shuffle(len(matrix), func(i, j int) { matrix[i], matrix[j] = matrix[j], matrix[i] })
 		random.Shuffle(len(outlets), func(i, j int) { outlets[i], outlets[j] = outlets[j], outlets[i] })
-		if diff := cmp.Diff(want, judge(), cmp.AllowUnexported(found{})); diff != "" {
+		if diff := cmp.Diff(want, read(), cmp.AllowUnexported(found{})); diff != "" {
 			t.Fatalf("answers (-want +got):\n%s", diff)
 		}
 	}

@@ -10,13 +10,13 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
-	power "github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// platform is kepler_platform_watts: what a management controller says that the
-// machine draws.
+// platform is kepler_platform_watts: the power of the machine by its management
+// controller.
 type platform struct{ window time.Duration }
 
 func (p platform) read(ctx context.Context, ask asker, nodes *index) (found, error) {
@@ -24,15 +24,15 @@ func (p platform) read(ctx context.Context, ask asker, nodes *index) (found, err
 	if err != nil {
 		return found{}, err
 	}
-	return p.judge(matrix, nodes), nil
+	return p.decode(matrix, nodes), nil
 }
 
 // outlet is one reading of a management controller: of a power supply, or of a
 // control, which covers the machine or a part of it.
 type outlet struct{ bmc, chassis, id, kind string }
 
-func (platform) judge(matrix model.Matrix, nodes *index) found {
-	return judgeBy(matrix, nodes, outletOf, drawn)
+func (platform) decode(matrix model.Matrix, nodes *index) found {
+	return decode(matrix, nodes, outletOf, platformPower)
 }
 
 func outletOf(metric model.Metric) outlet {
@@ -45,10 +45,10 @@ func (o outlet) compare(other outlet) int {
 		strings.Compare(o.id, other.id), strings.Compare(o.kind, other.kind))
 }
 
-// drawn adds up power supplies, which share the load. Controls are not added
+// platformPower adds up power supplies, which share the load. Controls are not added
 // up: a controller has one of the whole machine, and often others of its
 // processors and memory beside it, so the largest counts.
-func drawn(outlets map[outlet][]series) (nodePower, *energy.Refusal) {
+func platformPower(outlets map[outlet][]series) (nodePower, *energy.Refusal) {
 	var newest model.Time
 	latest := map[outlet]series{}
 	// In a fixed order: the same samples give the same watts and refusal.
@@ -83,18 +83,18 @@ func drawn(outlets map[outlet][]series) (nodePower, *energy.Refusal) {
 		control = supplies
 	}
 	return nodePower{
-		Source: power.SourcePrometheus,
-		Scope:  power.ScopePlatform,
+		Source: v1alpha1.PowerPrometheus,
+		Scope:  v1alpha1.PowerScopePlatform,
 		Watts:  control,
 		Time:   newest.Time(),
 	}, nil
 }
 
-// own is the admin's own query. What it covers is the admin's to know; whoever
-// has a meter of their own mostly has one of the whole machine.
-type own struct{ query string }
+// ownQuery is the admin's own query. What it covers is the admin's to know; most own
+// meters are of the whole machine.
+type ownQuery struct{ query string }
 
-func (o own) read(ctx context.Context, ask asker, nodes *index) (found, error) {
+func (o ownQuery) read(ctx context.Context, ask asker, nodes *index) (found, error) {
 	vector, err := askVector(ctx, ask, o.query, time.Time{})
 	if err != nil {
 		return found{}, err
@@ -109,7 +109,7 @@ func (o own) read(ctx context.Context, ask asker, nodes *index) (found, error) {
 			return found{}, err
 		}
 	}
-	return o.judge(vector, times, nodes), nil
+	return o.decode(vector, times, nodes), nil
 }
 
 func askVector(ctx context.Context, ask asker, query string, at time.Time) (model.Vector, error) {
@@ -124,7 +124,7 @@ func askVector(ctx context.Context, ask asker, query string, at time.Time) (mode
 	return vector, nil
 }
 
-func (own) judge(vector, times model.Vector, nodes *index) found {
+func (ownQuery) decode(vector, times model.Vector, nodes *index) found {
 	all := newFound()
 	at := map[model.LabelValue]time.Time{}
 	for _, sample := range times {
@@ -155,7 +155,7 @@ func (own) judge(vector, times model.Vector, nodes *index) found {
 			all.refuse(node, refusal)
 			continue
 		}
-		reading := nodePower{Source: power.SourcePrometheus, Scope: power.ScopePlatform, Watts: units.Watts(sample.Value), Time: sample.Timestamp.Time()}
+		reading := nodePower{Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePlatform, Watts: units.Watts(sample.Value), Time: sample.Timestamp.Time()}
 		if time, ok := at[sample.Metric["node"]]; ok && time.Before(reading.Time) {
 			reading.Time = time
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/model"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
-	power "github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -44,7 +44,7 @@ func TestPlatform(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := platform{}.judge(test.matrix, newIndex(cluster()))
+			got := platform{}.decode(test.matrix, newIndex(cluster()))
 			if test.reason != "" {
 				refusal := got.Refused["node-a"]
 				if len(got.Readings) > 0 || refusal == nil || refusal.Reason != test.reason || !strings.Contains(refusal.Message, test.text) {
@@ -53,7 +53,7 @@ func TestPlatform(t *testing.T) {
 				return
 			}
 			want := map[string]nodePower{"node-a": {
-				Source: power.SourcePrometheus, Scope: power.ScopePlatform, Watts: test.watts, Time: noon().Add(20 * time.Second),
+				Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePlatform, Watts: test.watts, Time: noon().Add(20 * time.Second),
 			}}
 			if diff := cmp.Diff(want, got.Readings); diff != "" {
 				t.Errorf("readings (-want +got):\n%s", diff)
@@ -74,10 +74,10 @@ func TestOwnTimes(t *testing.T) {
 		// Later than its evaluation no sample can be.
 		{Metric: model.Metric{"node": "10.0.0.2"}, Value: model.SampleValue(float64(noon().UnixMilli())/1000 + 100)},
 	}
-	got := own{}.judge(vector, times, newIndex(cluster()))
+	got := ownQuery{}.decode(vector, times, newIndex(cluster()))
 	want := map[string]nodePower{
-		"node-a": {Source: power.SourcePrometheus, Scope: power.ScopePlatform, Watts: 100, Time: noon().Add(-12345 * time.Millisecond)},
-		"node-b": {Source: power.SourcePrometheus, Scope: power.ScopePlatform, Watts: 90, Time: noon()},
+		"node-a": {Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePlatform, Watts: 100, Time: noon().Add(-12345 * time.Millisecond)},
+		"node-b": {Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePlatform, Watts: 90, Time: noon()},
 	}
 	if diff := cmp.Diff(want, got.Readings); diff != "" {
 		t.Errorf("readings (-want +got):\n%s", diff)

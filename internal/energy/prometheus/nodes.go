@@ -11,7 +11,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy"
 )
 
-// instanceLabel is the address that was scraped. It tells the node only when
+// instanceLabel is the address that was scraped. It identifies the node only when
 // nothing better does: behind a gateway it is the gateway's.
 const instanceLabel = "instance"
 
@@ -61,18 +61,18 @@ func (i *index) find(labels model.Metric) []string {
 	for _, label := range explicitLabels() {
 		if value := labels[label]; value != "" {
 			explicit = true
-			all = append(all, i.lookUp(string(value))...)
+			all = append(all, i.resolve(string(value))...)
 		}
 	}
 	if !explicit {
-		all = i.lookUp(string(labels[instanceLabel]))
+		all = i.resolve(string(labels[instanceLabel]))
 	}
 	all = slices.Clone(all)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-func (i *index) lookUp(value string) []string {
+func (i *index) resolve(value string) []string {
 	if value == "" {
 		return nil
 	}
@@ -100,61 +100,4 @@ func canonical(address string) string {
 		return ip.Unmap().String()
 	}
 	return address
-}
-
-// owner returns the node that a series is of, and counts. A series that names
-// several nodes makes all of them unusable.
-func (f *found) owner(nodes *index, metric model.Metric) (node string, ok bool) {
-	f.series++
-	names := nodes.find(metric)
-	switch len(names) {
-	case 0:
-		f.unmatched++
-		if f.stray == nil || compare(metric, f.stray) < 0 {
-			f.stray = metric
-		}
-		return "", false
-	case 1:
-		return names[0], true
-	}
-	for _, name := range names {
-		f.refuse(name, energy.Refuse(energy.ReasonManySeries, "the labels of %s name several nodes, %s: make them agree",
-			describe(metric), shorten(strings.Join(names, " and "))))
-	}
-	return "", false
-}
-
-// judgeBy turns series into the power of nodes: the meters of a node, told apart by
-// their labels, make its power together. A series that cannot be read makes that
-// of its node unknown.
-func judgeBy[K comparable](matrix model.Matrix, nodes *index, meterOf func(model.Metric) K, read func(map[K][]series) (nodePower, *energy.Refusal)) found {
-	all := newFound()
-	perNode := map[string]map[K][]series{}
-	for _, stream := range matrix {
-		node, ok := all.owner(nodes, stream.Metric)
-		if !ok {
-			continue
-		}
-		s, refusal := fromMatrix(stream)
-		if refusal != nil {
-			all.refuse(node, refusal)
-			continue
-		}
-		if perNode[node] == nil {
-			perNode[node] = map[K][]series{}
-		}
-		meter := meterOf(stream.Metric)
-		perNode[node][meter] = append(perNode[node][meter], s)
-	}
-	for node, meters := range perNode {
-		if all.has(node) {
-			continue
-		}
-		if reading, refusal := read(meters); refusal != nil {
-			all.refuse(node, refusal)
-		} else {
-			all.Readings[node] = reading
-		}
-	}
-	return all
 }

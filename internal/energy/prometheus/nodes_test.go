@@ -60,14 +60,3 @@ func TestFind(t *testing.T) {
 		})
 	}
 }
-
-func TestFindDoesNotChangeTheIndex(t *testing.T) {
-	nodes := newIndex(cluster())
-	labels := model.Metric{"node": "10.0.0.9", "node_name": "node-a"}
-	want := []string{"node-a", "node-c", "node-d"}
-	for range 3 {
-		if diff := cmp.Diff(want, nodes.find(labels)); diff != "" {
-			t.Errorf("nodes (-want +got):\n%s", diff)
-		}
-	}
-}

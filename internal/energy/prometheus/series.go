@@ -92,7 +92,7 @@ func common(a, b model.Metric) model.Metric {
 func fromMatrix(stream *model.SampleStream) (series, *energy.Refusal) {
 	s := series{metric: stream.Metric, samples: stream.Values}
 	if len(stream.Histograms) > 0 || len(stream.Values) == 0 {
-		return s, energy.Refuse(energy.ReasonWrongType, "%s holds histograms, and a number is needed: look at the exporter", describe(stream.Metric))
+		return s, energy.Refuse(energy.ReasonWrongType, "%s holds histograms, and a number is needed: check the exporter", describe(stream.Metric))
 	}
 	return s, nil
 }

@@ -18,12 +18,13 @@ import (
 	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // bufferingOptions keep programs in a BPF file system of the test's own.
 func bufferingOptions(t *testing.T) Options {
 	t.Helper()
-	return Options{ProcRoot: "/proc", SysRoot: "/sys", WithoutFq: true, Buffering: datapath.Options{PinRoot: hosttest.NewPinRoot(t)}}
+	return Options{ProcRoot: "/proc", SysRoot: "/sys", Datapath: datapath.Options{PinRoot: hosttest.NewPinRoot(t)}}
 }
 
 // sendTo sends packets to the VM through a tap.
@@ -59,10 +60,10 @@ func TestBufferedTap(t *testing.T) {
 	newTap(t, n, "tap2")
 	before := queues(t, n)
 	own := kernelsOwn(t, n, "tap1")
-	buffered := host.Tap{Name: "tap1", Owner: host.QueueOurs, Queue: "fq 4a5b:", Buffered: true}
-	want := []host.Tap{buffered, {Name: "tap2", Queue: own}}
+	buffered := host.Device{Name: "tap1", Owner: host.QueueOurs, Queue: "fq 4a5b:", Complete: true}
+	want := []host.Device{buffered, {Name: "tap2", Queue: own}}
 	for range 2 {
-		if err := errors.Join(first.Buffer(id, "tap1", buffering(time.Millisecond)), first.KeepBuffering(time.Minute)); err != nil {
+		if err := errors.Join(first.Buffer(id, "tap1", buffering(time.Millisecond)), first.ExtendLease(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, tapsOf(t, first, id)); diff != "" {
@@ -113,7 +114,7 @@ func TestBufferedVMEnds(t *testing.T) {
 		}
 	}
 	kept := func(n *hosttest.Network) bool {
-		_, err := os.Stat(opts.Buffering.PinRoot + "/" + tapID(n.VM.ID(), "tap1"))
+		_, err := os.Stat(opts.Datapath.PinRoot + "/" + deviceID(n.VM.ID(), "tap1"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
 		}
@@ -132,7 +133,7 @@ func TestBufferedVMEnds(t *testing.T) {
 	}
 	two.VM.End()
 	next := hostOf(t, opts)
-	if err := next.KeepBuffering(time.Second); err != nil {
+	if err := next.ExtendLease(time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if kept(two) {
@@ -140,7 +141,7 @@ func TestBufferedVMEnds(t *testing.T) {
 	}
 }
 
-// Drops of the queue are told when it was looked at.
+// Drops of the queue are reported when it was read.
 func TestBufferedTapsDrops(t *testing.T) {
 	h := hostOf(t, bufferingOptions(t))
 	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Bridge)
@@ -148,8 +149,8 @@ func TestBufferedTapsDrops(t *testing.T) {
 	if err := h.Buffer(n.VM.ID(), "tap1", buffering(time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	told := 0
-	for range 2 * lookRounds {
+	reported := 0
+	for range 2 * queueRounds {
 		sendTo(t, n, "tap1", 1)
 		mustProcesses(t, h)
 		if _, err := h.Sample(n.VM.ID()); err != nil {
@@ -160,13 +161,48 @@ func TestBufferedTapsDrops(t *testing.T) {
 			t.Fatalf("%v, %v", samples, err)
 		}
 		if drops := samples[0].Drops; drops != nil {
-			told++
+			reported++
 			if *drops != 0 {
 				t.Errorf("%d drops", *drops)
 			}
 		}
 	}
-	if told < 1 || told > 2 {
-		t.Errorf("drops were told %d times in %d rounds", told, 2*lookRounds)
+	if reported < 1 || reported > 2 {
+		t.Errorf("drops were reported %d times in %d rounds", reported, 2*queueRounds)
+	}
+}
+
+func TestFqShapeAndUnshape(t *testing.T) {
+	for name, binding := range map[string]hosttest.Binding{"masquerade": hosttest.Masquerade, "bridge": hosttest.Bridge} {
+		t.Run(name, func(t *testing.T) {
+			h := hostOf(t, bufferingOptions(t))
+			n := hosttest.NewOutside(t).NewVM("shop", "web", binding)
+			id, before := n.VM.ID(), queues(t, n)
+			turn := &model.Turn{Period: 10 * time.Second, Length: 5 * time.Second, Trickle: model.LeastRate}
+			want := []host.Device{{Name: n.Uplink, Owner: host.QueueOurs, Queue: "fq 4a59:", Complete: true}}
+			var shaped []string
+			for _, s := range []model.Shaping{{Ceiling: 256_000}, {Ceiling: 1 << 36}, {Turn: turn}, {Ceiling: 1e6, Turn: turn}, {Ceiling: 1e9}} {
+				if err := h.Shape(id, n.Uplink, s); err != nil {
+					t.Fatal(err)
+				}
+				got, err := h.Uplinks(id)
+				if diff := cmp.Diff(want, withoutIndex(got)); err != nil || diff != "" {
+					t.Errorf("%+v: %v, uplinks (-want +got):\n%s", s, err, diff)
+				}
+				if is := queues(t, n); shaped != nil && !cmp.Equal(shaped, is) {
+					t.Errorf("%+v changed the queues from %v to %v", s, shaped, is)
+				} else {
+					shaped = is
+				}
+			}
+			for range 2 {
+				if err := h.Unshape(id, n.Uplink); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(before, queues(t, n)); diff != "" {
+					t.Errorf("not as it was (-before +after):\n%s", diff)
+				}
+			}
+		})
 	}
 }

@@ -64,7 +64,7 @@ func buffering(window time.Duration) model.Buffering {
 }
 
 // tapsOf are the taps without the numbers of their devices.
-func tapsOf(t *testing.T, h *Host, id host.TaskID) []host.Tap {
+func tapsOf(t *testing.T, h *Host, id host.TaskID) []host.Device {
 	t.Helper()
 	taps, err := h.Taps(id)
 	if err != nil {
@@ -97,6 +97,46 @@ func kernelsOwn(t *testing.T, n *hosttest.Network, name string) (queue string) {
 }
 
 // The device named tap0 that hosttest makes is no tap: it has the name only.
+// queues are all queueing disciplines of the pod, as text.
+func queues(t *testing.T, n *hosttest.Network) []string {
+	t.Helper()
+	var list []string
+	n.Pod(func() error {
+		qdiscs, err := netlink.QdiscList(nil)
+		for _, qdisc := range qdiscs {
+			list = append(list, qdisc.Type()+" "+qdisc.Attrs().String())
+		}
+		return err
+	})
+	return list
+}
+
+// withoutIndex leaves out the devices' numbers, which the kernel chooses.
+func withoutIndex(devices []host.Device) []host.Device {
+	for i := range devices {
+		devices[i].Index = 0
+	}
+	return devices
+}
+
+func TestRealUplinks(t *testing.T) {
+	h := realHost(t)
+	for name, binding := range map[string]hosttest.Binding{"masquerade": hosttest.Masquerade, "bridge": hosttest.Bridge} {
+		n := hosttest.NewOutside(t).NewVM("shop", "web", binding)
+		got, err := h.Uplinks(n.VM.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]host.Device{{Name: n.Uplink, Queue: "noqueue 0:"}}, withoutIndex(got)); diff != "" {
+			t.Errorf("%s: uplinks (-want +got):\n%s", name, diff)
+		}
+		n.VM.End()
+		if _, err := h.Uplinks(n.VM.ID()); !errors.Is(err, host.ErrGone) {
+			t.Errorf("uplinks of a VM that has ended: %v", err)
+		}
+	}
+}
+
 func TestRealTaps(t *testing.T) {
 	h := realHost(t)
 	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
@@ -114,7 +154,7 @@ func TestRealTaps(t *testing.T) {
 		}
 		return netlink.LinkSetDown(link)
 	})
-	want := []host.Tap{{Name: "tap1", Queue: own}, {Name: "tap2", Queue: own}}
+	want := []host.Device{{Name: "tap1", Queue: own}, {Name: "tap2", Queue: own}}
 	if diff := cmp.Diff(want, tapsOf(t, h, n.VM.ID())); diff != "" {
 		t.Errorf("taps (-want +got):\n%s", diff)
 	}
@@ -134,17 +174,6 @@ func TestRealTaps(t *testing.T) {
 	}
 }
 
-func TestRealPodOfManyTapsIsLeftAlone(t *testing.T) {
-	h := realHost(t)
-	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
-	for i := range maxTaps + 1 {
-		newTap(t, n, fmt.Sprintf("a%d", i))
-	}
-	if taps, err := h.Taps(n.VM.ID()); !errors.Is(err, host.ErrUnsupported) {
-		t.Errorf("%d taps, %v", len(taps), err)
-	}
-}
-
 func TestRealTapWithAForeignQueue(t *testing.T) {
 	h := realHost(t)
 	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
@@ -159,7 +188,7 @@ func TestRealTapWithAForeignQueue(t *testing.T) {
 		}))
 	})
 	before := queues(t, n)
-	if diff := cmp.Diff([]host.Tap{{Name: "tap1", Owner: host.QueueForeign, Queue: "htb 1:"}}, tapsOf(t, h, n.VM.ID())); diff != "" {
+	if diff := cmp.Diff([]host.Device{{Name: "tap1", Owner: host.QueueForeign, Queue: "htb 1:"}}, tapsOf(t, h, n.VM.ID())); diff != "" {
 		t.Errorf("taps (-want +got):\n%s", diff)
 	}
 	if err := h.Unbuffer(n.VM.ID(), "tap1"); err != nil {
@@ -170,15 +199,19 @@ func TestRealTapWithAForeignQueue(t *testing.T) {
 	}
 }
 
-func TestRealNoBufferingOnAKernelThatCannot(t *testing.T) {
-	h := hostOf(t, Options{ProcRoot: "/proc", SysRoot: "/sys", Buffering: datapath.Options{WithoutFq: true}})
+// A node whose kernel lacks fq neither shapes nor holds packets, and says why.
+func TestRealNodeWithoutFq(t *testing.T) {
+	h := hostOf(t, Options{ProcRoot: "/proc", SysRoot: "/sys", Datapath: datapath.Options{WithoutFq: true}})
 	n := hosttest.NewOutside(t).NewVM("shop", "web", hosttest.Masquerade)
 	newTap(t, n, "tap1")
 	before := queues(t, n)
 	if err := h.Buffer(n.VM.ID(), "tap1", buffering(time.Millisecond)); !errors.Is(err, host.ErrUnsupported) {
 		t.Errorf("buffer without fq: %v", err)
 	}
-	if err := errors.Join(h.KeepBuffering(time.Second), h.Unbuffer(n.VM.ID(), "tap1")); err != nil {
+	if err := h.Shape(n.VM.ID(), n.Uplink, model.Shaping{Ceiling: 1e6}); !errors.Is(err, host.ErrUnsupported) {
+		t.Errorf("shape without fq: %v", err)
+	}
+	if err := errors.Join(h.ExtendLease(time.Second), h.Unbuffer(n.VM.ID(), "tap1")); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(before, queues(t, n)); diff != "" {
@@ -188,7 +221,7 @@ func TestRealNoBufferingOnAKernelThatCannot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{CapabilityBuffering, CapabilityBufferingKept} {
+	for _, name := range []string{CapabilityShaping, CapabilityBuffering} {
 		at := slices.IndexFunc(facts.Capabilities, func(c host.Capability) bool { return c.Name == name })
 		if at < 0 || facts.Capabilities[at].Available || !strings.Contains(facts.Capabilities[at].Message, "sch_fq") {
 			t.Errorf("capability %s is not missing for sch_fq: %v", name, facts.Capabilities)
@@ -213,38 +246,13 @@ func TestTapID(t *testing.T) {
 		"tap0": "42-7-tap0", "tap37a8eec1ce1": "42-7-tap37a8eec1ce1", "a-b_c": "42-7-a-b_c",
 		"a.b": "42-7-a=2eb", "a=b": "42-7-a=3db", "../lease": "42-7-=2e=2e=2flease", "ü": "42-7-=c3=bc", "": "42-7-",
 	} {
-		if got := tapID(process, tap); got != want {
+		if got := deviceID(process, tap); got != want {
 			t.Errorf("ID of %q is %q, want %q", tap, got, want)
 		}
 	}
 	for _, id := range []string{"", "lease", "42-7", "-7-a", "42--a", "42-0-a", "a-7-a", "42-7x-a", "99999999999999999999-7-a"} {
-		if process, is := processOfTap(id); is {
+		if process, is := processOfDevice(id); is {
 			t.Errorf("%q is of process %v", id, process)
 		}
 	}
-}
-
-// IDs are safe as names of files, tell which process they are of, and no two taps have the
-// same.
-func FuzzTapID(f *testing.F) {
-	f.Add(uint64(42), 7, "tap0", "tap=30")
-	f.Add(uint64(1), 1, "a.b", "a=2eb")
-	f.Fuzz(func(t *testing.T, start uint64, pid int, one, two string) {
-		if pid <= 0 {
-			t.Skip("no number of a process")
-		}
-		process := host.TaskID{PID: pid, TID: pid, Start: start}
-		id := tapID(process, one)
-		if strings.ContainsFunc(id, func(r rune) bool {
-			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=", r)
-		}) {
-			t.Errorf("ID %q", id)
-		}
-		if is, ok := processOfTap(id); !ok || is != process {
-			t.Errorf("%q is of process %v, %v", id, is, ok)
-		}
-		if (id == tapID(process, two)) != (one == two) {
-			t.Errorf("taps %q and %q: %q, %q", one, two, id, tapID(process, two))
-		}
-	})
 }

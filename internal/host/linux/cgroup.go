@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +28,7 @@ type cgroupTree struct {
 	root    *os.Root
 	unified bool
 
-	// own is the agent's own cgroup, looked for once: see resolve.
+	// own is the agent's own cgroup, searched once: see resolve.
 	ownOnce sync.Once
 	own     string
 	ownErr  error
@@ -46,9 +47,6 @@ func (t *cgroupTree) close() error { return t.root.Close() }
 
 // Cpuset implements host.Host.
 func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
-	if cpus, ok := h.cpusetOf(process); ok {
-		return cpus, nil
-	}
 	content, err := readFile(filepath.Join(h.procRoot, strconv.Itoa(process.PID), "cgroup"))
 	if err != nil {
 		return units.CPUSet{}, fmt.Errorf("cpuset of process %d: %w", process.PID, goneOr(err))
@@ -65,40 +63,24 @@ func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
 	return cpus, nil
 }
 
-// cpuset reads the effective cpuset of the cgroups that a /proc/PID/cgroup
-// file names.
+// cpuset reads the effective cpuset of the cgroups that a /proc/PID/cgroup file names. In
+// version 2 a cgroup without the controller has it from its nearest ancestor that has one.
 func (t *cgroupTree) cpuset(cgroups string) (units.CPUSet, error) {
-	dir, file, err := t.cpusetDir(cgroups)
-	if err != nil {
-		return units.CPUSet{}, err
+	file := effectiveV1
+	if t.unified {
+		file = effectiveV2
 	}
-	// In version 2 a cgroup without the controller has the file's value from
-	// its nearest ancestor that has it.
-	for {
-		content, err := t.root.ReadFile(path.Join(dir, file))
-		if err == nil {
+	dir, err := t.find(cgroups, "cpuset")
+	for err == nil {
+		var content []byte
+		if content, err = t.root.ReadFile(path.Join(dir, file)); err == nil {
 			return units.ParseCPUSet(string(content))
 		}
-		if !errors.Is(err, fs.ErrNotExist) || !t.unified || dir == "." {
-			return units.CPUSet{}, err
+		if errors.Is(err, fs.ErrNotExist) && t.unified && dir != "." {
+			dir, err = path.Dir(dir), nil
 		}
-		dir = path.Dir(dir)
 	}
-}
-
-// cpusetDir returns the folder, below the root, that tells the cpuset of the cgroups
-// that a /proc/PID/cgroup file names, and the name of the file.
-func (t *cgroupTree) cpusetDir(cgroups string) (dir, file string, err error) {
-	mount, controller, file := "cpuset", "cpuset", effectiveV1
-	if t.unified {
-		mount, controller, file = ".", "", effectiveV2
-	}
-	found, ok := cgroupOf(cgroups, controller)
-	if !ok {
-		return "", "", fmt.Errorf("no cpuset hierarchy below %s: %w", t.root.Name(), host.ErrUnsupported)
-	}
-	dir, err = t.resolve(mount, found)
-	return path.Join(mount, dir), file, err
+	return units.CPUSet{}, err
 }
 
 // cgroupOf returns the path in the hierarchy of a version 1 controller, or in
@@ -135,7 +117,7 @@ func below(dir string) string {
 	return "."
 }
 
-// findOwn looks for the cgroup that lists this process.
+// findOwn searches the cgroup that lists this process.
 func (t *cgroupTree) findOwn(mount string) (string, error) {
 	self := strconv.Itoa(os.Getpid())
 	var own string
@@ -153,8 +135,178 @@ func (t *cgroupTree) findOwn(mount string) (string, error) {
 	return own, err
 }
 
-// lists tells whether a cgroup holds a process.
+// lists returns true if a cgroup holds a process.
 func (t *cgroupTree) lists(cgroup, pid string) bool {
 	content, err := t.root.ReadFile(path.Join(cgroup, "cgroup.procs"))
 	return err == nil && slices.Contains(strings.Fields(string(content)), pid)
+}
+
+const (
+	// podUID is the length of the UID in the name of a pod's cgroup.
+	podUID = 36
+	// maxNodes bounds the NUMA nodes that are read: the largest MAX_NUMNODES.
+	maxNodes = 1024
+)
+
+// hugePages are the sizes of pages that memory.numa_stat leaves out.
+func hugePages() []string { return []string{"2MB", "1GB"} }
+
+// Cgroup implements host.Host.
+func (h *Host) Cgroup(process host.TaskID) (host.CgroupFacts, error) {
+	content, err := readFile(filepath.Join(h.procRoot, strconv.Itoa(process.PID), "cgroup"))
+	if err != nil {
+		return host.CgroupFacts{}, fmt.Errorf("cgroups of process %d: %w", process.PID, goneOr(err))
+	}
+	facts := host.CgroupFacts{
+		Weight:      h.cgroups.weight(string(content)),
+		MemoryBytes: h.cgroups.memory(string(content)),
+	}
+	// Asked last: a number given to a new process is seen.
+	if err := h.check(process); err != nil {
+		return host.CgroupFacts{}, err
+	}
+	return facts, nil
+}
+
+// weight of the pod's cgroup in cpu.shares; 0 when it is not known.
+func (t *cgroupTree) weight(cgroups string) float64 {
+	dir, err := t.find(cgroups, "cpu")
+	if err != nil {
+		return 0
+	}
+	dir, ok := podOf(dir)
+	if !ok {
+		return 0
+	}
+	file := "cpu.shares"
+	if t.unified {
+		file = "cpu.weight"
+	}
+	content, err := t.root.ReadFile(path.Join(dir, file))
+	if err != nil {
+		return 0
+	}
+	value, err := parseUint(bytes.TrimSpace(content))
+	if err != nil {
+		return 0
+	}
+	if t.unified {
+		return sharesOf(value)
+	}
+	return float64(value)
+}
+
+// sharesOf converts cpu.weight back to cpu.shares as the kubelet does it for pods,
+// from 1..10000 to 2..262144. Newer container runtimes make the weights of containers,
+// which are below the pod's, by another formula, in which 1024 shares are a weight of
+// 100. Should a kubelet do so for pods, the proportions of two pods are still right here:
+// they are those of the weights, by which the kernel shares its CPUs out.
+func sharesOf(weight uint64) float64 {
+	const leastShares, sharesRange, weightRange = 2, 262144 - 2, 10000 - 1
+	if weight <= 1 { // 0: of an idle cgroup, which gets next to nothing
+		return leastShares
+	}
+	return leastShares + float64(weight-1)*sharesRange/weightRange
+}
+
+// memory that the process's cgroup has on each NUMA node, in bytes.
+func (t *cgroupTree) memory(cgroups string) []uint64 {
+	var nodes []uint64
+	if dir, err := t.find(cgroups, "memory"); err == nil {
+		unit, keys := uint64(os.Getpagesize()), []string{"hierarchical_total"}
+		if t.unified {
+			// shmem, which guests' memory may be, is part of file.
+			unit, keys = 1, []string{"anon", "file"}
+		}
+		content, _ := t.readUp(dir, "memory.numa_stat")
+		for _, key := range keys {
+			nodes = addNodes(nodes, content, key, unit)
+		}
+	}
+	if dir, err := t.find(cgroups, "hugetlb"); err == nil {
+		key := "hierarchical_total"
+		if t.unified {
+			key = "total"
+		}
+		for _, size := range hugePages() {
+			content, _ := t.readUp(dir, "hugetlb."+size+".numa_stat")
+			nodes = addNodes(nodes, content, key, 1)
+		}
+	}
+	return nodes
+}
+
+// find returns the folder, below the root, of the cgroup that a /proc/PID/cgroup file
+// names for a controller.
+func (t *cgroupTree) find(cgroups, controller string) (string, error) {
+	mount, hierarchy := controller, controller
+	if t.unified {
+		mount, hierarchy = ".", ""
+	}
+	dir, ok := cgroupOf(cgroups, hierarchy)
+	if !ok {
+		return "", fmt.Errorf("no %s hierarchy below %s: %w", controller, t.root.Name(), host.ErrUnsupported)
+	}
+	dir, err := t.resolve(mount, dir)
+	return path.Join(mount, dir), err
+}
+
+// readUp reads a file of a cgroup or, where its controller does not reach down to it,
+// of the nearest one above within the pod.
+func (t *cgroupTree) readUp(dir, file string) ([]byte, error) {
+	for {
+		content, err := t.root.ReadFile(path.Join(dir, file))
+		if err == nil {
+			return content, nil
+		}
+		if pod, ok := podOf(dir); !ok || pod == dir {
+			return nil, err
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+// podOf returns the cgroup of the innermost pod that a cgroup is in: podUID under the
+// cgroupfs driver, and NAME-podUID.slice, with another separator in the UID, under the
+// systemd driver.
+func podOf(dir string) (string, bool) {
+	for ; dir != "." && dir != "/"; dir = path.Dir(dir) {
+		name := path.Base(dir)
+		if uid, ok := strings.CutPrefix(name, "pod"); ok && len(uid) == podUID {
+			return dir, true
+		}
+		name, ok := strings.CutSuffix(name, ".slice")
+		if at := strings.LastIndex(name, "-pod"); ok && at >= 0 && len(name)-at-len("-pod") == podUID {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// addNodes adds what a line "key=total N0=... N1=...", or "key N0=... N1=...", says of
+// each NUMA node. A line that is not so is passed over.
+func addNodes(nodes []uint64, content []byte, key string, unit uint64) []uint64 {
+	for line := range bytes.Lines(content) {
+		name, rest := nextField(line)
+		if name, _, _ = bytes.Cut(name, []byte("=")); string(name) != key {
+			continue
+		}
+		for {
+			var field []byte
+			if field, rest = nextField(rest); field == nil {
+				break
+			}
+			number, value, _ := bytes.Cut(bytes.TrimPrefix(field, []byte("N")), []byte("="))
+			node, err := parseUint(number)
+			amount, valueErr := parseUint(value)
+			if err != nil || valueErr != nil || node >= maxNodes || amount > 1<<62/unit {
+				continue
+			}
+			for uint64(len(nodes)) <= node {
+				nodes = append(nodes, 0)
+			}
+			nodes[node] += amount * unit
+		}
+	}
+	return nodes
 }

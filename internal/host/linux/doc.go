@@ -6,5 +6,5 @@
 // prometheus/procfs: at one second and 800 threads, the maps and the scanning
 // by fmt of that library cost several times the CPU of the reads, and its
 // net/dev parser indexes fields without counting them. What is read seldom
-// (energy zones, the processor's name) goes through the library.
+// (the processor's name) goes through the library.
 package linux

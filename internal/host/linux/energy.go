@@ -84,7 +84,7 @@ func isDangling(path string) bool {
 	return link == nil && errors.Is(target, fs.ErrNotExist)
 }
 
-// energyCounters tells what keeps the node's energy counters from being read.
+// energyCounters returns what keeps the node's energy counters from being read.
 func (h *Host) energyCounters() error {
 	if _, nested := h.processor(); nested {
 		return errors.New("the node is itself a VM: what it may have of energy counters is its hypervisor's estimate")
@@ -96,7 +96,7 @@ func (h *Host) energyCounters() error {
 	return unreadable(zones)
 }
 
-// unreadable tells why the zone of a package or of the platform cannot be read;
+// unreadable returns why the zone of a package or of the platform cannot be read;
 // nil when all can. Parts of packages do not count: they are not needed.
 func unreadable(zones []host.EnergyZone) error {
 	var first error

@@ -169,17 +169,3 @@ func TestCountersWithoutPermission(t *testing.T) {
 		t.Errorf("%v; want it to say what to do", err)
 	}
 }
-
-func BenchmarkEnergyZones(b *testing.B) {
-	tr := newTree(b)
-	for _, id := range []string{"intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1", "intel-rapl:1:0", "intel-rapl:2"} {
-		tr.zone(id, counter("package-0", "1000", "262143328850"))
-	}
-	h := tr.host()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := h.EnergyZones(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

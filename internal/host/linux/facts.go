@@ -18,27 +18,14 @@ const (
 	CapabilityAffinity = "Affinity"
 	// CapabilityBuffering: packets towards VMs can be held and released in bunches.
 	CapabilityBuffering = "Buffering"
-	// CapabilityBufferingKept: the programs that hold packets outlive the agent, and the
-	// next one takes them over.
-	CapabilityBufferingKept = "BufferingKept"
-	// CapabilityCgroupV2: the cgroups are of version 2.
-	CapabilityCgroupV2 = "CgroupV2"
 	// CapabilityEnergyCounters: the node has energy counters of its own.
 	CapabilityEnergyCounters = "EnergyCounters"
-	// CapabilityLibvirt: the file systems of launchers, where libvirt's socket
-	// is, can be entered.
-	CapabilityLibvirt = "Libvirt"
 	// CapabilitySchedSlice: a thread's scheduler slice can be set.
 	CapabilitySchedSlice = "SchedSlice"
 	// CapabilityShaping: what VMs send can be bounded and held.
 	CapabilityShaping = "Shaping"
-	// CapabilityTurnsByFq: the kernel itself keeps the turns of what VMs send.
-	// Without, the agent does, by htb.
-	CapabilityTurnsByFq = "TurnsByFq"
 	// CapabilityVhostNet: the kernel offers vhost to QEMU.
 	CapabilityVhostNet = "VhostNet"
-	// CapabilityVhostThreads: vhost workers are threads of their QEMU.
-	CapabilityVhostThreads = "VhostThreads"
 	// CapabilityWaitTimes: the kernel counts run and wait times of threads.
 	CapabilityWaitTimes = "WaitTimes"
 )
@@ -60,15 +47,10 @@ func (h *Host) Facts() (host.Facts, error) {
 	facts.Capabilities = []host.Capability{
 		capability(CapabilityAffinity, needs(unix.CAP_SYS_NICE, "CAP_SYS_NICE")),
 		capability(CapabilityBuffering, h.missesBuffering()),
-		capability(CapabilityBufferingKept, h.missesPins()),
-		capability(CapabilityCgroupV2, h.cgroupV2()),
 		capability(CapabilityEnergyCounters, h.energyCounters()),
-		capability(CapabilityLibvirt, needs(unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE")),
 		capability(CapabilitySchedSlice, probeSlice()),
-		capability(CapabilityShaping, h.probeShaping()),
-		capability(CapabilityTurnsByFq, h.missesFq()),
-		capability(CapabilityVhostNet, h.exists("class/misc/vhost-net", "module vhost_net is not loaded")),
-		capability(CapabilityVhostThreads, vhostThreads(facts.Kernel)),
+		capability(CapabilityShaping, h.missesShaping()),
+		capability(CapabilityVhostNet, h.vhostNet()),
 		capability(CapabilityWaitTimes, h.waitTimes()),
 	}
 	return facts, nil
@@ -81,7 +63,7 @@ func capability(name string, missing error) host.Capability {
 	return host.Capability{Name: name, Available: true}
 }
 
-// needs tells whether this process has a capability in effect.
+// needs returns an error unless this process has a capability in effect.
 func needs(bit int, name string) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -94,16 +76,9 @@ func needs(bit int, name string) error {
 	return nil
 }
 
-func (h *Host) cgroupV2() error {
-	if !h.cgroups.unified {
-		return errors.New("the cgroups are of version 1")
-	}
-	return nil
-}
-
-func (h *Host) exists(sysPath, missing string) error {
-	if _, err := os.Stat(filepath.Join(h.sysRoot, sysPath)); err != nil {
-		return errors.New(missing)
+func (h *Host) vhostNet() error {
+	if _, err := os.Stat(filepath.Join(h.sysRoot, "class/misc/vhost-net")); err != nil {
+		return errors.New("module vhost_net is not loaded")
 	}
 	return nil
 }
@@ -115,19 +90,6 @@ func (h *Host) waitTimes() error {
 	}
 	_, _, _, err = parseSchedstat(content)
 	return err
-}
-
-// vhostThreads goes by the version: the change is not to be seen otherwise
-// before a VM runs.
-func vhostThreads(release string) error {
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("kernel release %.32q is not a version", release)
-	}
-	if major < 6 || (major == 6 && minor < 4) {
-		return errors.New("before Linux 6.4 vhost workers are kernel threads")
-	}
-	return nil
 }
 
 // probeSlice sets a slice on a thread of its own and reads it back: kernels that

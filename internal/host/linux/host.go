@@ -29,10 +29,8 @@ type Options struct {
 	// folder that holds the hierarchies of version 1, or the root of version 2.
 	// Empty: fs/cgroup of SysRoot.
 	CgroupRoot string
-	// WithoutFq has turns kept by htb and tbf also where the kernel has fq.
-	WithoutFq bool
-	// Buffering says how packets of taps are held, and where its programs are kept.
-	Buffering datapath.Options
+	// Datapath says how packets are shaped and held, and where its programs are kept.
+	Datapath datapath.Options
 }
 
 // Host reads and changes the node that this process runs on.
@@ -41,19 +39,17 @@ type Host struct {
 	sysRoot  string
 	proc     procfs.FS
 	cgroups  *cgroupTree
-	shaper   shaper
-	buffers  buffers
+	devices  devices
 	slices   sliceDefault
 
 	// mu guards what is below.
 	mu        sync.Mutex
 	round     uint64
-	others    map[int]sighting
+	others    map[int]otherProcess
 	processes map[host.TaskID]*process
 	byPID     map[int]*process
 	workers   map[int]*process
 	masks     maskCache
-	lookTurns lookTurns
 	// scratch takes the content of one file after the other.
 	scratch []byte
 }
@@ -81,16 +77,13 @@ func New(opts Options) (*Host, error) {
 		sysRoot:   opts.SysRoot,
 		proc:      proc,
 		cgroups:   cgroups,
-		others:    map[int]sighting{},
+		others:    map[int]otherProcess{},
 		processes: map[host.TaskID]*process{},
 		byPID:     map[int]*process{},
 		workers:   map[int]*process{},
 		masks:     newMaskCache(),
-		shaper:    shaper{withoutFq: opts.WithoutFq},
-		buffers: buffers{
-			opts: opts.Buffering, taps: map[host.TaskID][]string{}, drops: map[tapKey]uint64{}, held: map[tapKey]held{},
-		},
-		scratch: make([]byte, maxFile),
+		devices:   newDevices(opts.Datapath),
+		scratch:   make([]byte, maxFile),
 	}, nil
 }
 
@@ -104,7 +97,7 @@ func (h *Host) Close() error {
 	for _, w := range h.workers {
 		h.dropWorker(w)
 	}
-	return errors.Join(h.shaper.close(), h.buffers.close(), h.cgroups.close())
+	return errors.Join(h.devices.close(), h.cgroups.close())
 }
 
 // Uptime implements host.Host.
@@ -192,12 +185,12 @@ func (h *Host) check(thread host.TaskID) error {
 		return fmt.Errorf("identity of thread %d of process %d: %w", thread.TID, thread.PID, err)
 	}
 	if start != thread.Start {
-		return fmt.Errorf("thread %d of process %d is another one now: %w", thread.TID, thread.PID, host.ErrGone)
+		return fmt.Errorf("thread ID %d of process %d was reused: %w", thread.TID, thread.PID, host.ErrGone)
 	}
 	return nil
 }
 
-// readFile reads a small file, whose size the kernel does not tell.
+// readFile reads a small file, whose size the kernel does not say.
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

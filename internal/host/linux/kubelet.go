@@ -2,18 +2,21 @@ package linux
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
-	// kubeletState is where the CPU manager notes whose CPUs are whose.
+	// kubeletState is where the CPU manager stores whose CPUs are whose.
 	kubeletState = "/var/lib/kubelet/cpu_manager_state"
-	// policyStatic is the CPU manager's policy that gives containers CPUs of their own.
-	policyStatic = "static"
 	// maxKubeletFile is the size of a file of the kubelet that is still read, in bytes.
 	maxKubeletFile = 1 << 20
 )
@@ -29,101 +32,111 @@ func kubeletConfigs() []string {
 	}
 }
 
-// kubeletCPUs is what the kubelet's own files say of CPUs. What they do not say, or
-// what cannot be read, is empty.
-type kubeletCPUs struct {
-	// static is true when the CPU manager's policy is static.
-	static bool
-	// exclusive CPUs are those of single containers.
-	exclusive units.CPUSet
-	// reserved CPUs are kept for the system.
-	reserved units.CPUSet
-}
-
-// kubelet reads the kubelet's files on the node.
-func (h *Host) kubelet() kubeletCPUs {
-	var found kubeletCPUs
+// kubeletCPUs reads the kubelet's own files on the node: exclusive CPUs are those of single
+// containers, reserved ones are kept for the system. What they do not say, or what cannot
+// be read, is empty.
+func (h *Host) kubeletCPUs() (exclusive, reserved units.CPUSet) {
 	root, err := h.openNodeRoot()
 	if err != nil {
-		return found
+		return exclusive, reserved
 	}
 	defer root.close()
-	policy := ""
 	for _, path := range kubeletConfigs() {
 		content, err := root.read(path, maxKubeletFile)
 		if err != nil {
 			continue
 		}
-		config, err := parseKubeletConfig(content)
-		if err == nil {
-			policy, found.reserved = config.policy, config.reserved
+		if reserved, err = reservedCPUs(content); err == nil {
 			break
 		}
 	}
 	if content, err := root.read(kubeletState, maxKubeletFile); err == nil {
-		if state, err := parseCPUManagerState(content); err == nil {
-			policy, found.exclusive = state.policy, state.exclusive
+		if cpus, err := exclusiveCPUs(content); err == nil {
+			exclusive = cpus
 		}
 	}
-	found.static = policy == policyStatic
-	return found
+	return exclusive, reserved
 }
 
-// cpuManagerState is what of the CPU manager's state counts here.
-type cpuManagerState struct {
-	policy    string
-	exclusive units.CPUSet
-}
-
-// parseCPUManagerState reads the CPU manager's checkpoint. One list of CPUs that cannot
-// be read makes all of it unreadable.
-func parseCPUManagerState(content []byte) (cpuManagerState, error) {
+// exclusiveCPUs reads the CPU manager's checkpoint. One list of CPUs that cannot be read
+// makes all of it unreadable.
+func exclusiveCPUs(content []byte) (units.CPUSet, error) {
 	var file struct {
-		PolicyName string                       `json:"policyName"`
-		Entries    map[string]map[string]string `json:"entries"`
+		Entries map[string]map[string]string `json:"entries"`
 	}
 	if err := json.Unmarshal(content, &file); err != nil {
-		return cpuManagerState{}, fmt.Errorf("state of kubelet's CPU manager: %w", err)
+		return units.CPUSet{}, fmt.Errorf("state of kubelet's CPU manager: %w", err)
 	}
-	if file.PolicyName == "" {
-		return cpuManagerState{}, fmt.Errorf("state of kubelet's CPU manager names no policy: %w", errMalformed)
-	}
-	state := cpuManagerState{policy: file.PolicyName}
+	var exclusive units.CPUSet
 	for pod, containers := range file.Entries {
 		for container, list := range containers {
 			cpus, err := units.ParseCPUSet(list)
 			if err != nil {
-				return cpuManagerState{}, fmt.Errorf("state of kubelet's CPU manager: container %.64q of pod %.64q: %w", container, pod, err)
+				return units.CPUSet{}, fmt.Errorf("state of kubelet's CPU manager: container %.64q of pod %.64q: %w", container, pod, err)
 			}
-			state.exclusive = state.exclusive.Union(cpus)
+			exclusive = exclusive.Union(cpus)
 		}
 	}
-	return state, nil
+	return exclusive, nil
 }
 
-// kubeletConfig is what of the kubelet's configuration counts here.
-type kubeletConfig struct {
-	policy   string
-	reserved units.CPUSet
-}
-
-// parseKubeletConfig reads a KubeletConfiguration, as YAML or JSON.
-func parseKubeletConfig(content []byte) (kubeletConfig, error) {
+// reservedCPUs reads a KubeletConfiguration, as YAML or JSON.
+func reservedCPUs(content []byte) (units.CPUSet, error) {
 	var file struct {
 		Kind               string `json:"kind"`
-		CPUManagerPolicy   string `json:"cpuManagerPolicy"`
 		ReservedSystemCPUs string `json:"reservedSystemCPUs"`
 	}
 	if err := yaml.Unmarshal(content, &file); err != nil {
-		return kubeletConfig{}, fmt.Errorf("kubelet's configuration: %w", err)
+		return units.CPUSet{}, fmt.Errorf("kubelet's configuration: %w", err)
 	}
 	// The same path holds the credentials of a kubelet of kubeadm.
 	if file.Kind != "KubeletConfiguration" {
-		return kubeletConfig{}, fmt.Errorf("kubelet's configuration is of kind %.64q: %w", file.Kind, errMalformed)
+		return units.CPUSet{}, fmt.Errorf("kubelet's configuration is of kind %.64q: %w", file.Kind, errMalformed)
 	}
 	reserved, err := units.ParseCPUSet(file.ReservedSystemCPUs)
 	if err != nil {
-		return kubeletConfig{}, fmt.Errorf("kubelet's configuration: reservedSystemCPUs: %w", err)
+		return units.CPUSet{}, fmt.Errorf("kubelet's configuration: reservedSystemCPUs: %w", err)
 	}
-	return kubeletConfig{policy: file.CPUManagerPolicy, reserved: reserved}, nil
+	return reserved, nil
+}
+
+// nodeRoot is the node's own file system.
+type nodeRoot struct{ fd int }
+
+// openNodeRoot goes by the node's first process: no folder of the node needs to be
+// mounted. The caller closes it.
+func (h *Host) openNodeRoot() (nodeRoot, error) {
+	path := filepath.Join(h.procRoot, "1/root")
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nodeRoot{}, fmt.Errorf("file system of the node at %s: %w", path, err)
+	}
+	return nodeRoot{fd: fd}, nil
+}
+
+func (r nodeRoot) close() { unix.Close(r.fd) }
+
+// read returns the content of a plain file of at most limit bytes, by its absolute path on
+// the node, whose symbolic links stay on the node. It never waits, not even for a pipe.
+func (r nodeRoot) read(path string, limit int64) ([]byte, error) {
+	fd, err := unix.Openat2(r.fd, path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s of the node: %w", path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s of the node is not a plain file: %w", path, errors.Join(err, errMalformed))
+	}
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s of the node: %w", path, err)
+	}
+	if int64(len(content)) > limit {
+		return nil, fmt.Errorf("%s of the node is longer than %d bytes", path, limit)
+	}
+	return content, nil
 }

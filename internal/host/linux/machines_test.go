@@ -7,11 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -90,11 +89,11 @@ func set(t testing.TB, list string) units.CPUSet {
 // group is cores that share all but their CPUs.
 type group struct {
 	cpuPackage, numaNode, llc int
-	class                     model.CoreClass
+	class                     v1alpha1.CoreClass
 	cores                     []string
 }
 
-func in(cpuPackage, numaNode, llc int, class model.CoreClass, cores ...string) group {
+func in(cpuPackage, numaNode, llc int, class v1alpha1.CoreClass, cores ...string) group {
 	return group{cpuPackage, numaNode, llc, class, cores}
 }
 
@@ -111,35 +110,19 @@ func coresOf(t testing.TB, groups ...group) []model.Core {
 	return cores
 }
 
-func idle(name string, latency, residency int) model.IdleState {
-	return model.IdleState{
-		Name: name, ExitLatency: time.Duration(latency) * time.Microsecond,
-		TargetResidency: time.Duration(residency) * time.Microsecond,
-	}
-}
-
 func nic(t testing.TB, name string, numaNode int, cpus string) model.NIC {
 	return model.NIC{Name: name, NUMANode: numaNode, CPUs: set(t, cpus)}
 }
 
 func TestMachines(t *testing.T) {
-	const fast, low = model.CorePerformance, model.CoreEfficiency
-	actors := map[string][]host.Actor{ // in the order of their names
-		"server": {
-			{Name: host.ActorIRQBalance}, {Name: host.ActorIsolatedCPUs, CPUs: set(t, "30-31,94-95")},
-			{Name: host.ActorCPUManager, CPUs: set(t, "4-7,68-71")}, {Name: host.ActorNRI},
-			{Name: host.ActorNoHzFull, CPUs: set(t, "30-31,94-95")}, {Name: host.ActorReservedCPUs, CPUs: set(t, "0,64")},
-			{Name: host.ActorTuned},
-		},
-		"clustered": {{Name: host.ActorReservedCPUs, CPUs: set(t, "0-1")}},
-	}
+	const fast, low = v1alpha1.CorePerformance, v1alpha1.CoreEfficiency
 	for name, want := range map[string]model.Topology{
 		"desktop": {
-			Cores:      coresOf(t, in(0, 0, 0, "", "0,8", "1,9", "2,10", "3,11", "4,12", "5,13", "6,14", "7,15")),
-			IdleStates: []model.IdleState{idle("C1", 1, 2), idle("C2", 18, 36), idle("C3", 350, 700)},
-			NICs:       []model.NIC{nic(t, "enp4s0", 0, "5")},
-			Clocks:     model.Clocks{Governor: "schedutil", FollowLoad: true, Lowest: 2200, Highest: 3800, Base: 3801},
-			CPUModel:   "AMD Ryzen 7 5800X 8-Core Processor",
+			Cores:       coresOf(t, in(0, 0, 0, "", "0,8", "1,9", "2,10", "3,11", "4,12", "5,13", "6,14", "7,15")),
+			DeepestIdle: "C3",
+			NICs:        []model.NIC{nic(t, "enp4s0", 0, "5")},
+			Clocks:      model.Clocks{Governor: "schedutil", FollowLoad: true, Lowest: 2200, Highest: 3800, Base: 3801},
+			CPUModel:    "AMD Ryzen 7 5800X 8-Core Processor",
 		},
 		"server": {
 			Cores: coresOf(t,
@@ -161,19 +144,19 @@ func TestMachines(t *testing.T) {
 				in(1, 7, 15, "", "60,124", "61,125", "62,126", "63,127"),
 			),
 			Isolated: set(t, "30-31,94-95"), Exclusive: set(t, "4-7,68-71"), Reserved: set(t, "0,64"),
-			IdleStates: []model.IdleState{idle("C1", 1, 2)},
-			NICs:       []model.NIC{nic(t, "ens1f0np0", 3, "24-25,88")},
-			CPUModel:   "AMD EPYC 7543 32-Core Processor",
+			DeepestIdle: "C1",
+			NICs:        []model.NIC{nic(t, "ens1f0np0", 3, "24-25,88")},
+			CPUModel:    "AMD EPYC 7543 32-Core Processor",
 		},
 		"hybrid": {
 			Cores: coresOf(t,
 				in(0, 0, 0, fast, "0-1", "2-3", "4-5", "6-7", "8-9", "10-11", "12-13", "14-15"),
 				in(0, 0, 0, low, "16", "17", "18", "19"),
 			),
-			IdleStates: []model.IdleState{idle("C1E", 2, 4), idle("C6", 220, 600), idle("C8", 280, 800), idle("C10", 680, 2000)},
-			NICs:       []model.NIC{nic(t, "eno1", 0, "0,2,4,16-17"), nic(t, "enp6s0", 0, "6")},
-			Clocks:     model.Clocks{Governor: "powersave", FollowLoad: true, Lowest: 800, Highest: 4800, Base: 2100},
-			CPUModel:   "12th Gen Intel(R) Core(TM) i7-12700",
+			DeepestIdle: "C10",
+			NICs:        []model.NIC{nic(t, "eno1", 0, "0,2,4,16-17"), nic(t, "enp6s0", 0, "6")},
+			Clocks:      model.Clocks{Governor: "powersave", FollowLoad: true, Lowest: 800, Highest: 4800, Base: 2100},
+			CPUModel:    "12th Gen Intel(R) Core(TM) i7-12700",
 		},
 		"nested": {
 			Cores:    coresOf(t, in(0, 0, 0, "", "0"), in(1, 0, 1, "", "1"), in(2, 0, 2, "", "2"), in(3, 0, 3, "", "3")),
@@ -188,80 +171,23 @@ func TestMachines(t *testing.T) {
 				in(0, 2, 2, "", "2,18", "6,22", "10,26", "14,30"),
 				in(1, 3, 3, "", "3,19", "7,23", "11,27", "15,31"),
 			),
-			Reserved:   set(t, "0-1"),
-			IdleStates: []model.IdleState{idle("C1", 2, 2), idle("C1E", 10, 20), idle("C6", 133, 600)},
-			Clocks:     model.Clocks{Governor: "performance", Lowest: 1200, Highest: 3700, Base: 3200},
-			CPUModel:   "Intel(R) Xeon(R) Gold 6134 CPU @ 3.20GHz",
+			Reserved:    set(t, "0-1"),
+			DeepestIdle: "C6",
+			Clocks:      model.Clocks{Governor: "performance", Lowest: 1200, Highest: 3700, Base: 3200},
+			CPUModel:    "Intel(R) Xeon(R) Gold 6134 CPU @ 3.20GHz",
 		},
 		"board": {
-			Cores:      coresOf(t, in(0, 0, 0, low, "0", "1", "2", "3"), in(1, 0, 1, fast, "4")),
-			IdleStates: []model.IdleState{idle("WFI", 1, 0), idle("cpu-sleep", 370, 900)},
+			Cores:       coresOf(t, in(0, 0, 0, low, "0", "1", "2", "3"), in(1, 0, 1, fast, "4")),
+			DeepestIdle: "cpu-sleep",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := machine(t, name).host()
-			got, err := h.Topology()
+			got, err := machine(t, name).host().Topology()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("topology (-want +got):\n%s", diff)
-			}
-			checkActors(t, h, actors[name])
-		})
-	}
-}
-
-// checkActors compares all but the words of what was found.
-func checkActors(t *testing.T, h *Host, want []host.Actor) {
-	t.Helper()
-	found, err := h.Actors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []host.Actor
-	for _, one := range found {
-		if n := len(one.Message); n == 0 || n > 256 {
-			t.Errorf("%s: a message of %d bytes: %q", one.Name, n, one.Message)
-		}
-		got = append(got, host.Actor{Name: one.Name, CPUs: one.CPUs})
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("actors (-want +got):\n%s", diff)
-	}
-}
-
-func TestNRIPlugins(t *testing.T) {
-	for name, test := range map[string]struct {
-		make func(*tree)
-		want bool
-	}{
-		"no folder":       {func(*tree) {}, false},
-		"an empty folder": {func(tr *tree) { tr.mkdir("node/opt/nri/plugins") }, false},
-		"a plug-in":       {func(tr *tree) { tr.executable("node/opt/nri/plugins/10-topology-aware") }, true},
-		"a plug-in in another place": {func(tr *tree) {
-			tr.executable("node/usr/libexec/nri/10-balloons")
-			tr.link("/usr/libexec/nri/10-balloons", "node/opt/nri/plugins/10-balloons")
-		}, true},
-		"a file that cannot be run": {func(tr *tree) { tr.write("node/opt/nri/plugins/README", "") }, false},
-		"a folder in it":            {func(tr *tree) { tr.mkdir("node/opt/nri/plugins/conf.d") }, false},
-		"a folder of the agent's own file system": {func(tr *tree) {
-			tr.executable("outside/10-balloons")
-			tr.mkdir("node/opt/nri")
-			tr.link(filepath.Join(tr.dir, "outside"), "node/opt/nri/plugins")
-		}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tr := newTree(t)
-			tr.mkdir("node")
-			tr.link("../../node", "proc/1/root")
-			test.make(tr)
-			found, err := tr.host().Actors()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := slices.ContainsFunc(found, func(a host.Actor) bool { return a.Name == host.ActorNRI }); got != test.want {
-				t.Errorf("found %v, want %v", found, test.want)
 			}
 		})
 	}
@@ -270,14 +196,6 @@ func TestNRIPlugins(t *testing.T) {
 func (tr *tree) mkdir(name string) {
 	tr.t.Helper()
 	if err := os.MkdirAll(filepath.Join(tr.dir, name), 0o755); err != nil {
-		tr.t.Fatal(err)
-	}
-}
-
-func (tr *tree) executable(name string) {
-	tr.t.Helper()
-	tr.write(name, "")
-	if err := os.Chmod(filepath.Join(tr.dir, name), 0o755); err != nil {
 		tr.t.Fatal(err)
 	}
 }

@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -94,50 +93,4 @@ func TestParseCPUTimes(t *testing.T) {
 			t.Errorf("%q read as %v", other, got)
 		}
 	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("42 (a) S 1 (b))" + stat22))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		comm, _, err := parseStat(content)
-		if err == nil && !bytes.Contains(content, []byte("("+comm+")")) {
-			t.Errorf("comm %q is not in %q", comm, content)
-		}
-	})
-}
-
-func FuzzParseSchedstat(f *testing.F) {
-	f.Add([]byte("1 2 3\n"))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		if run, wait, _, err := parseSchedstat(content); err == nil && (run < 0 || wait < 0) {
-			t.Errorf("%q gives %v, %v", content, run, wait)
-		}
-	})
-}
-
-func FuzzParseNetDev(f *testing.F) {
-	f.Add([]byte(netDev))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		for _, tap := range parseNetDev(content) {
-			if !isTap([]byte(tap.Name)) {
-				t.Errorf("%q is no tap", tap.Name)
-			}
-		}
-	})
-}
-
-func FuzzSplitArgs(f *testing.F) {
-	f.Add([]byte("qemu\x00-name\x00guest=a_b\x00"))
-	f.Add([]byte(strings.Repeat("\x00", maxFile) + "end"))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		args := splitArgs(content)
-		if len(args) > maxArgs {
-			t.Errorf("%d arguments", len(args))
-		}
-		for _, arg := range args {
-			if strings.Contains(arg, "\x00") {
-				t.Errorf("argument %q of %q", arg, content)
-			}
-		}
-	})
 }

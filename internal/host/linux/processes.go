@@ -2,6 +2,7 @@ package linux
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,20 +17,20 @@ import (
 const (
 	// vmComm begins the comm of every QEMU: qemu-kvm, qemu-system-x86 and so on.
 	vmComm = "qemu-"
-	// youngRounds is for how many rounds a process or thread is looked at
+	// youngRounds is for how many rounds a process or thread is read
 	// again: it gets its name only after its creation (exec, prctl).
 	youngRounds = 10
-	// refreshRounds is after how many rounds everything is looked at again.
+	// refreshRounds is after how many rounds everything is read again.
 	refreshRounds = 30
 )
 
-// sighting is a process that was not a VM's.
-type sighting struct {
-	since uint64 // round of the first sighting
-	round uint64 // round of the last one
+// otherProcess is a process that was not a VM's.
+type otherProcess struct {
+	since uint64 // round in which it was first listed
+	round uint64 // round in which it was last listed
 }
 
-// process is a VM's process, or a kernel's worker for one, that is kept in view. Its
+// process is a VM's process, or a kernel's worker for one, that is sampled. Its
 // folders are kept open: they stay bound to the process when its number goes to
 // another one.
 type process struct {
@@ -42,8 +43,7 @@ type process struct {
 	threads []thread
 	// workers of a VM's process, as of this round.
 	workers []*process
-	look    look
-	cpuset  openCpuset
+	queues  queueReading
 	// owner is the number of the process that a worker works for; 0 of a VM's.
 	owner int
 }
@@ -66,7 +66,7 @@ func (h *Host) Processes() ([]host.Process, error) {
 		if h.keepsWorker(pid, refresh) {
 			continue
 		}
-		h.look(pid, refresh)
+		h.examine(pid, refresh)
 	}
 	h.assignWorkers()
 	found := make([]host.Process, 0, len(h.processes))
@@ -108,9 +108,9 @@ func (h *Host) listPIDs() ([]int, error) {
 	return pids, nil
 }
 
-// look decides whether a process that is not in view is a VM's, or works for one. One that
+// examine decides whether a process that is not known is a VM's, or works for one. One that
 // cannot be read has ended or is not ours to see: it is no VM now.
-func (h *Host) look(pid int, refresh bool) {
+func (h *Host) examine(pid int, refresh bool) {
 	seen, known := h.others[pid]
 	if !known {
 		seen.since = h.round
@@ -154,12 +154,12 @@ func (h *Host) open(pid int) (*process, error) {
 	}
 	unix.Close(dir)
 	if err != nil {
-		return nil, fmt.Errorf("look at process %d: %w", pid, err)
+		return nil, fmt.Errorf("read process %d: %w", pid, err)
 	}
 	return nil, nil
 }
 
-// read fills in what is known of a process, and tells whether it is a VM's. A kernel's
+// read fills in what is known of a process, and returns true if it is a VM's. A kernel's
 // worker has an owner afterwards.
 func (h *Host) read(p *process, pid int) (isVM bool, err error) {
 	content, err := readLineAt(p.dir, "stat", h.scratch)
@@ -203,16 +203,99 @@ func (h *Host) refresh(p *process) bool {
 
 // end drops a process for good.
 func (h *Host) end(p *process) {
-	h.forgetTaps(p.ID)
+	h.forgetDevices(p.ID)
 	h.drop(p)
 }
 
 func (h *Host) drop(p *process) {
-	p.cpuset.close()
 	unix.Close(p.dir)
 	unix.Close(p.task)
 	delete(h.processes, p.ID)
 	if h.byPID[p.ID.PID] == p {
 		delete(h.byPID, p.ID.PID)
 	}
+}
+
+const (
+	// workerComm begins the comm of a vhost worker; the number of the process that it
+	// works for follows. Since Linux 6.4 workers are threads of that process, unless the
+	// old way is asked for where newer kernels allow that. Before, they are kernel
+	// threads, one a queue of a device, in the cgroups of the process.
+	workerComm = "vhost-"
+	// kthreadd is the parent of all kernel threads, and of no other process.
+	kthreadd = "2"
+)
+
+// becomeWorker makes the process a worker when the content of its stat file is that of
+// a kernel thread: any process can have the name.
+func (p *process) becomeWorker(pid int, comm string, start uint64, stat []byte) {
+	owner, err := strconv.Atoi(strings.TrimPrefix(comm, workerComm))
+	_, rest, _ := cutLast(stat, ')')
+	_, rest = nextField(rest)
+	parent, _ := nextField(rest)
+	if err != nil || owner <= 1 || string(parent) != kthreadd {
+		return
+	}
+	id := host.TaskID{PID: pid, TID: pid, Start: start}
+	p.ID, p.owner = id, owner
+	p.threads = []thread{{Thread: host.Thread{ID: id, Name: comm}, schedstat: "schedstat"}}
+}
+
+// keepsWorker returns true if the process of this number is a known worker.
+func (h *Host) keepsWorker(pid int, refresh bool) bool {
+	w, known := h.workers[pid]
+	if !known {
+		return false
+	}
+	if w.stale || (refresh && !h.isStill(w)) {
+		h.dropWorker(w)
+		return false
+	}
+	w.round = h.round
+	return true
+}
+
+// isStill returns true if a worker lives and has its name.
+func (h *Host) isStill(w *process) bool {
+	content, err := readLineAt(w.dir, "stat", h.scratch)
+	if err != nil {
+		return false
+	}
+	name, start, err := parseStat(content)
+	return err == nil && name == w.threads[0].Name && start == w.ID.Start
+}
+
+func (h *Host) dropWorker(w *process) {
+	unix.Close(w.dir)
+	delete(h.workers, w.ID.PID)
+}
+
+// assignWorkers gives the workers that were listed in this round to their processes, and
+// drops the others. A worker that is older than the process works for an earlier one of
+// the number.
+func (h *Host) assignWorkers() {
+	for _, p := range h.processes {
+		p.workers = p.workers[:0]
+	}
+	for _, pid := range slices.Sorted(maps.Keys(h.workers)) {
+		w := h.workers[pid]
+		if w.round != h.round {
+			h.dropWorker(w)
+			continue
+		}
+		if p, known := h.byPID[w.owner]; known && w.ID.Start >= p.ID.Start {
+			p.workers = append(p.workers, w)
+		}
+	}
+}
+
+// sampleWorkers reads the workers of a process.
+func (h *Host) sampleWorkers(p *process) []host.ThreadSample {
+	var samples []host.ThreadSample
+	for _, w := range p.workers {
+		if s, ok := h.sampleThread(w, &w.threads[0]); ok {
+			samples = append(samples, s)
+		}
+	}
+	return samples
 }

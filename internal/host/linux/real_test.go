@@ -14,10 +14,10 @@ import (
 
 func TestMain(m *testing.M) { hosttest.Main(m) }
 
-// realHost keeps turns by htb, on every kernel.
+// realHost acts on the kernel of the machine.
 func realHost(t testing.TB) *Host {
 	t.Helper()
-	return hostOf(t, Options{ProcRoot: "/proc", SysRoot: "/sys", WithoutFq: true})
+	return hostOf(t, Options{ProcRoot: "/proc", SysRoot: "/sys"})
 }
 
 func hostOf(t testing.TB, opts Options) *Host {
@@ -146,27 +146,6 @@ func TestRealAffinity(t *testing.T) {
 	vm.End()
 	if err := h.SetAffinity(thread, other); !isGone(err) {
 		t.Errorf("binding a thread that ended: %v, want ErrGone", err)
-	}
-}
-
-func BenchmarkRound(b *testing.B) {
-	h := realHost(b)
-	for range 50 {
-		hosttest.StartVM(b, "shop", "web", "CPU 0/TCG", "CPU 1/TCG")
-	}
-	for b.Loop() {
-		threads := 0
-		for _, p := range mustProcesses(b, h) {
-			s, err := h.Sample(p.ID)
-			if err != nil {
-				b.Fatal(err)
-			}
-			threads += len(s.Threads)
-			if _, err := h.Cpuset(p.ID); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(threads), "threads")
 	}
 }
 

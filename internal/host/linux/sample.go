@@ -16,7 +16,7 @@ import (
 type thread struct {
 	host.Thread
 	schedstat string // path below /proc/PID
-	since     uint64 // round in which it was first seen
+	since     uint64 // round in which it was first listed
 }
 
 // listedLinks is the link count that a folder has at least when its file

@@ -78,20 +78,6 @@ func TestRealSlice(t *testing.T) {
 	}
 }
 
-func TestRealSliceIsInherited(t *testing.T) {
-	vm := hosttest.StartVM(t, "shop", "web")
-	h := sliceHost(t, vm.ID())
-	mustProcesses(t, h)
-	sample, err := h.Sample(vm.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, thread := range sample.Threads {
-		mustSetSlice(t, h, thread.ID, 7*time.Millisecond)
-	}
-	wantSlice(t, h, vm.Thread("worker"), 7*time.Millisecond)
-}
-
 // What else is scheduled by stays as it is, and what knows no slices is left.
 func TestRealSliceLeavesTheRest(t *testing.T) {
 	vm := hosttest.StartVM(t, "shop", "web")

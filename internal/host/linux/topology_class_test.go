@@ -2,24 +2,24 @@ package linux
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 func TestClasses(t *testing.T) {
-	const capacity, clock, rank = "cpu_capacity", "cpufreq/cpuinfo_max_freq", "acpi_cppc/highest_perf"
+	const capacity = "cpu_capacity"
 	for name, test := range map[string]struct {
 		fast, low string           // CPUs of the counters of either design, of 4
 		figures   map[string][]int // by file
 		want      string           // P, E or - for each CPU
 	}{
-		"nothing is told":                   {want: "----"},
+		"nothing is reported":               {want: "----"},
 		"a hybrid":                          {fast: "0-1", low: "2-3", want: "PPEE"},
 		"a hybrid whose figures say little": {fast: "0-1", low: "2-3", figures: map[string][]int{capacity: {1024, 1010, 1024, 1010}}, want: "PPEE"},
 		"a hybrid with one design off line": {fast: "0-3", low: "", want: "----"},
@@ -36,14 +36,6 @@ func TestClasses(t *testing.T) {
 		"as wide as need be":       {figures: map[string][]int{capacity: {800, 800, 1000, 1000}}, want: "EEPP"},
 		"not as wide":              {figures: map[string][]int{capacity: {801, 801, 1000, 1000}}, want: "----"},
 		"many small steps":         {figures: map[string][]int{capacity: {600, 720, 860, 1024}}, want: "----"},
-
-		"compact cores":                 {figures: map[string][]int{clock: {5157, 5157, 3357, 3357}, rank: {196, 191, 130, 125}}, want: "PPEE"},
-		"clocks alone":                  {figures: map[string][]int{clock: {5157, 5157, 3357, 3357}}, want: "----"},
-		"boost is off on some CPUs":     {figures: map[string][]int{clock: {5700, 5700, 4000, 4000}, rank: {236, 231, 226, 221}}, want: "----"},
-		"boost is off on others":        {figures: map[string][]int{clock: {4000, 5157, 3357, 3357}, rank: {196, 191, 130, 125}}, want: "----"},
-		"ranks alone":                   {figures: map[string][]int{rank: {196, 191, 130, 125}}, want: "----"},
-		"preferred cores of a desktop":  {figures: map[string][]int{clock: {5700, 5700, 5250, 5250}, rank: {236, 216, 186, 166}}, want: "----"},
-		"a stacked cache on one of two": {figures: map[string][]int{clock: {5250, 5250, 5700, 5700}, rank: {166, 181, 201, 236}}, want: "----"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(t)
@@ -75,48 +67,26 @@ func TestClasses(t *testing.T) {
 func letters(cores []model.Core) string {
 	var b strings.Builder
 	for _, core := range cores {
-		b.WriteString(map[model.CoreClass]string{"": "-", model.CorePerformance: "P", model.CoreEfficiency: "E"}[core.Class])
+		b.WriteString(map[v1alpha1.CoreClass]string{"": "-", v1alpha1.CorePerformance: "P", v1alpha1.CoreEfficiency: "E"}[core.Class])
 	}
 	return b.String()
 }
 
-func TestLowPowerCoresAreEfficient(t *testing.T) {
+func TestDeepestIdleState(t *testing.T) {
 	tr := newTree(t)
-	tr.write("sys/devices/cpu_core/cpus", "0-1\n")
-	tr.write("sys/devices/cpu_atom/cpus", "2\n")
-	tr.write("sys/devices/cpu_lowpower/cpus", "3\n")
-	cores := []model.Core{{CPUs: units.NewCPUSet(0, 1)}, {CPUs: units.NewCPUSet(2)}, {CPUs: units.NewCPUSet(3)}}
-	tr.host().classify(cores)
-	if got := letters(cores); got != "PEE" {
-		t.Errorf("classes %s", got)
-	}
-}
-
-func TestIdleStatesOfACPU(t *testing.T) {
-	tr := newTree(t)
-	state := func(n int, name, latency, residency, disable string) {
-		for file, content := range map[string]string{"name": name, "latency": latency, "residency": residency, "disable": disable} {
-			if content != "" {
-				tr.write(fmt.Sprintf("sys/devices/system/cpu/cpu7/cpuidle/state%d/%s", n, file), content+"\n")
-			}
+	for n, state := range []struct{ name, disabled string }{{"POLL", "0"}, {"C2", ""}, {"C3", "0"}, {"C6", "1"}, {"", "0"}} {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu7/cpuidle/state%d/", n)
+		tr.write(dir+"name", state.name+"\n")
+		if state.disabled != "" {
+			tr.write(dir+"disable", state.disabled+"\n")
 		}
 	}
-	state(0, "POLL", "0", "0", "0")
-	state(10, "C10", "890", "5000", "0") // after C2, whatever a list of files says
-	state(2, "C2", "10", "", "")
-	state(3, "C3", "50", "156", "1")
-	state(4, "", "60", "160", "0")
-	state(5, "C5", "-1", "160", "0")
-	state(6, "C6", "much", "160", "0")
-	state(7, strings.Repeat("C", maxIdleName+1), "60", "160", "0")
-	state(8, "C8", "4294967295", "4294967295", "0")
 	h := tr.host()
-	want := []model.IdleState{idle("C2", 10, 0), idle("C8", 60_000_000, 60_000_000), idle("C10", 890, 5000)}
-	if diff := cmp.Diff(want, h.idleStates(7)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	if got := h.deepestIdle(7); got != "C3" {
+		t.Errorf("the deepest state is %q, want C3: C6 is disabled", got)
 	}
-	if got := h.idleStates(6); len(got) != 0 {
-		t.Errorf("states %v of a CPU without cpuidle", got)
+	if got := h.deepestIdle(6); got != "" {
+		t.Errorf("state %q of a CPU without cpuidle", got)
 	}
 }
 
@@ -145,7 +115,6 @@ func TestTopologyWithSpoiledFiles(t *testing.T) {
 		"a cache of no level":              {spoil: func(tr *tree) { tr.write(cpuTree+"cpu1/cache/index3/level", "x\n") }},
 		"an interrupt of no number":        {spoil: func(tr *tree) { tr.write("sys/devices/pci/0/msi_irqs/x", "") }},
 		"a network card that is gone":      {spoil: func(tr *tree) { tr.link("../../../nowhere", "sys/class/net/eth1/device") }},
-		"a configuration that is a pipe":   {spoil: func(tr *tree) { tr.pipe("node/var/lib/kubelet/config.yaml") }},
 		"a state that is a folder":         {spoil: func(tr *tree) { tr.mkdir("node/var/lib/kubelet/cpu_manager_state") }},
 		"isolated CPUs that are no list":   {spoil: func(tr *tree) { tr.write(cpuTree+"isolated", "x\n") }, fails: true},
 		"online CPUs that are no list":     {spoil: func(tr *tree) { tr.write(cpuTree+"online", "x\n") }, fails: true},
@@ -183,24 +152,4 @@ func (tr *tree) cache(cpu, level int, shared string) {
 	at := fmt.Sprintf("%scpu%d/cache/index%d/", cpuTree, cpu, level)
 	tr.write(at+"level", fmt.Sprintln(level))
 	tr.write(at+"shared_cpu_list", shared+"\n")
-}
-
-func FuzzLeastFast(f *testing.F) {
-	f.Add([]byte{100, 100, 200})
-	f.Add([]byte{1})
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		figures := make([]int, 0, len(raw))
-		for _, b := range raw {
-			figures = append(figures, int(b)+1)
-		}
-		least, ok := leastFast(figures)
-		if !ok {
-			return
-		}
-		low := slices.DeleteFunc(slices.Clone(figures), func(n int) bool { return n >= least })
-		if len(low) == 0 || len(low) == len(figures) || float64(least) < classGap*float64(slices.Max(low)) {
-			t.Errorf("%v: %d is not above a gap of %v", figures, least, classGap)
-		}
-	})
 }

@@ -3,7 +3,6 @@ package linux
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // tree is a made-up node.
@@ -77,42 +74,6 @@ func (tr *tree) host() *Host {
 	}
 	tr.t.Cleanup(func() { h.Close() })
 	return h
-}
-
-func TestTopology(t *testing.T) {
-	tr := newTree(t)
-	const cpu = "sys/devices/system/cpu/"
-	tr.write(cpu+"online", "0-3,8-9\n")
-	tr.write(cpu+"isolated", "3\n")
-	for n, siblings := range map[int]string{0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3", 8: "8-9", 9: "8-9"} {
-		at := fmt.Sprintf("%scpu%d/", cpu, n)
-		tr.write(at+"topology/core_cpus_list", siblings+"\n")
-		tr.write(at+"topology/physical_package_id", fmt.Sprint(n/8)+"\n")
-		tr.write(at+"cache/index0/level", "1\n")
-		tr.write(at+"cache/index0/shared_cpu_list", siblings+"\n")
-		if n < 8 { // the other package's kernel does not know its caches
-			tr.write(at+"cache/index3/level", "3\n")
-			tr.write(at+"cache/index3/shared_cpu_list", "0-3\n")
-		}
-	}
-	tr.write("sys/devices/system/node/node0/cpulist", "0-3\n")
-	tr.write("sys/devices/system/node/node1/cpulist", "8-9\n")
-	tr.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Testor 3000\nflags\t\t: fpu hypervisor\n\n")
-	got, err := tr.host().Topology()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := model.Topology{
-		Cores: []model.Core{
-			{CPUs: units.NewCPUSet(0, 2)},
-			{CPUs: units.NewCPUSet(1, 3)},
-			{CPUs: units.NewCPUSet(8, 9), Package: 1, NUMANode: 1, LLC: 1},
-		},
-		Isolated: units.NewCPUSet(3), Nested: true, CPUModel: "Testor 3000",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
 }
 
 func TestCpuset(t *testing.T) {
@@ -228,57 +189,6 @@ func TestProcessesOfATree(t *testing.T) {
 	})
 }
 
-func TestDialUnixStaysInThePod(t *testing.T) {
-	tr := newTree(t)
-	listen := func(name string) net.Listener {
-		path := filepath.Join(tr.dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		return l
-	}
-	id := tr.process(20, "qemu-kvm", "0::/x\n")
-	tr.link(filepath.Join(tr.dir, "pod"), "proc/20/root")
-	listen("host.sock")
-	listen("pod/run/libvirt/sock")
-	tr.link("../run", "pod/var/run")
-	tr.link(filepath.Join(tr.dir, "host.sock"), "pod/absolute")
-	tr.link("../../../../../../../../.."+filepath.Join(tr.dir, "host.sock"), "pod/relative")
-	tr.link("/run/libvirt", "pod/folder")
-	tr.link("/proc/self/fd/0", "pod/magic")
-	tr.write("pod/file", "")
-	h := tr.host()
-	for path, reachable := range map[string]bool{
-		"/run/libvirt/sock":                true,
-		"/var/run/libvirt/sock":            true,
-		"/folder/sock":                     true, // absolute, within the pod
-		"/absolute":                        false,
-		"/relative":                        false,
-		"/magic":                           false,
-		"/file":                            false,
-		"/missing":                         false,
-		"/../host.sock":                    false,
-		filepath.Join(tr.dir, "host.sock"): false,
-	} {
-		conn, err := h.DialUnix(t.Context(), id, path)
-		if (err == nil) != reachable {
-			t.Errorf("%s: %v, want reachable %v", path, err, reachable)
-		}
-		if err == nil {
-			conn.Close()
-		}
-	}
-	id.Start++
-	if _, err := h.DialUnix(t.Context(), id, "/run/libvirt/sock"); !isGone(err) {
-		t.Errorf("by a reused number: %v, want ErrGone", err)
-	}
-}
-
 func TestFacts(t *testing.T) {
 	facts, err := realHost(t).Facts()
 	if err != nil {
@@ -290,16 +200,6 @@ func TestFacts(t *testing.T) {
 	for _, c := range facts.Capabilities {
 		if c.Available == (c.Message != "") {
 			t.Errorf("capability %+v: what is missing is to be said, and only that", c)
-		}
-	}
-}
-
-func TestVhostThreads(t *testing.T) {
-	for release, want := range map[string]bool{
-		"6.4.0": true, "6.18.44-fc": true, "7.0": true, "6.3.9": false, "5.15.0-1-amd64": false, "x": false,
-	} {
-		if err := vhostThreads(release); (err == nil) != want {
-			t.Errorf("%s: %v, want %v", release, err, want)
 		}
 	}
 }

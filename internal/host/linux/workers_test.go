@@ -14,7 +14,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host"
 )
 
-// worker writes a process whose parent and start time are told.
+// worker writes a process whose parent and start time are reported.
 func (tr *tree) worker(pid, parent, start int, comm string) {
 	rest := strings.Replace(stat22, " S 1 ", fmt.Sprintf(" S %d ", parent), 1)
 	rest = strings.Replace(rest, " 4711 ", fmt.Sprintf(" %d ", start), 1)

@@ -3,31 +3,12 @@ package blocks
 import (
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // leastCovered is the share of what is judged of a block that has to be covered.
 const leastCovered = 0.8
-
-// origin is where joules are known from, and what part of the node they are of.
-type origin struct {
-	source model.PowerSource
-	scope  model.PowerScope
-}
-
-// piece is what was counted over some time, by the node's clock.
-type piece struct {
-	from, to time.Time
-	// seconds that the joules and the work are of: a meter may have missed some.
-	seconds float64
-	joules  units.Joules
-	work    float64
-	of      origin
-	// unsure is by how much the ends may be off: those of a server's figures are by
-	// another clock.
-	unsure time.Duration
-}
 
 // block that is measured. Its times are by the node's clock.
 type block struct {
@@ -42,7 +23,7 @@ type block struct {
 	seconds float64
 	joules  units.Joules
 	work    float64
-	of      origin
+	of      stream.Origin
 	guarded bool
 	// cause for which it is excluded, the first that was found.
 	cause string
@@ -54,41 +35,41 @@ func (b *block) exclude(cause string) {
 	}
 }
 
-// share of a piece that is judged. A piece that reaches beyond the block is a mean over
+// share of an interval that is judged. One that reaches beyond the block is a mean over
 // both settings: it is left out, not cut. One that begins in the wash-out is cut: both
 // parts are of the same setting, and the wash-out allows for the meter's interval.
-func (b *block) share(p *piece) float64 {
-	start, from, to := b.start.Add(p.unsure), b.from.Add(p.unsure), b.to.Add(-p.unsure)
+func (b *block) share(p *stream.Interval) float64 {
+	start, from, to := b.start.Add(p.Uncertainty), b.from.Add(p.Uncertainty), b.to.Add(-p.Uncertainty)
 	switch {
-	case p.from.Before(start) || p.to.After(to) || !p.to.After(from):
+	case p.From.Before(start) || p.To.After(to) || !p.To.After(from):
 		return 0
-	case p.from.Before(from):
-		return float64(p.to.Sub(from)) / float64(p.to.Sub(p.from))
+	case p.From.Before(from):
+		return float64(p.To.Sub(from)) / float64(p.To.Sub(p.From))
 	}
 	return 1
 }
 
 // watch notes that nothing is missing between two pulls.
 func (b *block) watch(from, to time.Time) {
-	b.watched += b.share(&piece{from: from, to: to}) * to.Sub(from).Seconds()
+	b.watched += b.share(&stream.Interval{From: from, To: to}) * to.Sub(from).Seconds()
 }
 
-// count adds what is judged of a piece. Joules of two meters do not add up.
-func (b *block) count(p *piece) {
+// count adds what is judged of an interval. Joules of two meters do not add up.
+func (b *block) count(p *stream.Interval) {
 	share := b.share(p)
 	if share == 0 {
 		return
 	}
-	if b.of == (origin{}) {
-		b.of = p.of
+	if b.of == (stream.Origin{}) {
+		b.of = p.Origin
 	}
-	if b.of != p.of {
+	if b.of != p.Origin {
 		b.exclude(MeterChanged)
 		return
 	}
-	b.seconds += share * p.seconds
-	b.joules += units.Joules(share) * p.joules
-	b.work += share * p.work
+	b.seconds += share * p.Seconds
+	b.joules += units.Joules(share) * p.Joules
+	b.work += share * p.Work()
 }
 
 // finish excludes a block of which too little is known.

@@ -8,8 +8,6 @@ const (
 	MeterFailed = "MeterFailed"
 	// MeterChanged: a part was metered by another source, or another part of the node was.
 	MeterChanged = "MeterChanged"
-	// MeterSuspect: the meter went to another level by itself, see package credible.
-	MeterSuspect = "MeterSuspect"
 	// ClockJumped: the node's clock, which the agent follows, was set.
 	ClockJumped = "ClockJumped"
 	// NotWatched: too little was heard of the node.

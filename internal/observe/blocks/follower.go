@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -104,7 +105,7 @@ func (f *follower) isSwitching(at time.Time) bool { return f.schedule.At(at).Blo
 // check compares what the agent tells of the lever with what the schedule says, and looks
 // for what guards did. A part of a lever says nothing of it: partly are those that did not come
 // to all VMs yet.
-func (f *follower) check(r *model.NodeRates, undone []undone, partly []model.Lever) {
+func (f *follower) check(r *model.NodeRates, undone []undone, partly []v1alpha1.Lever) {
 	f.whole = f.whole || !slices.Contains(partly, f.schedule.Lever)
 	for i := range f.open {
 		b := &f.open[i]
@@ -152,7 +153,7 @@ func (f *follower) close(node string, isOver func(*block) bool) []Block {
 func (f *follower) tell(node string, b *block) Block {
 	told := Block{
 		Lever: f.schedule.Lever, Seed: f.schedule.Seed, Start: f.schedule.Start,
-		From: b.start, To: b.to, Source: b.of.source, Scope: b.of.scope,
+		From: b.start, To: b.to, Source: b.of.Source, Scope: b.of.Scope,
 		Outcome: verify.Outcome{
 			Unit: node, Block: b.number, On: b.on,
 			Seconds: b.seconds, Joules: b.joules, Work: b.work,

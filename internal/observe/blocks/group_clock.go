@@ -1,11 +1,14 @@
 package blocks
 
-import "time"
+import (
+	"time"
 
-// groupClock is by how much a node's clock is ahead of the manager's.
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
+)
+
+// groupClock compares a node's clock with the manager's.
 type groupClock struct {
-	known bool
-	ahead time.Duration
+	stream.Clock
 	// last is the time of the rates that it was last compared by, by the node's clock.
 	last time.Time
 }
@@ -24,22 +27,11 @@ func (g *Groups) byOurClock(node string, sight Sight) Sight {
 		g.clocks[node] = clock
 	}
 	if !clock.last.Equal(sight.Rates.Time) {
-		clock.compare(sight.Rates.Time.Sub(sight.Received))
+		clock.Compare(sight.Rates.Time, sight.Received)
 		clock.last = sight.Rates.Time
 	}
 	rates := *sight.Rates
-	rates.Time = rates.Time.Add(-clock.ahead)
-	sight.Rates, sight.Meter = &rates, sight.Meter.By(clock.ahead)
+	rates.Time = rates.Time.Add(-clock.Ahead())
+	sight.Rates = &rates
 	return sight
-}
-
-// compare takes in what rates say of the clock: those that were on their way for the
-// shortest time are right.
-func (c *groupClock) compare(ahead time.Duration) {
-	switch {
-	case !c.known || (ahead-c.ahead).Abs() > clocksAgree:
-		c.known, c.ahead = true, ahead
-	default:
-		c.ahead = max(ahead, c.ahead-drift)
-	}
 }

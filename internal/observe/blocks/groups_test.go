@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -25,7 +26,7 @@ type groupWorld struct {
 func newGroupWorld() *groupWorld {
 	g := &groupWorld{nodes: map[string]*world{"n1": newWorld(1), "n2": newWorld(2)}, groups: NewGroups()}
 	schedule := g.nodes["n1"].schedule
-	schedule.Lever, schedule.Start = model.LeverTrafficShare, at(600)
+	schedule.Lever, schedule.Start = v1alpha1.LeverTrafficShare, at(600)
 	g.sight = GroupSight{Schedule: &schedule, Nodes: []string{"n1", "n2"}}
 	return g
 }
@@ -186,14 +187,14 @@ func TestGroupsExclude(t *testing.T) {
 // against it, and stays in the analysis as it was drawn.
 func TestGroupsAreGuarded(t *testing.T) {
 	for name, tc := range map[string]struct {
-		lever model.Lever
+		lever v1alpha1.Lever
 		count int
 		want  bool
 	}{
-		"withdrawn":                  {model.LeverTrafficShare, 1, true},
-		"withdrawn to see without":   {model.LeverTrafficShare, 0, false},
-		"a lever of one of its VMs":  {model.LeverAffinity, 1, false},
-		"withdrawn, the second time": {model.LeverTrafficShare, 2, true},
+		"withdrawn":                  {v1alpha1.LeverTrafficShare, 1, true},
+		"withdrawn to see without":   {v1alpha1.LeverTrafficShare, 0, false},
+		"a lever of one of its VMs":  {v1alpha1.LeverAffinity, 1, false},
+		"withdrawn, the second time": {v1alpha1.LeverTrafficShare, 2, true},
 	} {
 		g := newGroupWorld()
 		on := 2

@@ -3,14 +3,14 @@ package blocks
 import (
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 // undone is a lever that a guard undid for a VM, or for all of a node's when podUID is empty,
 // at a time by the node's clock.
 type undone struct {
 	podUID string
-	lever  model.Lever
+	lever  v1alpha1.Lever
 	at     time.Time
 }
 
@@ -24,7 +24,7 @@ func (n *node) undone(sight *Sight) []undone {
 	}
 	for i := range sight.Withdrawn {
 		if w := &sight.Withdrawn[i]; w.Count > 0 {
-			out = append(out, undone{w.PodUID, w.Lever, w.Time.Add(n.offset)})
+			out = append(out, undone{w.PodUID, w.Lever, w.Time.Add(n.stream.Ahead())})
 		}
 	}
 	return out
@@ -33,7 +33,7 @@ func (n *node) undone(sight *Sight) []undone {
 // isGuarded tells whether a lever was undone within a block, for the whole node or for so
 // many of its VMs that little is left of it. That it stays undone in blocks after is no
 // trip of theirs. One VM among many ends no block: with a trip now and then each would.
-func isGuarded(all []undone, vms int, lever model.Lever, b *block) bool {
+func isGuarded(all []undone, vms int, lever v1alpha1.Lever, b *block) bool {
 	const few = 4
 	of := map[string]bool{}
 	for _, u := range all {

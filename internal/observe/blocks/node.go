@@ -4,30 +4,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/observe/credible"
 )
-
-// drift is by how much a node's clock may fall behind from pull to pull, as seen from the
-// manager's: more than any does that is not set.
-const drift = 100 * time.Millisecond
 
 // node of which schedules are followed.
 type node struct {
 	// wanted are the plan's schedules, followed those that are measured.
 	wanted   []model.Schedule
 	followed []*follower
-	// pulled is what was pulled last. Its time is zero before.
-	pulled pull
-	// offset is by how much the node's clock is ahead of the manager's: by what the pull
-	// says that was on its way for the shortest time.
-	offset  time.Duration
-	counter counter
-	server  server
-	// byServer is true while the policy takes the power from a server.
-	byServer bool
-	// meter is when it is to be believed.
-	meter credible.Verdict
+	stream   stream.Stream
 }
 
 // keep follows the schedules of the plan, and no others. That of a new one begins with the
@@ -37,7 +23,7 @@ func (n *node) keep(schedules []model.Schedule, now time.Time) {
 	for _, f := range n.followed {
 		is := slices.ContainsFunc(schedules, func(s model.Schedule) bool { return s.Equal(&f.schedule) })
 		if !is && !f.gone {
-			f.leave(now.Add(n.offset))
+			f.leave(now.Add(n.stream.Ahead()))
 		}
 		f.gone = !is
 	}
@@ -49,75 +35,41 @@ func (n *node) keep(schedules []model.Schedule, now time.Time) {
 func (n *node) drop(now time.Time) {
 	n.followed = slices.DeleteFunc(n.followed, func(f *follower) bool {
 		next := f.block(f.next).start
-		return f.gone && len(f.open) == 0 && !now.Before(next) && !now.Add(n.offset).Before(next)
+		return f.gone && len(f.open) == 0 && !now.Before(next) && !now.Add(n.stream.Ahead()).Before(next)
 	})
 }
 
-// hear takes in rates that were not heard before.
-func (n *node) hear(sight *Sight) {
-	if sight.Rates == nil {
-		return
+// observe records what is known of the node now.
+func (n *node) observe(sight *Sight, now time.Time) {
+	sight.Now = now
+	step := n.stream.Observe(sight.Sample)
+	missed := NotWatched
+	switch {
+	case !step.IsNew:
+	case step.Break == stream.ClockJumped:
+		missed = ClockJumped
+	case step.Break != "":
+		n.excludeWithin(string(step.Break), step.Previous, step.At)
+	case !step.Previous.IsZero():
+		n.watch(step.Previous, step.At)
 	}
-	next, ok := pullOf(sight)
-	if !ok {
-		if sight.Rates.Totals != nil {
-			n.exclude(Contradictory)
+	if step.IsNew {
+		n.begin(step.At, missed)
+	}
+	for i := range step.Intervals {
+		if p := &step.Intervals[i]; p.IsWhole() && p.Source.Measures() {
+			for b := range n.open {
+				b.count(p)
+			}
 		}
-		return
 	}
-	missed, believed := NotWatched, true
-	if last := &n.pulled; !last.at.IsZero() {
-		if next.isOlder(last) {
-			return
-		}
-		switch wrong := next.follows(last); wrong {
-		case "":
-			n.compare(&next)
-			n.watch(last.at, next.at)
-		case ClockJumped:
-			missed = wrong
-			n.restart(&next)
-		default:
-			n.excludeWithin(wrong, last.at, next.at)
-			n.restart(&next)
-			// Either of the two was wrong: nothing is counted from this one on.
-			believed = wrong != Contradictory
-		}
-	} else {
-		n.restart(&next)
+	if step.IsNew {
+		n.check(sight)
 	}
-	n.begin(&next, missed)
-	if believed {
-		n.count(&next)
-	}
-	n.pulled = next
-	n.check(sight)
-}
-
-// compare the clocks once more. Where the manager's was set, servers' figures cannot be
-// placed; what agents count is by the node's clock alone.
-func (n *node) compare(next *pull) {
-	ahead := next.at.Sub(next.received)
-	if (ahead - n.offset).Abs() <= clocksAgree {
-		n.offset = max(ahead, n.offset-drift)
-		return
-	}
-	n.offset = ahead
-	n.server.restart()
-	if n.byServer {
-		n.exclude(ClockJumped)
-	}
-}
-
-// restart has what comes stand for itself.
-func (n *node) restart(next *pull) {
-	n.offset = next.at.Sub(next.received)
-	n.counter = counter{}
-	n.server.restart()
 }
 
 // begin follows what the plan wants, and begins the blocks that the node is in.
-func (n *node) begin(next *pull, missed string) {
+func (n *node) begin(at time.Time, missed string) {
 	if missed == ClockJumped {
 		n.exclude(missed)
 	}
@@ -125,12 +77,12 @@ func (n *node) begin(next *pull, missed string) {
 		s := &n.wanted[i]
 		follows := func(f *follower) bool { return f.schedule.Equal(s) }
 		if s.IsValid() && !slices.ContainsFunc(n.followed, follows) {
-			n.followed = append(n.followed, followAt(s, next.at))
+			n.followed = append(n.followed, followAt(s, at))
 		}
 	}
 	for _, f := range n.followed {
 		if !f.gone {
-			f.reach(next.at, missed)
+			f.reach(at, missed)
 		}
 	}
 	if missed == ClockJumped {
@@ -174,22 +126,6 @@ func (n *node) watch(from, to time.Time) {
 	}
 }
 
-func (n *node) add(p *piece) {
-	for b := range n.open {
-		b.count(p)
-	}
-}
-
-// count what the agent counted up to a pull.
-func (n *node) count(next *pull) {
-	if p, ok := n.counter.to(next); ok {
-		n.add(&p)
-	}
-	if n.server.line != nil {
-		n.server.line.Add(next.at, next.totals)
-	}
-}
-
 // check compares what the agent tells with the schedules. What is measured before a first
 // block has to be without any lever that is switched.
 func (n *node) check(sight *Sight) {
@@ -205,31 +141,10 @@ func (n *node) check(sight *Sight) {
 	}
 }
 
-// read takes in what the policy's source says of the node's power now.
-func (n *node) read(power *model.Power, now time.Time) {
-	if power != nil {
-		n.byServer = power.Source == model.SourcePrometheus
-	}
-	if n.pulled.at.IsZero() {
-		return
-	}
-	if power != nil && n.byServer {
-		n.server.take(power, now, n.offset)
-	}
-	n.server.pieces(n.add)
-}
-
 // close the blocks that are over.
 func (n *node) close(name string, now time.Time) []Block {
-	theirs := now.Add(n.offset)
-	isOver := func(b *block) bool {
-		known := !n.pulled.at.Before(b.to) && (!n.byServer || n.server.isPast(b.to)) && !n.meter.Awaits(b.to)
-		over := known || !theirs.Before(b.to.Add(patience))
-		if over && n.meter.Doubts(b.from, b.to) {
-			b.exclude(MeterSuspect)
-		}
-		return over
-	}
+	theirs := now.Add(n.stream.Ahead())
+	isOver := func(b *block) bool { return n.stream.IsPast(b.to) || !theirs.Before(b.to.Add(patience)) }
 	var closed []Block
 	for _, f := range n.followed {
 		if !f.gone {

@@ -1,6 +1,6 @@
 // Package blocks measures what each block of the schedules of nodes' levers brought: it
 // turns what the manager hears of a node, pull by pull, into outcomes that trials are
-// judged by. docs/design/blocks.md tells what is counted, by which clock, and what is not.
+// judged by. docs/design/proof-and-ledger.md tells what is counted, by which clock, and what is not.
 package blocks
 
 import (
@@ -8,39 +8,34 @@ import (
 	"sync"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/observe/credible"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
 // Sight is what is known of a node at one moment.
 type Sight struct {
-	// Rates are the agent's newest, Received when they came by the manager's clock. Nil:
-	// none are fresh.
-	Rates    *model.NodeRates
-	Received time.Time
-	// Power by the first of the policy's sources that knows. Nil: none does.
-	Power *model.Power
+	// Sample of the node's rates and power.
+	stream.Sample
 	// Schedules of the plan that the node has, and levers that it says were Withdrawn.
 	Schedules []model.Schedule
 	Withdrawn []model.Withdrawal
 	// Partly are the levers that the plan does not do yet for all VMs for which it would.
-	Partly []model.Lever
-	// Meter is when the meter that says so is to be believed. The zero value: always.
-	Meter credible.Verdict
+	Partly []v1alpha1.Lever
 }
 
 // Block is one that has ended, with what it brought.
 type Block struct {
 	// Lever, Seed and Start are those of the schedule.
-	Lever model.Lever
+	Lever v1alpha1.Lever
 	Seed  int64
 	Start time.Time
 	// From and To are the whole block with its wash-out, by the node's clock.
 	From, To time.Time
 	// Source and Scope of the joules. Empty: none were counted.
-	Source model.PowerSource
-	Scope  model.PowerScope
+	Source v1alpha1.PowerSource
+	Scope  v1alpha1.PowerScope
 	// Outcome of the node as the unit. Where the block is excluded, it has what was
 	// counted nevertheless.
 	verify.Outcome
@@ -74,9 +69,7 @@ func (s *Store) Look(name string, sight Sight, now time.Time) []Block {
 		s.nodes[name] = n
 	}
 	n.keep(sight.Schedules, now)
-	n.hear(&sight)
-	n.read(sight.Power, now)
-	n.meter = sight.Meter
+	n.observe(&sight, now)
 	closed := n.close(name, now)
 	if len(sight.Schedules) == 0 && len(n.followed) == 0 {
 		delete(s.nodes, name)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
@@ -43,7 +45,7 @@ func theirs(seconds float64) time.Time { return at(seconds).Add(ahead) }
 func newWorld(seed uint64) *world {
 	random := rand.New(rand.NewPCG(seed, 7))
 	w := &world{schedule: model.Schedule{
-		Lever: model.LeverAffinity, Seed: int64(seed), Start: theirs(600), Block: 5 * time.Minute, WashOut: time.Minute,
+		Lever: v1alpha1.LeverAffinity, Seed: int64(seed), Start: theirs(600), Block: 5 * time.Minute, WashOut: time.Minute,
 	}}
 	for range 8 {
 		first := random.IntN(2) == 0
@@ -73,10 +75,10 @@ func (w *world) rates(second int) *model.NodeRates {
 			Since: theirs(-1000), Seconds: 1000 + float64(second), MeteredSeconds: 990 + float64(second),
 			Joules: units.Joules(w.joules[second]), Bytes: w.bytes[second],
 		},
-		Switches: []model.Switch{{Lever: model.LeverSlice}, w.did(now)},
+		Switches: []model.Switch{{Lever: v1alpha1.LeverSlice}, w.did(now)},
 	}
 	if w.server == 0 {
-		r.Power = &model.Power{Source: model.SourceRAPL, Scope: model.ScopePackage, Time: now, IntervalSeconds: 1}
+		r.Power = &model.Power{Source: v1alpha1.PowerRAPL, Scope: v1alpha1.PowerScopePackage, Time: now, IntervalSeconds: 1}
 	}
 	return r
 }
@@ -94,7 +96,7 @@ func (w *world) did(now time.Time) model.Switch {
 
 // sight is what the manager knows at a second: the round of the second before.
 func (w *world) sight(second int) Sight {
-	s := Sight{Rates: w.rates(second - 1), Received: at(float64(second)), Schedules: []model.Schedule{w.schedule}}
+	s := Sight{Sample: stream.Sample{Rates: w.rates(second - 1), Received: at(float64(second))}, Schedules: []model.Schedule{w.schedule}}
 	s.Power = s.Rates.Power
 	if w.server > 0 {
 		// The newest of an interval that ended one ago.
@@ -102,7 +104,7 @@ func (w *world) sight(second int) Sight {
 		if begin := end - w.server; begin >= 0 {
 			watts := (w.joules[end] - w.joules[begin]) / float64(w.server)
 			s.Power = &model.Power{
-				Source: model.SourcePrometheus, Scope: model.ScopePlatform, Watts: units.Watts(watts),
+				Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePlatform, Watts: units.Watts(watts),
 				Time: at(float64(end)), IntervalSeconds: float64(w.server),
 			}
 		}
@@ -147,9 +149,9 @@ func isNear(o, truth verify.Outcome) bool {
 		math.Abs(float64(o.Joules/truth.Joules)/share-1) < 0.003 && math.Abs(o.Work/truth.Work/share-1) < 0.15
 }
 
-// checkTold wants all blocks, each once, and those excluded that are named with a cause.
+// checkReported wants all blocks, each once, and those excluded that are named with a cause.
 // The others are near the truth.
-func (w *world) checkTold(t *testing.T, told []Block, excluded map[int]string) {
+func (w *world) checkReported(t *testing.T, told []Block, excluded map[int]string) {
 	t.Helper()
 	if len(told) != len(w.schedule.On) {
 		t.Errorf("%d blocks are told of, want %d", len(told), len(w.schedule.On))

@@ -1,7 +1,6 @@
 package guards
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -31,7 +31,7 @@ func newWorld(t *testing.T) *world {
 	clk := clocktesting.NewFakeClock(noon())
 	drops := 0.001
 	return &world{T: t, clock: clk, store: NewStore(clk, 2*time.Minute), vm: VM{
-		MaxSteal: 0.05, MaxDrops: &drops, KeepThroughput: 0.9, Acts: []model.Lever{model.LeverAffinity},
+		MaxSteal: 0.05, MaxDrops: &drops, KeepThroughput: 0.9, Acts: []v1alpha1.Lever{v1alpha1.LeverAffinity},
 	}}
 }
 
@@ -40,7 +40,7 @@ type shows struct{ steal, drops, megabits float64 }
 
 func rates(now time.Time, off bool, vms map[string]shows, withdrawn func(string) bool) *model.NodeRates {
 	all := units.NewCPUSet(0, 1, 2, 3)
-	r := &model.NodeRates{Node: "n", Time: now, IntervalSeconds: 1, Switches: []model.Switch{{Lever: model.LeverAffinity, On: !off}}}
+	r := &model.NodeRates{Node: "n", Time: now, IntervalSeconds: 1, Switches: []model.Switch{{Lever: v1alpha1.LeverAffinity, On: !off}}}
 	for pod, s := range vms {
 		cpus := units.NewCPUSet(1)
 		if off || withdrawn(pod) {
@@ -85,7 +85,7 @@ func (w *world) pulls(n int, vms map[string]shows) int {
 // withdrawn is what keeps lever Affinity from a VM now.
 func (w *world) withdrawn(pod string) *model.Withdrawal {
 	for _, x := range w.store.Of("n", nil) {
-		if x.Lever == model.LeverAffinity && (x.PodUID == pod || x.PodUID == "") && x.Lasts(w.clock.Now()) {
+		if x.Lever == v1alpha1.LeverAffinity && (x.PodUID == pod || x.PodUID == "") && x.Lasts(w.clock.Now()) {
 			return &x
 		}
 	}
@@ -98,17 +98,17 @@ func TestLevels(t *testing.T) {
 	well := shows{1, 0, 100}
 	for name, test := range map[string]struct {
 		without, with shows
-		want          model.GuardSign
+		want          v1alpha1.GuardSign
 	}{
 		"nothing":                           {well, well, ""},
 		"steal below its level":             {well, shows{4.9, 0, 100}, ""},
-		"steal":                             {well, shows{5.1, 0, 100}, model.GuardSteal},
+		"steal":                             {well, shows{5.1, 0, 100}, v1alpha1.GuardSteal},
 		"steal, as without":                 {shows{6, 0, 100}, shows{9, 0, 100}, ""},
 		"steal, and nearly as much without": {shows{4.1, 0, 100}, shows{6, 0, 100}, ""},
-		"drops":                             {well, shows{1, 1010, 100}, model.GuardDrops},
+		"drops":                             {well, shows{1, 1010, 100}, v1alpha1.GuardDrops},
 		"drops as without":                  {shows{1, 2000, 100}, shows{1, 2000, 100}, ""},
 		"it moves less":                     {well, shows{1, 0, 50}, ""},
-		"it moves less, and waits for it":   {well, shows{3, 0, 50}, model.GuardThroughput},
+		"it moves less, and waits for it":   {well, shows{3, 0, 50}, v1alpha1.GuardThroughput},
 		"it moves a little less, and waits": {well, shows{3, 0, 91}, ""},
 		"it moves more, and waits":          {well, shows{3, 0, 200}, ""},
 	} {
@@ -158,15 +158,14 @@ func TestThreeOfFour(t *testing.T) {
 func TestOthersAreNotBlamed(t *testing.T) {
 	for name, spoil := range map[string]func(*world, *model.NodeRates, *Circumstances){
 		"another lever": func(w *world, _ *model.NodeRates, _ *Circumstances) {
-			w.vm.Acts = []model.Lever{model.LeverBuffering, model.LeverShaping}
+			w.vm.Acts = []v1alpha1.Lever{v1alpha1.LeverBuffering, v1alpha1.LeverShaping}
 		},
 		"a nested node": func(_ *world, _ *model.NodeRates, c *Circumstances) { c.Nested = true },
 		"a flood": func(_ *world, r *model.NodeRates, _ *Circumstances) {
 			r.VMs[0].Buffering = &model.BufferingRates{Flood: &model.Flood{}}
 		},
-		"of the past": func(_ *world, r *model.NodeRates, _ *Circumstances) { r.IntervalSeconds = 0 },
 		"already undone": func(_ *world, r *model.NodeRates, _ *Circumstances) {
-			r.Trips = []model.Trip{{Lever: model.LeverAffinity, PodUID: "pod", Until: r.Time.Add(time.Second)}}
+			r.Trips = []model.Trip{{Lever: v1alpha1.LeverAffinity, PodUID: "pod", Until: r.Time.Add(time.Second)}}
 		},
 		"not bound at all": func(_ *world, r *model.NodeRates, _ *Circumstances) {
 			r.VMs[0].VCPUs[0].CPUs, r.VMs[0].VCPUs[1].CPUs = r.VMs[0].AllowedCPUs, r.VMs[0].AllowedCPUs
@@ -192,33 +191,6 @@ func TestOthersAreNotBlamed(t *testing.T) {
 				break
 			}
 		}
-	}
-}
-
-// A manager that does not know how VMs are without a lever takes it from one at a time, and
-// then knows.
-func TestDoubt(t *testing.T) {
-	w := newWorld(t)
-	bad := map[string]shows{"a": {steal: 9}, "b": {steal: 9}, "c": {steal: 9}}
-	seen := map[string]int{}
-	for range 20 * 60 / 15 * 3 {
-		w.pulls(1, bad)
-		lasting := 0
-		for _, x := range w.store.Of("n", nil) {
-			if x.Lasts(w.clock.Now()) {
-				lasting++
-				seen[x.PodUID+x.Time.String()]++
-				if x.Count != 0 || !strings.Contains(x.Message, "not known") {
-					t.Fatalf("%+v", x)
-				}
-			}
-		}
-		if lasting > 1 {
-			t.Fatalf("%d VMs go without at once", lasting)
-		}
-	}
-	if len(seen) != 3 {
-		t.Errorf("%d withdrawals %v, want one of each VM: it is as bad without", len(seen), seen)
 	}
 }
 
@@ -254,94 +226,6 @@ func TestCoolDownsDoubleAndAreForgiven(t *testing.T) {
 	}
 }
 
-// Several VMs that a lever hurts, and that are better without it, tell that it hurts on the
-// node. Loads that rise together do not: nothing speaks against the lever then.
-func TestSeveralVMsAreTheNode(t *testing.T) {
-	for name, better := range map[string]bool{"better without": true, "as bad without": false} {
-		w := newWorld(t)
-		vms := map[string]shows{}
-		for i := range 12 {
-			vms[fmt.Sprint(i)] = shows{}
-		}
-		w.off = true
-		w.pulls(10, vms)
-		w.off = false
-		w.pulls(3, vms)
-		for i := range 3 {
-			vms[fmt.Sprint(i)] = shows{steal: 10}
-		}
-		w.pulls(3, vms)
-		if all := w.store.Of("n", nil); len(all) != 3 || all[0].Count != 1 {
-			t.Fatalf("%s: %+v", name, all)
-		}
-		for i := range 3 {
-			if better {
-				vms[fmt.Sprint(i)] = shows{}
-			}
-		}
-		news := w.pulls(7, vms) // the first two are too soon after it
-		all := w.store.Of("n", nil)
-		if better && (len(all) != 4 || all[0].PodUID != "" || all[0].Sign != model.GuardSteal || w.withdrawn("11") == nil || news != 1) {
-			t.Errorf("%s: %+v", name, all)
-		}
-		if !better && (len(all) != 3 || all[0].Count != 0 || !strings.HasSuffix(all[0].Message, "as bad without") || news != 1) {
-			t.Errorf("%s: %+v with %d news", name, all, news)
-		}
-	}
-}
-
-// A withdrawal that did not help ends after the first cool-down, however many there were.
-func TestInVain(t *testing.T) {
-	w := newWorld(t)
-	w.off = true
-	w.pulls(last, one(shows{}))
-	w.off = false
-	for count := 1; count <= 3; count++ { // it hurts
-		for w.withdrawn("pod") == nil {
-			w.pulls(1, one(shows{steal: 20}))
-		}
-		for w.withdrawn("pod") != nil {
-			w.pulls(1, one(shows{}))
-		}
-	}
-	for w.withdrawn("pod") == nil {
-		w.pulls(1, one(shows{steal: 20}))
-	}
-	was := *w.withdrawn("pod")
-	w.pulls(7, one(shows{steal: 20}))
-	is := *w.withdrawn("pod")
-	if was.Count != 4 || was.Until.Sub(was.Time) != 40*time.Minute || is.Count != 3 || is.Until.Sub(is.Time) != 5*time.Minute {
-		t.Errorf("before %+v, then %+v", was, is)
-	}
-}
-
-// What breaks a level now and then by itself has to break it for longer with the lever.
-func TestNowAndThenByItself(t *testing.T) {
-	for name, test := range map[string]struct{ near, pulls, want int }{
-		"never":    {0, 3, 3},
-		"seldom":   {1, 3, 3},
-		"at times": {4, mostOfLonger, mostOfLonger},
-		"often":    {last / few, longer, 0},
-	} {
-		w := newWorld(t)
-		w.off = true
-		w.pulls(last-test.near, one(shows{}))
-		w.pulls(test.near, one(shows{steal: 4.5}))
-		w.off = false
-		w.pulls(2, one(shows{})) // has just come on
-		got := 0
-		for i := range test.pulls {
-			if w.pulls(1, one(shows{steal: 9})) > 0 {
-				got = i + 1
-				break
-			}
-		}
-		if got != test.want {
-			t.Errorf("%s: withdrawn after %d pulls, want %d", name, got, test.want)
-		}
-	}
-}
-
 // What plans remember is what a new manager goes on with.
 func TestANewManagerGoesOn(t *testing.T) {
 	w := newWorld(t)
@@ -349,9 +233,8 @@ func TestANewManagerGoesOn(t *testing.T) {
 	w.pulls(10, one(shows{}))
 	w.off = false
 	w.pulls(6, one(shows{steal: 20}))
-	w.store.Answered(Alert{"Slow", []model.Lever{model.LeverSlice}}, []Named{{Node: "n"}}, []string{"n"})
 	held := w.store.Of("n", nil)
-	if len(held) != 2 {
+	if len(held) != 1 {
 		t.Fatalf("%+v", held)
 	}
 	next := NewStore(w.clock, time.Minute)
@@ -359,19 +242,183 @@ func TestANewManagerGoesOn(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	w.clock.Step(5 * time.Minute)
-	if got := next.Of("n", held); len(got) != 2 || got[1].Lasts(w.clock.Now()) || got[1].Count != 1 || !got[0].Lasts(w.clock.Now()) {
+	if got := next.Of("n", held); len(got) != 1 || got[0].Lasts(w.clock.Now()) || got[0].Count != 1 {
 		t.Errorf("%+v", got)
 	}
 	w.clock.Step(2 * time.Hour)
-	if got := next.Of("n", held); len(got) != 1 {
-		t.Errorf("what is forgiven is told: %+v", got)
+	if got := next.Of("n", held); len(got) != 0 {
+		t.Errorf("what is forgiven is reported: %+v", got)
 	}
-	for name, bad := range map[string]model.Withdrawal{
-		"of the future":  {PodUID: "x", Lever: model.LeverSlice, Time: w.clock.Now().Add(time.Hour), Until: w.clock.Now().Add(2 * time.Hour), Count: 1},
-		"for ever":       {PodUID: "x", Lever: model.LeverSlice, Alert: "A", Time: w.clock.Now(), Until: w.clock.Now().Add(1000 * time.Hour), Count: 1},
-		"long forgotten": {PodUID: "x", Lever: model.LeverSlice, Time: noon(), Until: noon().Add(time.Minute), Count: 1},
+}
+
+func TestGuests(t *testing.T) {
+	type event struct {
+		// after so many pulls the lever comes on, or the guest fails after so many seconds.
+		on, excused bool
+		seconds     int
+	}
+	follows, later := event{on: true, seconds: 40}, event{on: true, seconds: 90}
+	itself, drained := event{seconds: 30}, event{on: true, seconds: 40, excused: true}
+	for name, test := range map[string]struct {
+		events []event
+		want   bool
+	}{
+		"soon after":  {[]event{follows}, true},
+		"later":       {[]event{later, later, later}, false},
+		"by itself":   {[]event{itself, itself, itself}, false},
+		"at a drain":  {[]event{drained, drained, drained}, false},
+		"after drain": {[]event{drained, follows}, true},
 	} {
-		if got := NewStore(w.clock, time.Minute).Of("n", []model.Withdrawal{bad}); len(got) > 0 {
+		w := newWorld(t)
+		guest := func(ready, excused bool) bool {
+			return w.store.Guest(Guest{PodUID: "pod", Node: "n", Ready: ready, Since: w.clock.Now().Truncate(time.Second), Excused: excused})
+		}
+		got := false
+		for _, e := range test.events {
+			if e.on {
+				w.off = true
+			}
+			w.pulls(20, one(shows{}))
+			guest(true, false)
+			w.off = false
+			w.pulls(1, one(shows{}))
+			w.clock.Step(time.Duration(e.seconds) * time.Second)
+			got = guest(false, e.excused) || got
+		}
+		x := w.withdrawn("pod")
+		if got != test.want || (x != nil) != test.want || x != nil && x.Sign != v1alpha1.GuardReadiness {
+			t.Errorf("%s: %t, %+v", name, got, x)
+		}
+	}
+	if w := newWorld(t); w.store.Guest(Guest{PodUID: "nobody's", Node: "n"}) {
+		t.Error("of a VM that is not heard of")
+	}
+}
+
+const web = "shop/web"
+
+// groupWorld is one VM of group web, on a node whose manager pulls each 15 s. No other lever
+// acts on it.
+type groupWorld struct {
+	*world
+	// share of the VM while nothing is withdrawn.
+	share Share
+}
+
+func newGroupWorld(t *testing.T) *groupWorld {
+	w := newWorld(t)
+	w.vm.Acts = nil
+	return &groupWorld{w, ShareEven}
+}
+
+// taken is what keeps the lever from the group now.
+func (w *groupWorld) taken() *model.Withdrawal {
+	for _, x := range w.store.OfGroup(web, nil) {
+		if x.Lasts(w.clock.Now()) {
+			return &x
+		}
+	}
+	return nil
+}
+
+// pulls lets so many pulls pass, in which the VM has its share unless that is withdrawn, and
+// returns the groups that are to be planned anew for them.
+func (w *groupWorld) pulls(n int, s shows) []string {
+	w.Helper()
+	for range n {
+		w.clock.Step(pull)
+		vm := w.vm
+		if vm.Group, vm.Share = web, w.share; w.taken() != nil {
+			vm.Share = ShareEven
+		}
+		r := rates(w.clock.Now(), true, one(s), func(string) bool { return false })
+		r.VMs[0].Name = "a"
+		if w.store.Hear(r, Circumstances{VM: func(string) (VM, bool) { return vm, true }}) {
+			w.Fatalf("of the node something is withdrawn: %+v", w.store.Of("n", nil))
+		}
+	}
+	return w.store.Regroup()
+}
+
+// TestShares: levels that are broken while a VM gets more than an even share, and not with one,
+// take the lever from the group.
+func TestShares(t *testing.T) {
+	well, waits := shows{1, 0, 100}, shows{9, 0, 300}
+	for name, test := range map[string]struct {
+		even, then shows
+		share      Share
+		want       v1alpha1.GuardSign
+	}{
+		"well":                         {well, well, ShareMore, ""},
+		"waits":                        {well, waits, ShareMore, v1alpha1.GuardSteal},
+		"loses packets":                {well, shows{1, 1010, 300}, ShareMore, v1alpha1.GuardDrops},
+		"waits, and moves less":        {well, shows{3, 0, 50}, ShareMore, v1alpha1.GuardThroughput},
+		"waits with an even share too": {waits, waits, ShareMore, ""},
+		"waits where it gets less":     {well, waits, ShareLess, ""},
+		"waits with an even share":     {well, waits, ShareEven, ""},
+		"waits, it is not known why":   {well, waits, ShareUnknown, ""},
+	} {
+		w := newGroupWorld(t)
+		w.pulls(20, test.even)
+		w.share = test.share
+		news := w.pulls(8, test.then)
+		got := w.taken()
+		if test.want == "" {
+			if got != nil || len(news) > 0 {
+				t.Errorf("%s: %+v", name, got)
+			}
+			continue
+		}
+		if got == nil || got.Sign != test.want || got.Count != 1 || got.PodUID != "pod" || got.Until.Sub(got.Time) != 5*time.Minute ||
+			!strings.HasPrefix(got.Message, "VM a: ") || !strings.HasPrefix(got.Words(), "withdrawn from the group until") || !cmp.Equal(news, []string{web}) {
+			t.Errorf("%s: %+v, news of %v", name, got, news)
+		}
+	}
+}
+
+// How a VM is without the lever shows with an even share only, once connections have drained:
+// a VM that suffers there too acquits the lever.
+func TestSharesDrain(t *testing.T) {
+	for name, test := range map[string]struct {
+		share Share
+		pulls int
+		known bool
+	}{
+		"less for long":   {ShareLess, 40, false},
+		"even for 2 min":  {ShareEven, 8, false},
+		"even for longer": {ShareEven, 13, true},
+	} {
+		w := newGroupWorld(t)
+		w.share = ShareMore
+		w.pulls(3, shows{})
+		w.share = test.share
+		w.pulls(test.pulls, shows{steal: 9})
+		w.share = ShareMore
+		w.pulls(8, shows{steal: 9})
+		if got := w.taken(); (got == nil) != test.known {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestSharesAndGuests(t *testing.T) {
+	for name, test := range map[string]struct {
+		share Share
+		want  bool
+	}{"gets more": {ShareMore, true}, "gets less": {ShareLess, false}, "gets as much": {ShareEven, false}} {
+		w := newGroupWorld(t)
+		guest := func(ready bool) {
+			w.store.Guest(Guest{PodUID: "pod", Node: "n", Ready: ready, Since: w.clock.Now().Truncate(time.Second)})
+		}
+		w.share = ShareEven
+		w.pulls(12, shows{})
+		guest(true)
+		w.share = test.share
+		w.pulls(1, shows{})
+		w.share = ShareUnknown // as of a member that is not ready
+		w.pulls(1, shows{})
+		guest(false)
+		if got := w.taken(); (got != nil) != test.want || got != nil && (got.Sign != v1alpha1.GuardReadiness || got.Count != 1) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// costStep is the ratio of two neighbouring costs that are told.
+	// costStep is the ratio of two neighbouring costs that are reported.
 	costStep = 1.25
-	// costHold is by how many steps a cost must be off to be told anew. A figure is half
-	// a step off at most when it is told: one that wavers by the other half, 12 %, is
-	// not told now as one step, now as its neighbour.
+	// costHold is by how many steps a cost must be off to be reported anew. A figure is half
+	// a step off at most when it is reported: one that wavers by the other half, 12 %, is
+	// not reported now as one step, now as its neighbour.
 	costHold = 1
 )
 
-// costs are what was last told of a node.
+// costs are what was last reported of a node.
 type costs struct{ perBusyCore, perWakeUp, perAwakeCore float64 }
 
 // Costs returns what a node's dynamic power is made of: as learned, or as the priors
@@ -25,25 +25,25 @@ type costs struct{ perBusyCore, perWakeUp, perAwakeCore float64 }
 // always.
 //
 // Who plans weighs plans by them. What is learned moves a little with each reading,
-// so that two plans of equal worth would take turns: costs are told in steps of 25 %,
+// so that two plans of equal worth would take turns: costs are reported in steps of 25 %,
 // and stay while what is learned is within one of them.
 func (m *Models) Costs(name string, topology model.Topology) model.PowerCosts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[name]
-	coefficients, told := m.priors.Node(topology).Mean, costs{}
+	coefficients, reported := m.priors.Node(topology).Mean, costs{}
 	if n != nil {
-		told = n.told
-		if n.learned.node != nil && n.learned.scope != anyScope {
-			coefficients = n.learned.node.Model().Coefficients()
+		reported = n.reported
+		if n.learned.host.Model != nil && n.learned.scope != anyScope {
+			coefficients = n.learned.host.Model.Coefficients()
 		}
 	}
-	told = told.follow(coefficients)
+	reported = reported.follow(coefficients)
 	if n != nil {
-		n.told = told
+		n.reported = reported
 	}
 	return model.PowerCosts{
-		PerBusyCore: units.Watts(told.perBusyCore), PerWakeUp: units.Joules(told.perWakeUp), PerAwakeCore: units.Watts(told.perAwakeCore),
+		PerBusyCore: units.Watts(reported.perBusyCore), PerWakeUp: units.Joules(reported.perWakeUp), PerAwakeCore: units.Watts(reported.perAwakeCore),
 		Pinned: m.priors.AffinityEffect().Share, Separated: m.priors.SeparationEffect().Share,
 	}
 }
@@ -56,15 +56,15 @@ func (c costs) follow(now power.Coefficients) costs {
 	}
 }
 
-// step returns the step next to a cost, or the one that was told while it is near
+// step returns the step next to a cost, or the one that was reported while it is near
 // enough. What is not above 0 has no steps.
-func step(told, now float64) float64 {
+func step(reported, now float64) float64 {
 	if !(now > 0) {
 		return 0
 	}
 	at := math.Log(now) / math.Log(costStep)
-	if told > 0 && math.Abs(at-math.Log(told)/math.Log(costStep)) <= costHold {
-		return told
+	if reported > 0 && math.Abs(at-math.Log(reported)/math.Log(costStep)) <= costHold {
+		return reported
 	}
 	return math.Pow(costStep, math.Round(at))
 }

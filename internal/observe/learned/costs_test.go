@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -34,13 +35,13 @@ func TestCostsAreLearned(t *testing.T) {
 	for range 40 * 60 {
 		m.second()
 		if len(m.history)%15 == 0 {
-			models.Look("n", Sight{
+			models.Observe("n", Sample{
 				Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
-				Power: m.rates().Power, Rates: m.rates(), Received: at(float64(len(m.history))),
+				Sample: stream.Sample{Power: m.rates().Power, Rates: m.rates(), Received: at(float64(len(m.history))), Now: at(float64(len(m.history)))},
 			})
 		}
 	}
-	learned, known := models.Coefficients("n")
+	learned, known := coefficients(models, "n")
 	if !known {
 		t.Fatal("nothing was learned")
 	}
@@ -50,30 +51,30 @@ func TestCostsAreLearned(t *testing.T) {
 	}
 }
 
-// A figure that wavers by a tenth around any value changes what is told once at most.
+// A figure that wavers by a tenth around any value changes what is reported once at most.
 func TestCostsDoNotWaver(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		value := math.Exp(random.Float64()*20 - 10)
-		told := step(0, value)
+		reported := step(0, value)
 		changes := 0
 		for range 100 {
-			next := step(told, value*(1+0.1*(2*random.Float64()-1)))
-			if next != told {
+			next := step(reported, value*(1+0.1*(2*random.Float64()-1)))
+			if next != reported {
 				changes++
 			}
-			told = next
+			reported = next
 		}
 		if changes > 1 {
-			t.Fatalf("%v was told %d times", value, changes)
+			t.Fatalf("%v was reported %d times", value, changes)
 		}
 	}
 	for _, bad := range []float64{0, -1, math.NaN()} {
 		if got := step(5, bad); got != 0 {
-			t.Errorf("%v is told as %v", bad, got)
+			t.Errorf("%v is reported as %v", bad, got)
 		}
 	}
 	if got := step(1, 100); math.Abs(got/100-1) > 0.13 {
-		t.Errorf("100 after 1 is told as %v", got)
+		t.Errorf("100 after 1 is reported as %v", got)
 	}
 }

@@ -3,36 +3,32 @@ package learned
 import (
 	"maps"
 	"sync"
-	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/observe/timeline"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/power/curve"
-	"github.com/joulevirt/joulevirt/internal/power/learn"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/power/whatif"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// Sight is what is known of a node at one moment.
-type Sight struct {
+// Sample is what is known of a node at one moment.
+type Sample struct {
+	// Sample of the node's rates and power.
+	stream.Sample
 	// Processor that the node has now. The zero value: it is not known now, as
 	// when the node's report was deleted by hand.
 	Processor Processor
 	// Topology is what the node's prior is made of: it is asked for when the model
 	// of a processor starts. An error means that it cannot be read now.
 	Topology func() (model.Topology, error)
-	// Power by the first of the policy's sources that knows. Nil: none does.
-	Power *model.Power
-	// Rates are the agent's newest, Received when they came. Nil: none are fresh.
-	Rates    *model.NodeRates
-	Received time.Time
 }
 
 // Energy is what a node drew by one source, counted since the manager leads.
 type Energy struct {
-	Source model.PowerSource
+	Source v1alpha1.PowerSource
 	Joules units.Joules
 }
 
@@ -51,12 +47,12 @@ type Models struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node
-	// observed is used again for each node.
-	observed []curve.Observation
 }
 
 type node struct {
-	account account
+	stream stream.Stream
+	// pulled are the rates that were learned from last.
+	pulled *model.NodeRates
 	// energy by source, in the order in which sources came.
 	energy []Energy
 	// learned is what holds now, and before what held when another part of the
@@ -65,20 +61,20 @@ type node struct {
 	// they start anew.
 	learned, before knowledge
 	of              Processor
-	// told are the costs that were last told.
-	told costs
+	// reported are the costs that were last reported.
+	reported costs
 }
 
 // knowledge is what was learned from meters of one scope.
 type knowledge struct {
-	// node is nil when nothing came yet.
-	node *learn.Node
+	// host has no model when nothing came yet.
+	host whatif.Host
 	// scope is anyScope while nothing was metered.
-	scope model.PowerScope
+	scope v1alpha1.PowerScope
 }
 
-func (k knowledge) isOf(scope model.PowerScope) bool {
-	return k.node != nil && (k.scope == scope || k.scope == anyScope || scope == anyScope)
+func (k knowledge) isOf(scope v1alpha1.PowerScope) bool {
+	return k.host.Model != nil && (k.scope == scope || k.scope == anyScope || scope == anyScope)
 }
 
 // Processor tells processors apart.
@@ -87,19 +83,14 @@ type Processor struct {
 	Cores int
 }
 
-// maxCurves is how many curves are learned for a node, one for each class of VMs and
-// buffering window: more than a node has at a time, and few enough for a thousand nodes
-// in the manager's memory.
-const maxCurves = 16
-
 // New returns Models that know nothing but priors.
 func New(priors Priors) *Models {
 	return &Models{priors: priors, nodes: map[string]*node{}}
 }
 
-// Look takes in what is known of a node now. It is called at least as often as
-// rates and readings come; what was seen already counts once.
-func (m *Models) Look(name string, sight Sight) {
+// Observe records what is known of a node now. It is called at least as often as rates and
+// readings come; what was observed before counts once.
+func (m *Models) Observe(name string, sample Sample) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[name]
@@ -107,33 +98,60 @@ func (m *Models) Look(name string, sight Sight) {
 		n = &node{}
 		m.nodes[name] = n
 	}
-	before := n.account.pulled
-	joules, lessons := n.account.look(sight.Power, sight.Rates, sight.Received)
-	if sight.Power != nil {
-		n.add(sight.Power.Source, joules)
+	step := n.stream.Observe(sample.Sample)
+	if sample.Power != nil {
+		n.addJoules(sample.Power.Source, 0) // known, also while nothing is counted yet
 	}
-	if n.account.pulled != before && m.fit(n, sight, anyScope) {
-		m.observed = learn.Observations(m.observed[:0], sight.Rates.VMs, (*model.VMRates).HeldFor)
-		n.learned.node.Update(learn.Sample{Seconds: standsFor(before, sight.Rates), VMs: m.observed})
+	m.learnCosts(n, sample)
+	for i := range step.Intervals {
+		interval := &step.Intervals[i]
+		n.addJoules(interval.Source, interval.Joules)
+		m.learnPower(n, sample, interval)
 	}
-	for _, lesson := range lessons {
-		if m.fit(n, sight, lesson.scope) {
-			n.learned.node.Model().Update(lesson.load, lesson.watts, lesson.seconds)
+}
+
+// learnCosts learns from new rates what the node's VMs cost.
+func (m *Models) learnCosts(n *node, sample Sample) {
+	before := n.pulled
+	if sample.Rates == nil || before != nil && sample.Rates.Time.Equal(before.Time) {
+		return
+	}
+	n.pulled = sample.Rates
+	if m.fit(n, sample, anyScope) {
+		seconds, curves := standsFor(before, sample.Rates), n.learned.host.Curves
+		for i := range sample.Rates.VMs {
+			vm := &sample.Rates.VMs[i]
+			if o, tells := curve.OfVM(vm, vm.HeldFor()); tells {
+				curves.Observe(o, seconds)
+			}
 		}
+		curves.EndRound()
+	}
+}
+
+// learnPower learns from an interval what the node's power is made of. Modelled joules teach
+// nothing: they are a model's.
+func (m *Models) learnPower(n *node, sample Sample, interval *stream.Interval) {
+	if !interval.Source.Measures() || !interval.IsWhole() {
+		return
+	}
+	load, seconds, ok := power.LoadBetween(&interval.Begin, &interval.End)
+	if ok && m.fit(n, sample, interval.Scope) {
+		n.learned.host.Model.Update(load, units.Watts(float64(interval.Joules)/interval.Seconds), seconds)
 	}
 }
 
 // standsFor returns the seconds that pulled rates stand for: those since the pull
-// before, but no more than timeline.LongestGap. Of the time before a first pull, or one
+// before, but no more than stream.LongestGap. Of the time before a first pull, or one
 // across a restart of the agent, they tell what they are means over.
 func standsFor(before, now *model.NodeRates) float64 {
 	if before == nil || before.Totals == nil || now.Totals == nil || !before.Totals.Since.Equal(now.Totals.Since) {
 		return now.IntervalSeconds
 	}
-	return min(max(now.IntervalSeconds, now.Totals.Seconds-before.Totals.Seconds), timeline.LongestGap.Seconds())
+	return min(max(now.IntervalSeconds, now.Totals.Seconds-before.Totals.Seconds), stream.LongestGap.Seconds())
 }
 
-func (n *node) add(source model.PowerSource, joules units.Joules) {
+func (n *node) addJoules(source v1alpha1.PowerSource, joules units.Joules) {
 	for i := range n.energy {
 		if n.energy[i].Source == source {
 			n.energy[i].Joules += joules
@@ -144,14 +162,14 @@ func (n *node) add(source model.PowerSource, joules units.Joules) {
 }
 
 // anyScope is that of what tells nothing of power.
-const anyScope model.PowerScope = ""
+const anyScope v1alpha1.PowerScope = ""
 
 // fit makes what is learned that of the node's processor and of a scope. It
 // returns false when that cannot be.
-func (m *Models) fit(n *node, sight Sight, scope model.PowerScope) bool {
-	known := sight.Processor != (Processor{})
-	if known && n.of != sight.Processor {
-		n.of, n.learned, n.before = sight.Processor, knowledge{}, knowledge{}
+func (m *Models) fit(n *node, sample Sample, scope v1alpha1.PowerScope) bool {
+	known := sample.Processor != (Processor{})
+	if known && n.of != sample.Processor {
+		n.of, n.learned, n.before = sample.Processor, knowledge{}, knowledge{}
 	}
 	if !n.learned.isOf(scope) {
 		n.learned, n.before = n.before, n.learned
@@ -160,15 +178,11 @@ func (m *Models) fit(n *node, sight Sight, scope model.PowerScope) bool {
 		if !known {
 			return false // nothing to make a prior of
 		}
-		topology, err := sight.Topology()
+		topology, err := sample.Topology()
 		if err != nil {
 			return false // who plans says so
 		}
-		anew, err := learn.New(learn.Options{Power: m.priors.Node(topology), Curve: m.priors.Curve, Curves: maxCurves})
-		if err != nil {
-			return false // only without priors
-		}
-		n.learned = knowledge{node: anew}
+		n.learned = knowledge{host: whatif.Host{Model: power.NewNodeModel(m.priors.Node(topology)), Curves: curve.New(m.priors.Curve)}}
 	}
 	if scope != anyScope {
 		n.learned.scope = scope
@@ -194,22 +208,11 @@ func (m *Models) Energy(name string) []Energy {
 	return nil
 }
 
-// Predict returns the power of a node at a load, and false while nothing was
-// metered on the node.
-func (m *Models) Predict(name string, load power.Load) (power.Estimate, bool) {
-	return ask(m, name, func(model *power.NodeModel) power.Estimate { return model.Predict(load) })
-}
-
-// Coefficients returns what the power of a node is made of, and false while
-// nothing was metered on the node.
-func (m *Models) Coefficients(name string) (power.Coefficients, bool) {
-	return ask(m, name, (*power.NodeModel).Coefficients)
-}
-
-// Accuracy returns how well the model of a node foretold what its meter then
-// said, and false while nothing was metered on the node.
-func (m *Models) Accuracy(name string) (power.Accuracy, bool) {
-	return ask(m, name, (*power.NodeModel).Accuracy)
+// Accuracy returns how well the model of a node predicted what its meter then
+// read, and false while nothing was metered on the node.
+func (m *Models) Accuracy(name string) (accuracy power.Accuracy, known bool) {
+	known = m.WhatIf(name, func(host whatif.Host) { accuracy = host.Model.Accuracy() })
+	return accuracy, known
 }
 
 // WhatIf lets somebody ask what changes would save on a node. It returns false,
@@ -219,10 +222,10 @@ func (m *Models) WhatIf(name string, what func(whatif.Host)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[name]
-	if n == nil || n.learned.node == nil || n.learned.scope == anyScope {
+	if n == nil || n.learned.host.Model == nil || n.learned.scope == anyScope {
 		return false
 	}
-	what(n.learned.node.WhatIf())
+	what(n.learned.host)
 	return true
 }
 
@@ -234,15 +237,9 @@ func (m *Models) Basis(name string, what func(host whatif.Host)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[name]
-	if n == nil || n.learned.node == nil {
+	if n == nil || n.learned.host.Model == nil {
 		return false
 	}
-	what(n.learned.node.WhatIf())
+	what(n.learned.host)
 	return true
-}
-
-func ask[T any](m *Models, name string, what func(*power.NodeModel) T) (T, bool) {
-	var answer T
-	known := m.WhatIf(name, func(host whatif.Host) { answer = what(host.Model) })
-	return answer, known
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/power/curve"
@@ -24,6 +26,35 @@ func newModels(t *testing.T) *Models {
 		t.Fatal(err)
 	}
 	return New(priors)
+}
+
+func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+
+func at(s float64) time.Time { return noon().Add(time.Duration(s * float64(time.Second))) }
+
+func steadyLoad() power.Load { return power.Load{BusyCores: 2, WakeUps: 100, AwakeCores: 3} }
+
+// round is what an agent reports at a second that ran since noon with a steady load, and drew
+// 80 W.
+func round(s float64, source v1alpha1.PowerSource) *model.NodeRates {
+	return &model.NodeRates{
+		Node: "n", Time: at(s), IntervalSeconds: 1,
+		Totals: &model.Totals{
+			Since: noon(), Seconds: s, BusyCoreSeconds: 2 * s, AwakeCoreSeconds: 3 * s, WakeUps: 100 * s,
+			Joules: units.Joules(80 * s), MeteredSeconds: s,
+		},
+		Power: &model.Power{Source: source, Scope: v1alpha1.PowerScopePackage, Watts: 80, Time: at(s), IntervalSeconds: 1},
+	}
+}
+
+func predict(models *Models, node string, load power.Load) (estimate power.Estimate, known bool) {
+	known = models.WhatIf(node, func(host whatif.Host) { estimate = host.Model.Predict(load) })
+	return estimate, known
+}
+
+func coefficients(models *Models, node string) (c power.Coefficients, known bool) {
+	known = models.WhatIf(node, func(host whatif.Host) { c = host.Model.Coefficients() })
+	return c, known
 }
 
 func eightCores() model.Topology {
@@ -83,19 +114,19 @@ func (m *machine) rates() *model.NodeRates {
 	totals := m.totals
 	return &model.NodeRates{
 		Node: "n", Time: now, Totals: &totals,
-		Power: &model.Power{Source: model.SourceRAPL, Scope: model.ScopePackage, Watts: m.history[len(m.history)-1], Time: now, IntervalSeconds: 1},
+		Power: &model.Power{Source: v1alpha1.PowerRAPL, Scope: v1alpha1.PowerScopePackage, Watts: m.history[len(m.history)-1], Time: now, IntervalSeconds: 1},
 	}
 }
 
 // Three hours of a machine, metered by its own counters, or by a server whose
 // figures are a minute's mean, come late, and at other times than the rates: in
-// both cases the model foretells power, and the energy is what was drawn.
+// both cases the model predicts power, and the energy is what was drawn.
 func TestModelsLearn(t *testing.T) {
 	for name, step := range map[string]func(m *machine, last *model.Power) *model.Power{
 		"RAPL": func(m *machine, _ *model.Power) *model.Power { return m.rates().Power },
 		"Prometheus": func(m *machine, last *model.Power) *model.Power {
 			if now := len(m.history); now%37 == 0 && now > 60 {
-				return &model.Power{Source: model.SourcePrometheus, Scope: model.ScopePackage, Watts: m.mean(60), Time: at(float64(now)), IntervalSeconds: 60}
+				return &model.Power{Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePackage, Watts: m.mean(60), Time: at(float64(now)), IntervalSeconds: 60}
 			}
 			return last
 		},
@@ -103,20 +134,20 @@ func TestModelsLearn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			models, m := newModels(t), newMachine(1)
 			var figure *model.Power
-			var sight Sight
+			var sight Sample
 			for s := range 3 * 3600 {
 				m.second()
 				figure = step(m, figure)
 				if s%15 == 0 {
-					sight = Sight{
+					sight = Sample{
 						Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
-						Power: figure, Rates: m.rates(), Received: at(float64(len(m.history))).Add(300 * time.Millisecond),
+						Sample: stream.Sample{Power: figure, Rates: m.rates(), Received: at(float64(len(m.history))).Add(300 * time.Millisecond), Now: at(float64(len(m.history))).Add(300 * time.Millisecond)},
 					}
-					models.Look("n", sight)
+					models.Observe("n", sight)
 				}
 			}
 			for _, load := range []power.Load{{BusyCores: 1, AwakeCores: 2, WakeUps: 5000}, {BusyCores: 6, AwakeCores: 8, WakeUps: 30_000}} {
-				got, known := models.Predict("n", load)
+				got, known := predict(models, "n", load)
 				want := m.truth.At(load)
 				if !known || math.Abs(float64(got.Watts-want)) > 0.03*float64(want) {
 					t.Errorf("at %+v: %+v, is %v W", load, got, want)
@@ -130,7 +161,7 @@ func TestModelsLearn(t *testing.T) {
 			if len(drawn) != 1 || math.Abs(float64(drawn[0].Joules/m.totals.Joules)-1) > 0.02 {
 				t.Errorf("energy %+v, drawn %v J", drawn, m.totals.Joules)
 			}
-			if c, known := models.Coefficients("n"); !known || c.Idle < 40 || c.Idle > 50 {
+			if c, known := coefficients(models, "n"); !known || c.Idle < 40 || c.Idle > 50 {
 				t.Errorf("coefficients %+v, are %+v", c, m.truth)
 			}
 		})
@@ -156,9 +187,9 @@ func TestModelsLearnByWindow(t *testing.T) {
 				Taps: []model.TapRates{{ToVM: model.TrafficRates{PacketsPerSecond: 2e4, BitsPerSecond: 2e7}}},
 			})
 		}
-		models.Look("n", Sight{
+		models.Observe("n", Sample{
 			Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
-			Rates: rates, Received: rates.Time,
+			Sample: stream.Sample{Rates: rates, Received: rates.Time, Now: rates.Time},
 		})
 	}
 	seconds := map[time.Duration]float64{}
@@ -174,30 +205,30 @@ func TestModelsLearnByWindow(t *testing.T) {
 
 func TestModelsKeepNodesAndSourcesApart(t *testing.T) {
 	models := newModels(t)
-	look := func(name string, s float64, source model.PowerSource) {
+	look := func(name string, s float64, source v1alpha1.PowerSource) {
 		rates := round(s, source)
-		models.Look(name, Sight{
+		models.Observe(name, Sample{
 			Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
-			Power: rates.Power, Rates: rates, Received: at(s),
+			Sample: stream.Sample{Power: rates.Power, Rates: rates, Received: at(s), Now: at(s)},
 		})
 	}
-	look("a", 0, model.SourceModel)
-	look("a", 15, model.SourceModel)
+	look("a", 0, v1alpha1.PowerModel)
+	look("a", 15, v1alpha1.PowerModel)
 	if _, known := models.Accuracy("a"); known {
 		t.Error("a model of a node that nothing measured")
 	}
-	look("a", 30, model.SourceRAPL)
-	look("a", 45, model.SourceRAPL)
-	look("b", 45, model.SourceRAPL)
-	want := []Energy{{Source: model.SourceModel, Joules: 1200}, {Source: model.SourceRAPL, Joules: 1200}}
+	look("a", 30, v1alpha1.PowerRAPL)
+	look("a", 45, v1alpha1.PowerRAPL)
+	look("b", 45, v1alpha1.PowerRAPL)
+	want := []Energy{{Source: v1alpha1.PowerModel, Joules: 1200}, {Source: v1alpha1.PowerRAPL, Joules: 1200}}
 	if diff := cmp.Diff(want, models.Energy("a")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if _, known := models.Predict("b", steadyLoad()); known {
+	if _, known := predict(models, "b", steadyLoad()); known {
 		t.Error("a node learned from another")
 	}
 	models.Retain(map[string]bool{"b": true})
-	if _, known := models.Predict("a", steadyLoad()); known || models.Energy("a") != nil || len(models.Energy("b")) != 1 {
+	if _, known := predict(models, "a", steadyLoad()); known || models.Energy("a") != nil || len(models.Energy("b")) != 1 {
 		t.Error("a node that went is known, or another is not")
 	}
 }
@@ -207,15 +238,15 @@ func TestModelsKeepNodesAndSourcesApart(t *testing.T) {
 func TestModelsStartAnew(t *testing.T) {
 	models := newModels(t)
 	s := 0.0
-	look := func(cores int, scope model.PowerScope, topology error) int {
+	look := func(cores int, scope v1alpha1.PowerScope, topology error) int {
 		t.Helper()
 		for range 2 {
 			s += 15
-			rates := round(s, model.SourceRAPL)
+			rates := round(s, v1alpha1.PowerRAPL)
 			rates.Power.Scope = scope
-			models.Look("n", Sight{
+			models.Observe("n", Sample{
 				Processor: Processor{Cores: cores}, Topology: func() (model.Topology, error) { return eightCores(), topology },
-				Power: rates.Power, Rates: rates, Received: at(s),
+				Sample: stream.Sample{Power: rates.Power, Rates: rates, Received: at(s), Now: at(s)},
 			})
 		}
 		accuracy, _ := models.Accuracy("n")
@@ -223,68 +254,27 @@ func TestModelsStartAnew(t *testing.T) {
 	}
 	for _, step := range []struct {
 		cores    int
-		scope    model.PowerScope
+		scope    v1alpha1.PowerScope
 		topology error
 		want     int
 	}{
-		{8, model.ScopePackage, errors.New("unreadable"), 0},
-		{8, model.ScopePackage, nil, 2},
-		{8, model.ScopePackage, errors.New("not asked again"), 4},
-		{8, model.ScopePlatform, nil, 1},
-		{8, model.ScopePackage, nil, 5}, // as while a server was out
-		{8, model.ScopePlatform, nil, 2},
+		{8, v1alpha1.PowerScopePackage, errors.New("unreadable"), 0},
+		{8, v1alpha1.PowerScopePackage, nil, 2},
+		{8, v1alpha1.PowerScopePackage, errors.New("not asked again"), 4},
+		{8, v1alpha1.PowerScopePlatform, nil, 1},
+		{8, v1alpha1.PowerScopePackage, nil, 5}, // as while a server was out
+		{8, v1alpha1.PowerScopePlatform, nil, 2},
 		{8, "Rack", nil, 1},
-		{8, model.ScopePlatform, nil, 3},
-		{8, model.ScopePackage, nil, 1}, // what held before the last is forgotten
-		{16, model.ScopePackage, nil, 2},
-		{0, model.ScopePackage, errors.New("not known now"), 4},
-		{0, model.ScopePlatform, nil, 0}, // of another scope, and nothing to start with
-		{16, model.ScopePackage, nil, 5},
+		{8, v1alpha1.PowerScopePlatform, nil, 3},
+		{8, v1alpha1.PowerScopePackage, nil, 1}, // what held before the last is forgotten
+		{16, v1alpha1.PowerScopePackage, nil, 2},
+		{0, v1alpha1.PowerScopePackage, errors.New("not known now"), 4},
+		{0, v1alpha1.PowerScopePlatform, nil, 0}, // of another scope, and nothing to start with
+		{16, v1alpha1.PowerScopePackage, nil, 5},
 	} {
 		if got := look(step.cores, step.scope, step.topology); got != step.want {
 			t.Errorf("%d cores, %s: learned from %d readings, want %d", step.cores, step.scope, got, step.want)
 		}
-	}
-}
-
-// What VMs cost the host is learned without a meter too, but answers are only
-// given of a node that has one: they are in watts.
-func TestModelsLearnCurves(t *testing.T) {
-	models := newModels(t)
-	vm := func(s float64, packets units.PacketsPerSecond) model.VMRates {
-		return model.VMRates{
-			PodUID: "pod", VCPUs: []model.VCPURates{{ThreadRates: model.ThreadRates{RunCores: 0.2, SwitchesPerSecond: 900}}},
-			Vhost: model.ThreadRates{RunCores: units.Cores(0.01 * s / 600), SwitchesPerSecond: 100},
-			Taps:  []model.TapRates{{ToVM: model.TrafficRates{PacketsPerSecond: packets, BitsPerSecond: 1e7}}},
-		}
-	}
-	look := func(s float64, source model.PowerSource) {
-		rates := round(s, source)
-		rates.VMs = []model.VMRates{vm(s, 5000)}
-		models.Look("n", Sight{
-			Processor: Processor{Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
-			Power: rates.Power, Rates: rates, Received: at(s),
-		})
-	}
-	for i := range 40 {
-		look(float64(15*i), model.SourceModel)
-	}
-	if models.WhatIf("n", func(whatif.Host) {}) || models.WhatIf("m", func(whatif.Host) {}) {
-		t.Error("somebody asks of a node that nothing measured")
-	}
-	look(600, model.SourceRAPL)
-	look(615, model.SourceRAPL)
-	asked := models.WhatIf("n", func(host whatif.Host) {
-		key := curve.Key{Class: curve.ClassOf(1, true)}
-		if seconds := host.Curves.Seconds(key); seconds < 30 {
-			t.Errorf("the VM's curve was learned from %v s, want some 40", seconds)
-		}
-		if samples := host.Model.Accuracy().Samples; samples != 1 {
-			t.Errorf("the node's power was learned from %d readings, want 1", samples)
-		}
-	})
-	if !asked {
-		t.Error("nobody may ask of a metered node")
 	}
 }
 
@@ -324,9 +314,9 @@ func TestBasisNeedsNoMeter(t *testing.T) {
 	m.second()
 	rates := m.rates()
 	rates.Power = nil
-	models.Look("n", Sight{
+	models.Observe("n", Sample{
 		Processor: Processor{Name: "x", Cores: 8}, Topology: func() (model.Topology, error) { return eightCores(), nil },
-		Rates: rates, Received: rates.Time,
+		Sample: stream.Sample{Rates: rates, Received: rates.Time, Now: rates.Time},
 	})
 	known, coefficients := asked("n")
 	if !known || !(coefficients.PerBusyCore > 0) {

@@ -3,6 +3,8 @@
 package leverstate
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -57,7 +59,7 @@ func (p *Plan) index() {
 	}
 }
 
-// Levers are those that plans of nodes hold, in the order in which they are told of.
+// Levers are those that plans of nodes hold, in the order in which they are reported.
 func Levers() []v1alpha1.Lever {
 	return []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverShaping}
 }
@@ -88,7 +90,7 @@ func affinityState(plan *Plan, podUID types.UID) State {
 
 // sliceState tells the same of lever Slice.
 func sliceState(plan *Plan, podUID types.UID) State {
-	lever := nodeLever{v1alpha1.LeverSlice, func(vm *v1alpha1.VMPlan) bool { return vm.Slice != nil }}
+	lever := nodeLever{v1alpha1.LeverSlice, func(vm *v1alpha1.VMPlan) bool { return vm.SliceMicroseconds != nil }}
 	return lever.state(plan, podUID)
 }
 
@@ -98,10 +100,49 @@ func shapingState(plan *Plan, podUID types.UID) State {
 	return lever.state(plan, podUID)
 }
 
+// bufferingState tells what became of lever Buffering for the VM of a launcher pod, see
+// nodeLever.state. Of one that is in force the message says which halves are.
+func bufferingState(plan *Plan, podUID types.UID) State {
+	lever := nodeLever{v1alpha1.LeverBuffering, func(vm *v1alpha1.VMPlan) bool { return vm.Buffering != nil }}
+	out := lever.state(plan, podUID)
+	if out.State != v1alpha1.LeverInForce {
+		return out
+	}
+	if back := plan.applied[appliedKey{podUID, v1alpha1.LeverBuffering}].Buffering; back != nil {
+		out.Message = bufferingHalves(back)
+	}
+	if planned := plan.planned[podUID].Buffering; planned.WindowMicroseconds == nil {
+		if why := lever.withoutAction(plan.planned[podUID]); why.Message != "" {
+			out.Message = why.Message
+		}
+	}
+	return out
+}
+
+// bufferingHalves says for how long packets of both directions are held.
+func bufferingHalves(back *v1alpha1.BufferingReadBack) string {
+	towards, from := "packets towards the VM are held only during floods", "those that it sends are not held: "
+	if back.WindowMicroseconds > 0 {
+		towards = fmt.Sprintf("packets towards the VM are held for up to %dus while they come fast", back.WindowMicroseconds)
+	}
+	switch back.Transmit {
+	case v1alpha1.BufferingHalfInForce:
+		from = "those that it sends are held by its guest tools"
+	case v1alpha1.BufferingHalfGuestDeclines:
+		from += "its guest tools tolerate no delay"
+	default:
+		from += "its guest tools were not heard of"
+	}
+	if back.Receive == v1alpha1.BufferingHalfGuestDeclines {
+		towards = "packets towards the VM are held only during floods, as its guest tools tolerate no delay"
+	}
+	return towards + "; " + from
+}
+
 // nodeLever is a lever that NodePlans hold and agents apply.
 type nodeLever struct {
 	name v1alpha1.Lever
-	// acts tells whether the plan has an action of the lever for a VM.
+	// acts reports whether the plan has an action of the lever for a VM.
 	acts func(*v1alpha1.VMPlan) bool
 }
 
@@ -165,7 +206,7 @@ func (l nodeLever) withoutAction(vm *v1alpha1.VMPlan) State {
 		v1alpha1.ReasonFewPackets, v1alpha1.ReasonHurts, v1alpha1.ReasonRejectedByTrial, v1alpha1.ReasonWouldWait,
 		v1alpha1.ReasonSiblingsTaken, v1alpha1.ReasonNoOtherPool, v1alpha1.ReasonNothingToShape, v1alpha1.ReasonSendsLittle, v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom:
 		out.State = v1alpha1.LeverIdle
-	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonTrafficUnknown,
+	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonLearning,
 		v1alpha1.ReasonOutsideChangeWindow, v1alpha1.ReasonInFreeze, v1alpha1.ReasonChangeBudgetNodes, v1alpha1.ReasonChangeBudgetHour,
 		v1alpha1.ReasonAwaitingTrial, v1alpha1.ReasonTrialUndecided, v1alpha1.ReasonAwaitingProof:
 		out.State = v1alpha1.LeverPending

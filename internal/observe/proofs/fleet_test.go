@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -48,10 +50,7 @@ type node struct {
 	saved   float64
 	missing bool
 	watts   float64
-	source  model.PowerSource
-	// lie is what its meter says over the truth from one time to another.
-	lie                float64
-	lieFrom, lieBefore time.Time
+	source  v1alpha1.PowerSource
 	// fault goes on for an hour from a time on. Nil: none does. first and figure are what its
 	// meter told when it began.
 	fault     *spoiled
@@ -96,14 +95,9 @@ func (n *node) live(now time.Time) {
 	seconds := step.Seconds()
 	n.totals.Seconds += seconds
 	n.totals.MeteredSeconds += seconds
-	said := n.watts
-	if !now.Before(n.lieFrom) && now.Before(n.lieBefore) {
-		said *= n.lie
-	}
-	n.totals.Joules += units.Joules(said * seconds)
+	n.totals.Joules += units.Joules(n.watts * seconds)
 	n.drawn += n.watts * seconds
 	n.totals.Bytes += 1e6 * math.Exp(n.work) * seconds
-	n.totals.AgentSeconds += 0.01 * seconds
 	if judged {
 		n.saved += (without - n.watts) * seconds
 	}
@@ -122,7 +116,7 @@ func (n *node) rates(now time.Time) *model.NodeRates {
 	}
 	r := &model.NodeRates{
 		Node: n.name, Time: theirs, IntervalSeconds: 1, Totals: &totals,
-		Power: &model.Power{Source: n.source, Scope: model.ScopePackage, Watts: units.Watts(n.watts), Time: theirs, IntervalSeconds: 1},
+		Power: &model.Power{Source: n.source, Scope: v1alpha1.PowerScopePackage, Watts: units.Watts(n.watts), Time: theirs, IntervalSeconds: 1},
 	}
 	for i := range n.plan {
 		s := &n.plan[i]
@@ -155,13 +149,13 @@ type fleet struct {
 func newFleet(t *testing.T, seed uint64, nodes int, effect float64) *fleet {
 	t.Helper()
 	f := &fleet{T: t, now: noon(), stores: []*Store{NewStore()}, metered: true}
-	if err := f.stores[0].Load(testPolicy, nil, nil); err != nil {
+	if err := f.stores[0].Load(testPolicy, nil); err != nil {
 		t.Fatal(err)
 	}
 	for i := range nodes {
 		f.nodes = append(f.nodes, &node{
 			name: fmt.Sprintf("node-%02d", i), random: rand.New(rand.NewPCG(seed, uint64(i))), effect: effect,
-			ahead: time.Duration(i%3) * time.Minute, totals: model.Totals{Since: noon().Add(-time.Hour)}, source: model.SourceRAPL,
+			ahead: time.Duration(i%3) * time.Minute, totals: model.Totals{Since: noon().Add(-time.Hour)}, source: v1alpha1.PowerRAPL,
 		})
 	}
 	return f
@@ -172,24 +166,24 @@ func (f *fleet) heard(n *node, now time.Time) Heard {
 	power := *r.Power
 	power.Time = now
 	h := Heard{
-		Policy: testPolicy, Class: testClass(), BusyCore: costOfCore(), MostWatts: f.most,
-		Sight: blocks.Sight{Rates: r, Received: f.clock(), Power: &power, Schedules: n.plan},
+		Policy: testPolicy, Class: testClass(), MostWatts: f.most,
+		Sight: blocks.Sight{Sample: stream.Sample{Rates: r, Received: f.clock(), Power: &power}, Schedules: n.plan},
 	}
 	if n.edge != nil {
-		h.Power = n.byServer(&power, f.clock())
+		h.Power, r.Power = n.byServer(&power, f.clock()), nil
 	}
 	if n.acts && len(n.plan) == 0 {
-		h.Acting = []model.Lever{model.LeverAffinity}
-		h.Foretold = f.foresees()
+		h.Acting = []v1alpha1.Lever{v1alpha1.LeverAffinity}
+		h.Predicted = f.foresees()
 	}
 	return h
 }
 
-func (f *fleet) foresees() map[model.Lever]power.Estimate {
+func (f *fleet) foresees() map[v1alpha1.Lever]power.Estimate {
 	if f.foretold == (power.Estimate{}) {
 		return nil
 	}
-	return map[model.Lever]power.Estimate{model.LeverAffinity: f.foretold}
+	return map[v1alpha1.Lever]power.Estimate{v1alpha1.LeverAffinity: f.foretold}
 }
 
 // byServer is what is known of the node by a server, of which the figures are means over a
@@ -215,8 +209,6 @@ func (f *fleet) clock() time.Time {
 	return f.now
 }
 
-func costOfCore() power.Estimate { return power.Estimate{Watts: 5, StdErr: 0.5} }
-
 func (f *fleet) units() []proof.Unit {
 	var all []proof.Unit
 	for _, n := range f.nodes {
@@ -225,7 +217,7 @@ func (f *fleet) units() []proof.Unit {
 		}
 		u := proof.Unit{
 			Name: n.name, Nodes: []string{n.name}, Class: testClass(), Ready: true, Approved: f.approved, Has: n.plan,
-			Candidates: []proof.Candidate{{Lever: model.LeverAffinity, Watts: 10}},
+			Candidates: []proof.Candidate{{Lever: v1alpha1.LeverAffinity, Watts: 10}},
 		}
 		u.MostWatts = f.most
 		if f.metered {
@@ -277,7 +269,7 @@ func (f *fleet) plan(changed []string) {
 			continue
 		}
 		proofs, known := f.stores[0].Of(testPolicy, n.name)
-		at := slices.IndexFunc(proofs, func(p model.Proof) bool { return p.Lever == model.LeverAffinity })
+		at := slices.IndexFunc(proofs, func(p model.Proof) bool { return p.Lever == v1alpha1.LeverAffinity })
 		if !known || at < 0 {
 			f.Fatalf("%s changed, and stands as %+v", n.name, proofs)
 		}
@@ -298,7 +290,7 @@ func (f *fleet) stances() map[model.Stance]int {
 	for _, n := range f.nodes {
 		proofs, _ := f.lead().Of(testPolicy, n.name)
 		for _, p := range proofs {
-			if p.Lever == model.LeverAffinity {
+			if p.Lever == v1alpha1.LeverAffinity {
 				count[p.Stance]++
 			}
 		}

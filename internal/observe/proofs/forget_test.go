@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
@@ -17,19 +17,19 @@ import (
 func TestNodesWithEverNewNames(t *testing.T) {
 	const days, nodes = 30, 20
 	s, now := NewStore(), noon()
-	if err := s.Load(testPolicy, nil, nil); err != nil {
+	if err := s.Load(testPolicy, nil); err != nil {
 		t.Fatal(err)
 	}
 	saved := func(node string) (watts float64) {
 		s.View(testPolicy, func(_ *proof.Proofs, l *ledger.Ledger) {
-			watts = l.Node(node, model.LeverAffinity, false, 0.95).Value
+			watts = l.Node(node, v1alpha1.LeverAffinity, false, 0.95).Value
 		})
 		return watts
 	}
 	book := func(node string) {
 		s.View(testPolicy, func(_ *proof.Proofs, l *ledger.Ledger) {
 			cause := l.Book(ledger.Block{
-				Node: node, Lever: model.LeverAffinity, From: now.Add(-10 * time.Minute), To: now, On: true, Class: testClass(),
+				Node: node, Lever: v1alpha1.LeverAffinity, From: now.Add(-10 * time.Minute), To: now, On: true, Class: testClass(),
 				Effect:   verify.Shrunk{Log: -0.05, Own: 0.01, Freedom: 30},
 				Measured: ledger.Measured{Seconds: 500, Joules: units.Joules(1e5 + now.Sub(noon()).Hours())},
 			}, now)

@@ -3,6 +3,7 @@ package proofs
 import (
 	"slices"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -42,7 +43,7 @@ func GroupUnit(name string, plan *planner.GroupPlan, nodes []GroupNode, steerabl
 		u.Meter = slower(u.Meter, node.Meter)
 		u.Nodes = append(u.Nodes, node.Name)
 		u.MostWatts += node.MostWatts
-		u.Approved = u.Approved && (node.Untried || plan.Mode == model.ModeRecommend)
+		u.Approved = u.Approved && (node.Untried || plan.Recommend)
 	}
 	slices.Sort(u.Nodes)
 	if plan.Schedule != nil {
@@ -52,9 +53,9 @@ func GroupUnit(name string, plan *planner.GroupPlan, nodes []GroupNode, steerabl
 		return u
 	}
 	if saving != nil && saving.Watts > 0 {
-		u.Candidates = []proof.Candidate{{Lever: model.LeverTrafficShare, Watts: saving.Watts}}
+		u.Candidates = []proof.Candidate{{Lever: v1alpha1.LeverTrafficShare, Watts: saving.Watts}}
 	}
-	u.Ready = !plan.Held && (plan.Mode == model.ModeEnforce || plan.Approved)
+	u.Ready = !plan.Held && (!plan.Recommend || plan.Approved)
 	return u
 }
 
@@ -63,5 +64,5 @@ func slower(x, y verify.Meter) verify.Meter {
 	if x == (verify.Meter{}) || y == (verify.Meter{}) {
 		return verify.Meter{}
 	}
-	return verify.Meter{Interval: max(x.Interval, y.Interval), Freshness: max(x.Freshness, y.Freshness), Noise: max(x.Noise, y.Noise)}
+	return verify.Meter{Interval: max(x.Interval, y.Interval), Freshness: max(x.Freshness, y.Freshness)}
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -22,26 +22,23 @@ type Heard struct {
 	// Sight of the node, with the schedules of the plan that it has.
 	blocks.Sight
 	// Acting are the levers that the plan has act all the time, by no schedule.
-	Acting []model.Lever
-	// Foretold is what levers that act save now by the models, where the policy lets these
+	Acting []v1alpha1.Lever
+	// Predicted is what levers that act save now by the models, where the policy lets these
 	// count.
-	Foretold map[model.Lever]power.Estimate
+	Predicted map[v1alpha1.Lever]power.Estimate
 	// MostWatts is more than the node can draw. 0: not known.
 	MostWatts units.Watts
-	// BusyCore is what one more busy core of the node draws.
-	BusyCore power.Estimate
 }
 
 // Hear takes in what is known of a node now, by the manager's clock: blocks that it closes
 // go to the policy's proofs, and what the node drew to its ledger. It is called at least as
 // often as rates and figures come; what was heard already counts once.
 func (s *Store) Hear(node string, heard Heard, now time.Time) {
-	heard.Meter = s.believe(node, &heard, now)
 	closed := s.blocks.Look(node, heard.Sight, now)
 	s.hearGroups(node, heard.Sight, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := s.drawingOf(node, heard.Policy).hear(&heard, now)
+	drawn, whole := s.drawingOf(node, heard.Policy).observe(&heard, now)
 	r := s.policies[heard.Policy]
 	if r == nil {
 		return
@@ -49,7 +46,7 @@ func (s *Store) Hear(node string, heard Heard, now time.Time) {
 	for i := range closed {
 		r.proofs.Take(closedOf(&closed[i]))
 	}
-	for _, drawn := range told {
+	if whole {
 		r.book(node, &heard, drawn, now)
 	}
 }
@@ -57,7 +54,7 @@ func (s *Store) Hear(node string, heard Heard, now time.Time) {
 func closedOf(b *blocks.Block) proof.Closed {
 	return proof.Closed{
 		Lever: b.Lever, Seed: b.Seed, Start: b.Start, From: b.From, To: b.To,
-		Modelled: b.Source == model.SourceModel, Outcome: b.Outcome,
+		Modelled: b.Source == v1alpha1.PowerModel, Outcome: b.Outcome,
 	}
 }
 
@@ -65,10 +62,7 @@ func closedOf(b *blocks.Block) proof.Closed {
 // what is known of them from elsewhere, and where nothing is, by what the models foretold, if
 // they may: only of nodes without a meter, for on others schedules tell.
 func (r *record) book(node string, heard *Heard, d drawn, now time.Time) {
-	r.ledger.BookDraw(ledger.Draw{
-		Node: node, From: d.from, To: d.to, CPUSeconds: d.cpuSeconds,
-		PerBusyCore: max(0, heard.BusyCore.Watts), StdErr: heard.BusyCore.StdErr, Measured: d.Measured,
-	}, now)
+	r.ledger.BookDraw(ledger.Draw{Node: node, From: d.from, To: d.to, Measured: d.Measured}, now)
 	if !d.Modelled || d.Excluded != "" {
 		return
 	}
@@ -78,7 +72,7 @@ func (r *record) book(node string, heard *Heard, d drawn, now time.Time) {
 			Class: heard.Class, Effect: r.proofs.Effect(node, lever), Measured: d.Measured,
 		}
 		if !block.Effect.IsKnown() {
-			block.Class, block.Effect = verify.Class{}, foretoldEffect(d.foretold[lever], d.Measured)
+			block.Class, block.Effect = verify.Class{}, predictedEffect(d.foretold[lever], d.Measured)
 		}
 		r.ledger.Book(block, now)
 	}
@@ -88,20 +82,20 @@ const (
 	// unseenError is the least standard error of what the models foretell of a lever that was
 	// measured nowhere, as a share: it may as well save nothing, or twice as much.
 	unseenError = 0.5
-	// foretoldFreedom is that of the models' errors, which are not estimated from a sample.
-	foretoldFreedom = 1000
+	// predictedFreedom is that of the models' errors, which are not estimated from a sample.
+	predictedFreedom = 1000
 )
 
-// foretoldEffect is the effect of a lever that saves so many watts of what a node draws. All
+// predictedEffect is the effect of a lever that saves so many watts of what a node draws. All
 // its error is that of the models, which all nodes share. The zero value: it is not known.
-func foretoldEffect(saves power.Estimate, m ledger.Measured) verify.Shrunk {
+func predictedEffect(saves power.Estimate, m ledger.Measured) verify.Shrunk {
 	with := float64(m.Joules) / m.Seconds
 	without := with + float64(saves.Watts)
 	if saves.Watts == 0 || !(with > 0) || !(without > 0) {
 		return verify.Shrunk{}
 	}
 	stdErr := math.Max(float64(saves.StdErr), unseenError*math.Abs(float64(saves.Watts)))
-	return verify.Shrunk{Log: math.Log(with / without), Common: stdErr / without, CommonFreedom: foretoldFreedom}
+	return verify.Shrunk{Log: math.Log(with / without), Common: stdErr / without, CommonFreedom: predictedFreedom}
 }
 
 // Retain forgets all nodes but those given.
@@ -111,5 +105,4 @@ func (s *Store) Retain(names map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.draws, func(name string, _ *drawing) bool { return !names[name] })
-	maps.DeleteFunc(s.meters, func(name string, _ *meter) bool { return !names[name] })
 }

@@ -5,7 +5,6 @@
 package proofs
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe/blocks"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/memory"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
@@ -25,8 +25,6 @@ type Store struct {
 	mu       sync.Mutex
 	policies map[string]*record
 	draws    map[string]*drawing
-	meters   map[string]*meter
-	own      own
 }
 
 // record of one policy.
@@ -40,68 +38,30 @@ type record struct {
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{blocks: blocks.NewStore(), groups: newGroups(), policies: map[string]*record{}, draws: map[string]*drawing{}, meters: map[string]*meter{}}
+	return &Store{blocks: blocks.NewStore(), groups: newGroups(), policies: map[string]*record{}, draws: map[string]*drawing{}}
 }
 
-// Load begins a policy with what was stored of it. Of a new one that is nothing: both are
-// empty. The error says which of the two is wrong, and how; nothing is begun then. What was
-// known of the policy before is dropped.
-func (s *Store) Load(policy string, booked, proven []byte) error {
-	r := &record{proofs: proof.New(), ledger: ledger.New()}
-	var err error
-	if len(booked) > 0 {
-		if r.ledger, err = ledger.Load(booked); err != nil {
-			return fmt.Errorf("ledger: %w", err)
-		}
-	}
-	if len(proven) > 0 {
-		if r.proofs, err = proof.Load(proven); err != nil {
-			return fmt.Errorf("proofs: %w", err)
-		}
+// Load begins a policy with what was stored of it, in place of what was known before. Of a new
+// one that is nothing. Nothing changes when what was stored cannot be read.
+func (s *Store) Load(policy string, stored []byte) error {
+	m, err := memory.Decode(stored)
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.policies[policy] = r
+	s.policies[policy] = &record{proofs: m.Trials, ledger: m.Ledger}
 	return nil
 }
 
-// Save returns what is to be stored of a policy: the same bytes for the same content. Say
-// Stored when they are. False: the policy was not loaded.
-func (s *Store) Save(policy string) (booked, proven []byte, known bool) {
-	known = s.View(policy, func(p *proof.Proofs, l *ledger.Ledger) { booked, proven = l.Save(), p.Save() })
-	return booked, proven, known
-}
-
-// Stored tells that what Save returned last was stored.
-func (s *Store) Stored(policy string) {
-	s.View(policy, func(_ *proof.Proofs, l *ledger.Ledger) { l.Stored() })
-}
-
-// Rebase puts what another manager stored under what was learned here since Stored. Nothing
-// changes when one of the two is wrong; the error says which, and how.
-func (s *Store) Rebase(policy string, booked, proven []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.policies[policy]
-	if r == nil {
-		return nil
-	}
-	if len(booked) > 0 {
-		if _, err := ledger.Load(booked); err != nil {
-			return fmt.Errorf("ledger: %w", err)
-		}
-	}
-	if len(proven) > 0 {
-		if err := r.proofs.Rebase(proven); err != nil {
-			return fmt.Errorf("proofs: %w", err)
-		}
-	}
-	if len(booked) > 0 {
-		if err := r.ledger.Rebase(booked); err != nil {
-			return fmt.Errorf("ledger: %w", err)
-		}
-	}
-	return nil
+// Save returns what is to be stored of a policy: the same bytes for the same content. False:
+// the policy was not loaded.
+func (s *Store) Save(policy string) (stored []byte, known bool, err error) {
+	known = s.View(policy, func(p *proof.Proofs, l *ledger.Ledger) {
+		m := memory.Memory{Trials: p, Ledger: l}
+		stored, err = m.Encode()
+	})
+	return stored, known, err
 }
 
 // Forget drops a policy that is gone. What was stored of it is not touched.
@@ -111,7 +71,7 @@ func (s *Store) Forget(policy string) {
 	delete(s.policies, policy)
 }
 
-// View lets somebody read what is remembered of a policy, or set its evidence. What is given
+// View lets somebody read what is remembered of a policy. What is given
 // must not be kept. False: the policy was not loaded, and nobody was called.
 func (s *Store) View(policy string, look func(*proof.Proofs, *ledger.Ledger)) bool {
 	s.mu.Lock()

@@ -3,7 +3,7 @@ package proofs
 import (
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 const (
@@ -35,7 +35,7 @@ func (w *Workload) Begin(word string) {
 
 // Look takes in how many VMs of each class there are now, and returns the word. A VM more or
 // less does not change it each minute, and a node that lost all VMs keeps it.
-func (w *Workload) Look(vms map[model.TrafficClass]int, now time.Time) string {
+func (w *Workload) Look(vms map[v1alpha1.TrafficClass]int, now time.Time) string {
 	is := wordOf(vms, w.word)
 	switch {
 	case w.word == "":
@@ -52,7 +52,7 @@ func (w *Workload) Look(vms map[model.TrafficClass]int, now time.Time) string {
 }
 
 // wordOf is the word for VMs of these classes where another was.
-func wordOf(vms map[model.TrafficClass]int, was string) string {
+func wordOf(vms map[v1alpha1.TrafficClass]int, was string) string {
 	all := 0
 	for _, count := range vms {
 		all += count

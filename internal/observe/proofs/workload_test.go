@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
 // TestWorkload: the word follows what prevails, an hour later.
 func TestWorkload(t *testing.T) {
-	const throughput = model.TrafficClass("Throughput")
+	const throughput = v1alpha1.TrafficClass("Throughput")
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var w Workload
 	for _, step := range []struct {
@@ -35,8 +35,8 @@ func TestWorkload(t *testing.T) {
 		{"all are gone", 48 * time.Hour, 0, 0, 0, "Throughput"},
 	} {
 		now = now.Add(step.after)
-		vms := map[model.TrafficClass]int{
-			model.TrafficInteractive: step.interactive, throughput: step.throughput, model.TrafficDeferrable: step.deferrable,
+		vms := map[v1alpha1.TrafficClass]int{
+			v1alpha1.TrafficInteractive: step.interactive, throughput: step.throughput, v1alpha1.TrafficDeferrable: step.deferrable,
 		}
 		if got := w.Look(vms, now); got != step.want {
 			t.Errorf("%s: %s, want %s", step.name, got, step.want)
@@ -47,15 +47,15 @@ func TestWorkload(t *testing.T) {
 		t.Error("another manager does not go on with the word")
 	}
 	next.Begin("")
-	if got := next.Look(map[model.TrafficClass]int{throughput: 5, model.TrafficInteractive: 4}, now); got != "Throughput" {
+	if got := next.Look(map[v1alpha1.TrafficClass]int{throughput: 5, v1alpha1.TrafficInteractive: 4}, now); got != "Throughput" {
 		t.Errorf("what prevailed, and still has more than half, is %s", got)
 	}
 	var unclassed Workload
-	if got := unclassed.Look(map[model.TrafficClass]int{"": 3}, now); got != "Mixed" {
+	if got := unclassed.Look(map[v1alpha1.TrafficClass]int{"": 3}, now); got != "Mixed" {
 		t.Errorf("VMs without a class are %q", got)
 	}
 	var half Workload
-	if got := half.Look(map[model.TrafficClass]int{model.TrafficInteractive: 2, throughput: 1}, now); got != "Mixed" {
+	if got := half.Look(map[v1alpha1.TrafficClass]int{v1alpha1.TrafficInteractive: 2, throughput: 1}, now); got != "Mixed" {
 		t.Errorf("two of three are %s", got)
 	}
 }

@@ -2,10 +2,7 @@ package rates
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"sync"
@@ -17,9 +14,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/model"
 )
-
-// maxBody of an answer: 1024 VMs with 8 vCPUs each are about 2 MiB.
-const maxBody = 8 << 20
 
 // Target is an agent to ask.
 type Target struct {
@@ -41,13 +35,13 @@ type Options struct {
 	Clients Clients
 	// Targets lists the agents there are now.
 	Targets func(context.Context) ([]Target, error)
-	// Changed is told that a node's plan should be made anew. It may block
+	// Changed is called when a node's plan should be made anew. It may block
 	// until the context ends.
 	Changed func(ctx context.Context, node string)
-	// News is told of the rates of each new round of a node. It may be called for
+	// News is called with the rates of each new round of a node. It may be called for
 	// several nodes at once.
 	News func(ctx context.Context, rates *model.NodeRates)
-	// Observe is told how each pull ended.
+	// Observe is reported how each pull ended.
 	Observe func(err error, took time.Duration)
 	// Interval between rounds, Timeout of one pull, Concurrency of a round.
 	Interval, Timeout time.Duration
@@ -193,24 +187,6 @@ func (p *Puller) pull(ctx context.Context, target Target) (*model.NodeRates, err
 	rates, err := decode(answer.Body, target.Node)
 	if err != nil {
 		return nil, fmt.Errorf("answer of the agent of node %s: %w", target.Node, err)
-	}
-	return rates, nil
-}
-
-// decode reads one answer, at most maxBody long, and validates it. Fields that
-// it does not know are ignored: agents may be newer than the manager.
-func decode(body io.Reader, node string) (*model.NodeRates, error) {
-	limited := &io.LimitedReader{R: body, N: maxBody + 1}
-	rates := &model.NodeRates{}
-	err := json.NewDecoder(limited).Decode(rates)
-	if limited.N <= 0 {
-		return nil, errors.Join(ErrInvalid, fmt.Errorf("longer than %d bytes", maxBody))
-	}
-	if err != nil {
-		return nil, errors.Join(ErrInvalid, err)
-	}
-	if err := Validate(rates, node); err != nil {
-		return nil, err
 	}
 	return rates, nil
 }

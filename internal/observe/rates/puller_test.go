@@ -3,7 +3,6 @@ package rates
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -92,7 +91,7 @@ func TestPullerKeepsGoodRates(t *testing.T) {
 	}
 	slices.Sort(seen.changed)
 	if !slices.Equal(seen.changed, []string{"n", "other"}) || seen.failed != 1 {
-		t.Errorf("told of %v, %d failures", seen.changed, seen.failed)
+		t.Errorf("reported of %v, %d failures", seen.changed, seen.failed)
 	}
 	for _, next := range []*model.NodeRates{answer, round(2)} {
 		answer = next
@@ -137,15 +136,6 @@ func TestPullerFailsAlone(t *testing.T) {
 	}
 	if puller.Store.Fresh("n") == nil || seen.failed != 1 {
 		t.Errorf("%d failures; want one that hung and one good answer", seen.failed)
-	}
-}
-
-func TestPullerReportsTheList(t *testing.T) {
-	puller, _, _ := newTestPuller(t, http.NotFound, func() []Target { return nil })
-	broken := errors.New("broken")
-	puller.Targets = func(context.Context) ([]Target, error) { return nil, broken }
-	if err := puller.round(t.Context(), all); !errors.Is(err, broken) {
-		t.Errorf("error %v", err)
 	}
 }
 

@@ -50,13 +50,13 @@ type Store struct {
 type entry struct {
 	rates    *model.NodeRates
 	received time.Time
-	// told is what the planner was last told of, and when. Nil: nothing, or that
+	// reported is what the planner was last reported of, and when. Nil: nothing, or that
 	// there is nothing fresh.
-	told   *model.NodeRates
-	toldAt time.Time
-	// toldMissing is true when the planner was last told that there is nothing
+	reported   *model.NodeRates
+	reportedAt time.Time
+	// reportedMissing is true when the planner was last reported that there is nothing
 	// fresh.
-	toldMissing bool
+	reportedMissing bool
 }
 
 // NewStore returns an empty store. Rates older than staleAfter are not given
@@ -67,13 +67,13 @@ func NewStore(clk clock.PassiveClock, staleAfter, settle time.Duration) *Store {
 
 // Fresh returns a node's rates, or nil when there are none or they are too old.
 func (s *Store) Fresh(node string) *model.NodeRates {
-	rates, _ := s.Heard(node)
+	rates, _ := s.Latest(node)
 	return rates
 }
 
-// Heard returns a node's rates, and when they came by the manager's clock. The
+// Latest returns a node's rates, and when they came by the manager's clock. The
 // rates are nil when there are none or they are too old.
-func (s *Store) Heard(node string) (*model.NodeRates, time.Time) {
+func (s *Store) Latest(node string) (*model.NodeRates, time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e := s.nodes[node]
@@ -83,7 +83,7 @@ func (s *Store) Heard(node string) (*model.NodeRates, time.Time) {
 	return e.rates, e.received
 }
 
-// Awaited tells whether the node's agent was not heard and not asked in vain
+// Awaited reports whether the node's agent was not heard and not asked in vain
 // either, as for a moment after a start: that there are no rates then says
 // nothing about the agent.
 func (s *Store) Awaited(node string) bool {
@@ -105,7 +105,7 @@ func (s *Store) Failed(node string) {
 	}
 }
 
-// Put keeps validated rates, and tells whether they are news: an answer of the same
+// Put keeps validated rates, and reports whether they are news: an answer of the same
 // round as the last does not make it any younger, so that an agent whose sampling
 // hangs goes stale. The age is by the manager's clock: nodes' clocks differ.
 func (s *Store) Put(rates *model.NodeRates) bool {
@@ -130,7 +130,7 @@ func (s *Store) Retain(nodes map[string]bool) {
 	maps.DeleteFunc(s.nodes, func(node string, _ *entry) bool { return !nodes[node] })
 }
 
-// TakeNotice tells whether a node's plan should be made anew: its rates came,
+// TakeNotice reports whether a node's plan should be made anew: its rates came,
 // went stale or were asked for in vain, or changed by enough. It remembers that
 // it said so.
 func (s *Store) TakeNotice(node string) bool {
@@ -141,19 +141,19 @@ func (s *Store) TakeNotice(node string) bool {
 		return false
 	}
 	if !s.fresh(e) {
-		news := !e.toldMissing
-		e.told, e.toldMissing = nil, true
+		news := !e.reportedMissing
+		e.reported, e.reportedMissing = nil, true
 		return news
 	}
-	structural := e.told == nil || structureChanged(e.told, e.rates)
-	if !structural && (s.clock.Since(e.toldAt) < s.settle || !loadChanged(e.told, e.rates)) {
+	structural := e.reported == nil || structureChanged(e.reported, e.rates)
+	if !structural && (s.clock.Since(e.reportedAt) < s.settle || !loadChanged(e.reported, e.rates)) {
 		return false
 	}
-	e.told, e.toldAt, e.toldMissing = e.rates, s.clock.Now(), false
+	e.reported, e.reportedAt, e.reportedMissing = e.rates, s.clock.Now(), false
 	return true
 }
 
-// structureChanged tells whether VMs, vCPUs, weights or cpusets differ, or what is
+// structureChanged reports whether VMs, vCPUs, weights or cpusets differ, or what is
 // known of them.
 func structureChanged(was, is *model.NodeRates) bool {
 	if len(was.VMs) != len(is.VMs) || len(was.CPUs) != len(is.CPUs) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -42,7 +43,7 @@ func newWorld(seed uint64) *world {
 	return &world{
 		heardStore: newHeard(), r: rand.New(rand.NewPCG(seed, 1)), noise: 0.1,
 		vm: model.VM{
-			Namespace: "ns", Profile: "pr", PodUID: "a", TrafficClass: model.TrafficThroughput,
+			Namespace: "ns", Profile: "pr", PodUID: "a", TrafficClass: v1alpha1.TrafficThroughput,
 			LatencyBudget: 2 * time.Millisecond, OnPackets: 10_000, DefendFloods: true,
 		},
 		packetsPerSecond: func(time.Duration) float64 { return 20_000 },
@@ -58,14 +59,14 @@ func (w *world) noisy() float64 { return math.Max(0.1, 1+w.noise*w.r.NormFloat64
 // quarter of an hour.
 func (w *world) run(t *testing.T, during time.Duration) {
 	t.Helper()
-	of := Circumstances{VM: func(string) (VM, bool) { return VM{Profile: profile(), OnPackets: w.vm.OnPackets}, true }}
+	of := Circumstances{VM: func(string) (VM, bool) { return VM{OnPackets: w.vm.OnPackets}, true }}
 	for end := w.rounds + int(during/(15*time.Second)); w.rounds < end; w.rounds++ {
 		w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
 		rates := w.round()
-		if !w.Add(rates, of).Plan && w.rounds%60 != 0 {
+		if !w.Add(rates, of) && w.rounds%60 != 0 {
 			continue
 		}
-		w.vm.Tuning = w.Of("a", profile())
+		w.vm.Tuning = w.Of("a")
 		choice := buffering.Choose(w.vm, &rates.VMs[0], w.current, w.clock.Now())
 		if choice.Window > buffering.Longest(&w.vm) || choice.Window != 0 && !model.IsWindow(choice.Window) {
 			t.Fatalf("window %v of a VM with budget %v", choice.Window, w.vm.LatencyBudget)
@@ -101,7 +102,7 @@ func TestTheBestWindowIsFound(t *testing.T) {
 	}{
 		"longer is better":    {func(*world) {}, 1000 * us},
 		"the budget":          {func(w *world) { w.vm.LatencyBudget = 1500 * us }, 500 * us},
-		"the class":           {func(w *world) { w.vm.TrafficClass = model.TrafficInteractive }, 250 * us},
+		"the class":           {func(w *world) { w.vm.TrafficClass = v1alpha1.TrafficInteractive }, 250 * us},
 		"no budget":           {func(w *world) { w.vm.LatencyBudget = 0 }, 0},
 		"no more is won":      {func(w *world) { w.wakeUps = bunched(500 * us) }, 500 * us},
 		"little is won":       {func(w *world) { w.wakeUps = bunched(250 * us) }, 250 * us},
@@ -153,7 +154,6 @@ func TestWindowsDoNotWaver(t *testing.T) {
 			}
 		},
 		"nothing is won": func(w *world) { w.wakeUps = func(time.Duration, float64) float64 { return 0.2 } },
-		"long ones cost": func(w *world) { w.lost = loses(500 * us) },
 		"at the rim":     func(w *world) { w.packetsPerSecond = func(time.Duration) float64 { return 16_384 } },
 	} {
 		for seed := range uint64(2) {
@@ -188,24 +188,5 @@ func TestANewLeaderMovesNothing(t *testing.T) {
 	w.run(t, 6*time.Hour)
 	if w.current.Window != 500*us || w.changes > changes+2 {
 		t.Errorf("window %v after %d changes, want one to a longer window and back", w.current.Window, w.changes-changes)
-	}
-}
-
-// The first sign of loss shortens the window with the next plan, of all VMs of the profile.
-func TestTheFirstLossShortens(t *testing.T) {
-	w := newWorld(1)
-	w.run(t, 6*time.Hour)
-	if w.current.Window != 1000*us {
-		t.Fatalf("window %v", w.current.Window)
-	}
-	w.lost = loses(1000 * us)
-	w.run(t, 15*time.Second)
-	if w.current.Window != 500*us {
-		t.Errorf("window %v after the first loss", w.current.Window)
-	}
-	other := w.vm
-	other.PodUID, other.Tuning = "b", w.Of("b", profile())
-	if got := buffering.Choose(other, &w.round().VMs[0], model.Buffering{Window: 1000 * us, OnPackets: 10_000}, w.clock.Now()); got.Window != 500*us {
-		t.Errorf("another VM of the profile: %v", got.Window)
 	}
 }

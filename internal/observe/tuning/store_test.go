@@ -2,14 +2,15 @@ package tuning
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -18,11 +19,9 @@ const us = time.Microsecond
 
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-func profile() types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: "pr"} }
-
 // every VM is known, and may be held from 10,000 packets/s on.
 func every() Circumstances {
-	return Circumstances{VM: func(string) (VM, bool) { return VM{Profile: profile(), OnPackets: 10_000}, true }}
+	return Circumstances{VM: func(string) (VM, bool) { return VM{OnPackets: 10_000}, true }}
 }
 
 // ratesOf a VM that gets 12,000 packets/s and sends 4,000, a quarter of which wake one of
@@ -64,11 +63,11 @@ func newHeard() *heardStore {
 	return &heardStore{NewStore(clock, time.Minute), clock}
 }
 
-// hear takes in a round again and again, each 15 s, and tells how often there were news.
+// hear takes in a round again and again, each 15 s, and reports how often there were news.
 func (h *heardStore) hear(rounds int, rates *model.NodeRates, of Circumstances) (news int) {
 	for range rounds {
 		h.clock.SetTime(h.clock.Now().Add(15 * time.Second))
-		if h.Add(rates, of).Plan {
+		if h.Add(rates, of) {
 			news++
 		}
 	}
@@ -77,7 +76,7 @@ func (h *heardStore) hear(rounds int, rates *model.NodeRates, of Circumstances) 
 
 func TestTrials(t *testing.T) {
 	h := newHeard()
-	if diff := cmp.Diff(model.Tuning{}, h.Of("a", profile()), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(model.Tuning{}, h.Of("a"), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("an empty store knows something:\n%s", diff)
 	}
 	if news := h.hear(20, ratesOf("a", -1), every()); news != 1 {
@@ -94,19 +93,19 @@ func TestTrials(t *testing.T) {
 		{Window: 250 * us, Seconds: 40, PacketsPerSecond: 16_000, BitsPerSecond: 16e6, WakeUpsPerPacket: 0.0625, CoresPerPacket: 5e-6},
 	}}
 	near := cmpopts.EquateApprox(1e-9, 0)
-	if diff := cmp.Diff(want, h.Of("a", profile()), near, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, h.Of("a"), near, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	h.hear(1000, ratesOf("a", 250*us), every())
-	if got := h.Of("a", profile()).Trials[1]; math.Abs(got.Seconds-600) > 1e-6 || got.WakeUpsPerPacket < 0.2 {
+	if got := h.Of("a").Trials[1]; math.Abs(got.Seconds-600) > 1e-6 || got.WakeUpsPerPacket < 0.2 {
 		t.Errorf("what is old does not fade: %+v", got)
 	}
 	h.clock.SetTime(h.clock.Now().Add(30 * time.Second))
-	if got := h.Of("a", profile()).Trials; len(got) != 2 {
+	if got := h.Of("a").Trials; len(got) != 2 {
 		t.Errorf("trials %+v of a VM that was heard of", got)
 	}
 	h.hear(24*60*4, ratesOf("a", 250*us), every())
-	if got := h.Of("a", profile()).Trials; len(got) != 1 || got[0].Window != 250*us {
+	if got := h.Of("a").Trials; len(got) != 1 || got[0].Window != 250*us {
 		t.Errorf("after a day: %+v, want the window in force alone", got)
 	}
 }
@@ -115,181 +114,23 @@ func TestTrials(t *testing.T) {
 func TestRoundsThatDoNotCount(t *testing.T) {
 	slow := func(v *model.VMRates) { v.Taps[0].ToVM.PacketsPerSecond = 9_999 }
 	for name, tc := range map[string]*model.NodeRates{
-		"too slow to be held":  ratesOf("a", 0, slow),
-		"held for a part":      ratesOf("a", 250*us, func(v *model.VMRates) { v.Buffering.ActiveShare = 0.8 }),
-		"a flood":              ratesOf("a", 250*us, drops(5000), func(v *model.VMRates) { v.Buffering.Flood = &model.Flood{} }),
-		"no packets":           ratesOf("a", 250*us, func(v *model.VMRates) { v.Taps = nil }),
-		"no window":            ratesOf("a", 300*us),
-		"a window below 0":     ratesOf("a", 0, func(v *model.VMRates) { v.Buffering.WindowMicroseconds = -125 }),
-		"not a number":         ratesOf("a", 250*us, drops(units.PacketsPerSecond(math.NaN()))),
-		"less than nothing":    ratesOf("a", 250*us, func(v *model.VMRates) { v.Vhost.SwitchesPerSecond = -1 }),
-		"more than there is":   ratesOf("a", 250*us, func(v *model.VMRates) { v.Taps[0].FromVM.BitsPerSecond = units.BitsPerSecond(math.Inf(1)) }),
-		"an impossible share":  ratesOf("a", 250*us, func(v *model.VMRates) { v.Buffering.ActiveShare = math.NaN() }),
-		"losses of a flood":    ratesOf("a", 0, drops(5000), slow),
-		"a window of no sense": ratesOf("a", 0, func(v *model.VMRates) { v.Buffering.WindowMicroseconds = math.MaxInt }),
+		"too slow to be held": ratesOf("a", 0, slow),
+		"held for a part":     ratesOf("a", 250*us, func(v *model.VMRates) { v.Buffering.ActiveShare = 0.8 }),
+		"a flood":             ratesOf("a", 250*us, drops(5000), func(v *model.VMRates) { v.Buffering.Flood = &model.Flood{} }),
+		"no packets":          ratesOf("a", 250*us, func(v *model.VMRates) { v.Taps = nil }),
+		"losses of a flood":   ratesOf("a", 0, drops(5000), slow),
 	} {
 		h := newHeard()
 		h.hear(40, tc, every())
-		if got := h.Of("a", profile()); len(got.Trials)+len(got.Hurts) > 0 {
+		if got := h.Of("a"); len(got.Trials)+len(got.Hurts) > 0 {
 			t.Errorf("%s: %+v", name, got)
-		}
-	}
-	for _, seconds := range []float64{0, -1, math.NaN(), math.Inf(1), 601} {
-		h, rates := newHeard(), ratesOf("a", 250*us)
-		rates.IntervalSeconds = seconds
-		h.hear(40, rates, every())
-		if got := h.Of("a", profile()); len(got.Trials) > 0 {
-			t.Errorf("rounds of %v s: %+v", seconds, got)
-		}
-	}
-}
-
-// An agent that starts does not tell of its programs at once.
-func TestSilenceOfTheAgent(t *testing.T) {
-	h := newHeard()
-	h.hear(35, ratesOf("a", 250*us), every())
-	h.hear(2, ratesOf("a", -1), every())
-	h.hear(5, ratesOf("a", 250*us), every())
-	if got := h.Of("a", profile()); len(got.Trials) != 1 || got.Trials[0].Seconds != 40 || !got.Since.IsZero() {
-		t.Errorf("after two silent rounds: %+v", got)
-	}
-	h.hear(12, ratesOf("a", -1), every())
-	if got := h.Of("a", profile()); len(got.Trials) != 2 || got.Trials[0].Seconds != 8 {
-		t.Errorf("after silence for good: %+v", got)
-	}
-}
-
-// What packets cost is compared at like rates: those at which they commonly come.
-func TestPaces(t *testing.T) {
-	h := newHeard()
-	fast := func(v *model.VMRates) { v.Taps[0].ToVM.PacketsPerSecond = 60_000 }
-	h.hear(20, ratesOf("a", 0), every())
-	h.hear(10, ratesOf("a", 0, fast), every())
-	rate := func() units.PacketsPerSecond { return h.Of("a", profile()).Trials[0].PacketsPerSecond }
-	if got := rate(); got != 16_000 {
-		t.Errorf("told of %v packets/s, want those that were more common", got)
-	}
-	h.hear(14, ratesOf("a", 0, fast), every())
-	if got := rate(); got != 16_000 {
-		t.Errorf("told of %v packets/s, and others are hardly more common", got)
-	}
-	h.hear(26, ratesOf("a", 0, fast), every())
-	if got := rate(); got != 64_000 {
-		t.Errorf("told of %v packets/s, want those that are more common by now", got)
-	}
-	h.hear(20, ratesOf("a", 250*us, fast), every())
-	if got := h.Of("a", profile()).Trials; len(got) != 2 || got[0].PacketsPerSecond != 64_000 || got[1].PacketsPerSecond != 64_000 {
-		t.Errorf("trials of unlike rates: %+v", got)
-	}
-}
-
-func TestLossHurts(t *testing.T) {
-	none, tenth := 0.0, 0.1
-	for name, tc := range map[string]struct {
-		of     VM
-		before *model.NodeRates
-		lost   units.PacketsPerSecond
-		want   time.Duration // remembered for the profile
-	}{
-		"at the first sign":      {VM{}, ratesOf("a", 0), 12, 250 * us},
-		"as many as it may lose": {VM{MaxDrops: &tenth}, ratesOf("a", 0), 1000, 0},
-		"more than it may lose":  {VM{MaxDrops: &tenth}, ratesOf("a", 0), 2000, 250 * us},
-		"it may lose none":       {VM{MaxDrops: &none}, ratesOf("a", 0), 10, 250 * us},
-		"a few packets":          {VM{}, ratesOf("a", 0), 1, 0},
-		"as many as without":     {VM{}, ratesOf("a", 0, drops(200)), 200, 0},
-		"many more than without": {VM{}, ratesOf("a", 0, drops(20)), 200, 250 * us},
-	} {
-		h := newHeard()
-		of := Circumstances{VM: func(string) (VM, bool) {
-			tc.of.Profile, tc.of.OnPackets = profile(), 10_000
-			return tc.of, true
-		}}
-		h.hear(20, tc.before, of)
-		h.hear(2, ratesOf("a", 250*us), of)
-		news := h.hear(1, ratesOf("a", 250*us, drops(tc.lost)), of)
-		var want []model.Hurt
-		if tc.want > 0 {
-			want = []model.Hurt{{Window: tc.want, Until: h.clock.Now().Add(24 * time.Hour), Why: signDrops}}
-		}
-		if diff := cmp.Diff(want, h.Of("another", profile()).Hurts, cmpopts.EquateEmpty()); diff != "" || news != len(want) {
-			t.Errorf("%s: %d news (-want +got):\n%s", name, news, diff)
-		}
-		if got := h.Of("a", types.NamespacedName{Name: "another"}).Hurts; len(got) > 0 {
-			t.Errorf("%s: another profile has %+v", name, got)
-		}
-	}
-}
-
-// Few drops in each round are a sign too, once there were enough of them.
-func TestLittleLossHurtsLater(t *testing.T) {
-	h := newHeard()
-	h.hear(20, ratesOf("a", 0), every())
-	rounds := 0
-	for ; len(h.Of("a", profile()).Hurts) == 0 && rounds < 100; rounds++ {
-		h.hear(1, ratesOf("a", 250*us, drops(2)), every())
-	}
-	if rounds != 7 {
-		t.Errorf("2 of 12,000 packets lost each second hurt after %d rounds, want 7", rounds)
-	}
-}
-
-// A window that hurt is remembered for a day, not tried for long by anybody else, and what
-// is seen with it meanwhile neither counts nor prolongs it.
-func TestHurtsAreForgotten(t *testing.T) {
-	h := newHeard()
-	h.hear(40, ratesOf("a", 125*us), every())
-	h.hear(40, ratesOf("a", 250*us), every())
-	h.hear(1, ratesOf("a", 250*us, drops(500)), every())
-	if got := h.Of("a", profile()); len(got.Trials) != 1 || len(got.Hurts) != 1 {
-		t.Errorf("what was seen with a window that hurt stays: %+v", got)
-	}
-	if news := h.hear(24*60*4-1, ratesOf("a", 500*us, drops(500)), every()); news != 0 {
-		t.Errorf("%d news of a window that is not to be tried", news)
-	}
-	h.Sweep()
-	if got := h.Of("b", profile()).Hurts; len(got) != 1 {
-		t.Errorf("within a day: %+v", got)
-	}
-	h.hear(1, ratesOf("a", 125*us), every())
-	h.Sweep()
-	if got := h.Of("b", profile()).Hurts; len(got) != 0 {
-		t.Errorf("after a day: %+v", got)
-	}
-	if len(h.profiles) != 0 {
-		t.Errorf("profiles without a hurt are kept: %+v", h.profiles)
-	}
-}
-
-// Loss of a VM that something else disturbs, or of which nothing is known but the window
-// in force, counts for that VM, and not for long.
-func TestLossThatMayBeOfSomethingElse(t *testing.T) {
-	for name, tc := range map[string]struct {
-		disturbed bool
-		before    time.Duration
-	}{
-		"disturbed":             {true, 0},
-		"nothing known without": {false, 250 * us},
-	} {
-		h := newHeard()
-		of := Circumstances{VM: func(string) (VM, bool) {
-			return VM{Profile: profile(), OnPackets: 10_000, Disturbed: tc.disturbed}, true
-		}}
-		h.hear(40, ratesOf("a", tc.before), of)
-		h.hear(5, ratesOf("a", 250*us), of)
-		h.hear(1, ratesOf("a", 250*us, drops(500)), of)
-		want := []model.Hurt{{Window: 250 * us, Until: h.clock.Now().Add(time.Hour), Why: signDrops}}
-		if diff := cmp.Diff(want, h.Of("a", profile()).Hurts, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-		if got := h.Of("b", profile()).Hurts; len(got) != 0 {
-			t.Errorf("%s: another VM of the profile: %+v", name, got)
 		}
 	}
 }
 
 func TestWhoMaySpeak(t *testing.T) {
 	h := newHeard()
-	of := Circumstances{VM: func(pod string) (VM, bool) { return VM{Profile: profile(), OnPackets: 10_000}, pod == "a" }}
+	of := Circumstances{VM: func(pod string) (VM, bool) { return VM{OnPackets: 10_000}, pod == "a" }}
 	h.hear(10, ratesOf("a", 0), of)
 	other := ratesOf("a", 250*us, drops(5000))
 	other.Node = "m"
@@ -297,15 +138,160 @@ func TestWhoMaySpeak(t *testing.T) {
 		h.Add(other, of)
 		h.Add(ratesOf("nobody's", 0), of)
 	}
-	if got := h.Of("a", profile()); h.Len() != 1 || len(got.Trials) != 1 || got.Trials[0].Seconds != 10 || len(got.Hurts) > 0 {
+	if got := h.Of("a"); h.Len() != 1 || len(got.Trials) != 1 || got.Trials[0].Seconds != 10 || len(got.Hurts) > 0 {
 		t.Errorf("%d VMs, %+v", h.Len(), got)
 	}
 	h.clock.SetTime(h.clock.Now().Add(61 * time.Second))
-	if got := h.Of("a", profile()); len(got.Trials) > 0 {
+	if got := h.Of("a"); len(got.Trials) > 0 {
 		t.Errorf("of a VM that was not heard of: %+v", got)
 	}
 	h.Sweep()
 	if h.Len() != 0 {
 		t.Errorf("%d VMs are followed", h.Len())
+	}
+}
+
+// Packets that are lost with a window and not without bar it for an hour.
+func TestLossHurts(t *testing.T) {
+	none, tenth := 0.0, 0.1
+	for name, tc := range map[string]struct {
+		of     VM
+		before *model.NodeRates
+		lost   units.PacketsPerSecond
+		hurts  bool
+	}{
+		"at the first sign":      {VM{}, ratesOf("a", 0), 12, true},
+		"as many as it may lose": {VM{MaxDrops: &tenth}, ratesOf("a", 0), 1000, false},
+		"more than it may lose":  {VM{MaxDrops: &tenth}, ratesOf("a", 0), 2000, true},
+		"it may lose none":       {VM{MaxDrops: &none}, ratesOf("a", 0), 10, true},
+		"a few packets":          {VM{}, ratesOf("a", 0), 1, false},
+		"as many as without":     {VM{}, ratesOf("a", 0, drops(200)), 200, false},
+		"many more than without": {VM{}, ratesOf("a", 0, drops(20)), 200, true},
+	} {
+		h := newHeard()
+		of := Circumstances{VM: func(string) (VM, bool) {
+			tc.of.OnPackets = 10_000
+			return tc.of, true
+		}}
+		h.hear(20, tc.before, of)
+		h.hear(2, ratesOf("a", 250*us), of)
+		news := h.hear(1, ratesOf("a", 250*us, drops(tc.lost)), of)
+		var want []model.Hurt
+		if tc.hurts {
+			want = []model.Hurt{{Window: 250 * us, Until: h.clock.Now().Add(time.Hour), Why: "packets were lost on the node"}}
+		}
+		if diff := cmp.Diff(want, h.Of("a").Hurts, cmpopts.EquateEmpty()); diff != "" || news != len(want) {
+			t.Errorf("%s: %d news (-want +got):\n%s", name, news, diff)
+		}
+		if tc.hurts {
+			if news := h.hear(59*4, ratesOf("a", 500*us, drops(500)), of); news != 0 {
+				t.Errorf("%s: %d news of a window that is barred", name, news)
+			}
+			h.hear(8, ratesOf("a", 0), of)
+			if got := h.Of("a").Hurts; len(got) > 0 {
+				t.Errorf("%s: after an hour: %+v", name, got)
+			}
+		}
+	}
+}
+
+// Throughput that falls by more than the profile allows, and by more than noise, bars a longer
+// window.
+func TestThroughputHurts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		keep      float64
+		with      float64
+		disturbed bool
+		hurts     bool
+	}{
+		"falls":                                    {0, 60, false, true},
+		"falls while something else disturbs":      {0, 60, true, false},
+		"falls by what the profile allows":         {0.5, 60, false, false},
+		"falls by less than a tenth":               {0, 94, false, false},
+		"falls by more than is allowed, and noise": {0.99, 99, false, false},
+		"falls by what the profile does not allow": {0.95, 85, false, true},
+		"does not fall":                            {0, 100, false, false},
+	} {
+		h := newHeard()
+		noise := rand.New(rand.NewPCG(1, 2))
+		send := func(rounds int, window time.Duration, mbps float64) {
+			of := Circumstances{VM: func(string) (VM, bool) {
+				return VM{OnPackets: 10_000, KeepThroughput: tc.keep, Disturbed: tc.disturbed}, true
+			}}
+			for range rounds {
+				h.hear(1, ratesOf("a", window, func(v *model.VMRates) {
+					v.Taps[0].ToVM.BitsPerSecond = units.BitsPerSecond(mbps * 1e6 * (0.9 + 0.2*noise.Float64()))
+					v.Taps[0].FromVM.BitsPerSecond = 0
+				}), of)
+			}
+		}
+		send(40, 250*us, 100)
+		send(40, 500*us, tc.with)
+		if got := h.Of("a").Hurts; (len(got) > 0) != tc.hurts || tc.hurts && got[0].Why != "throughput fell" {
+			t.Errorf("%s: hurts %+v", name, got)
+		}
+		// A window that held is not compared in each block of a trial.
+		if !tc.hurts {
+			send(40, 0, 100)
+			send(40, 500*us, 50)
+			if got := h.Of("a").Hurts; len(got) > 0 && !tc.disturbed {
+				t.Errorf("%s: hurts %+v in a later block", name, got)
+			}
+		}
+	}
+}
+
+// Agents tell of drops up to half a minute late: those of a flood count for no window.
+func TestLossAfterAFlood(t *testing.T) {
+	h := newHeard()
+	h.hear(20, ratesOf("a", 250*us), every())
+	h.hear(1, ratesOf("a", 250*us, func(v *model.VMRates) { v.Buffering.Flood = &model.Flood{} }), every())
+	h.hear(2, ratesOf("a", 250*us, drops(500)), every())
+	if got := h.Of("a").Hurts; len(got) > 0 {
+		t.Errorf("in the half minute after: %+v", got)
+	}
+	h.hear(1, ratesOf("a", 250*us, drops(500)), every())
+	if got := h.Of("a").Hurts; len(got) != 1 {
+		t.Errorf("later: %+v", got)
+	}
+}
+
+// A window for which the node's guard tripped is barred; each trip counts once, and old ones
+// not at all.
+func TestTrips(t *testing.T) {
+	trip := func(pod string, lever v1alpha1.Lever, ago time.Duration) func(*model.NodeRates) {
+		return func(r *model.NodeRates) {
+			r.Time = noon()
+			r.Trips = []model.Trip{{PodUID: pod, Lever: lever, Symptom: model.SymptomRingOverrun, Time: noon().Add(-ago)}}
+		}
+	}
+	for name, tc := range map[string]struct {
+		trip func(*model.NodeRates)
+		// before is how many rounds without packets held there were.
+		before int
+		window time.Duration
+		own    int
+	}{
+		"a shorter one is known":    {trip("a", v1alpha1.LeverBuffering, time.Second), 20, 250 * us, 1},
+		"none is":                   {trip("a", v1alpha1.LeverBuffering, time.Second), 0, 250 * us, 1},
+		"of another lever":          {trip("a", v1alpha1.LeverAffinity, time.Second), 20, 250 * us, 0},
+		"of another VM":             {trip("b", v1alpha1.LeverBuffering, time.Second), 20, 250 * us, 0},
+		"of the node":               {trip("", v1alpha1.LeverBuffering, time.Second), 20, 250 * us, 0},
+		"of long ago":               {trip("a", v1alpha1.LeverBuffering, time.Hour), 20, 250 * us, 0},
+		"of the future":             {trip("a", v1alpha1.LeverBuffering, -time.Hour), 20, 250 * us, 0},
+		"without a window in force": {trip("a", v1alpha1.LeverBuffering, time.Second), 20, 0, 0},
+	} {
+		h := newHeard()
+		h.hear(tc.before, ratesOf("a", 0), every())
+		h.hear(5, ratesOf("a", tc.window), every())
+		round := ratesOf("a", -1) // nothing is held any more
+		tc.trip(round)
+		news := h.hear(3, round, every())
+		if got := h.Of("a").Hurts; len(got) != tc.own || tc.own > 0 && (got[0].Window != tc.window || got[0].Why != "the node's agent let go of the packets") {
+			t.Errorf("%s: hurts %+v of the VM", name, got)
+		}
+		if (news > 0) != (tc.own > 0) || news > 1 {
+			t.Errorf("%s: %d news", name, news)
+		}
 	}
 }

@@ -1,13 +1,13 @@
-// Chooses the view by the address, reads what it shows, and reads it again while people look.
-import { empty, h, count } from "/assets/dom.js";
-import { overview } from "/assets/overview.js";
-import { nodes } from "/assets/nodes.js";
-import { node } from "/assets/node.js";
-import { groups } from "/assets/groups.js";
-import { trials } from "/assets/trials.js";
-import { reach } from "/assets/reach.js";
+// Chooses the view by the address, reads what it shows, and reads it again while the page is visible.
+import { empty, h, count } from "./dom.js";
+import { overview } from "./overview.js";
+import { nodes } from "./nodes.js";
+import { node } from "./node.js";
+import { groups } from "./groups.js";
+import { trials } from "./trials.js";
+import { reach } from "./reach.js";
 
-const every = 30000; // milliseconds between two looks
+const every = 30000; // milliseconds between two reads
 const views = { overview, nodes, node, groups, trials, reach };
 const titles = { overview: "Overview", nodes: "Nodes", node: "Node", groups: "Groups", trials: "Trials", reach: "Reach" };
 const main = document.getElementById("main");
@@ -15,7 +15,7 @@ const policies = document.getElementById("policy");
 let shown = "";     // what is on the screen, to leave it where it is the same
 let place = "";     // the address that is on the screen
 let stale = false;  // what is on the screen has the colours of before
-let latest = 0;     // counts looks: an answer that comes late is dropped
+let latest = 0;     // counts reads: a late answer is dropped
 let readAt = null;  // when the last answer came
 
 class Problem extends Error {}
@@ -30,7 +30,8 @@ async function get(path, query) {
   let body = {};
   try { body = await answer.json(); } catch { /* an answer of a proxy between */ }
   if (answer.ok) return body;
-  if (body.signIn) { location.assign("/signin"); throw new Problem(body.message); }
+  if (answer.status === 401 || (answer.status === 500 && !body.message)) throw new Problem("The manager does not accept the token: open the page again by kubectl joulevirt page.");
+  if (answer.status === 403) throw new Problem("You may not read this page: ask your admin for the right to get the non-resource URL /page/*, which ClusterRole joulevirt-page-reader has.");
   throw new Problem(body.message || `The manager's address answers ${answer.status}: try again in a moment.`);
 }
 
@@ -75,7 +76,7 @@ function choosePolicy(summary, at) {
 
 function notice(kind, text) { return h("p", { class: "notice " + kind }, text); }
 
-function tell(summary, problem) {
+function notify(summary, problem) {
   const lines = [];
   if (problem) lines.push(notice("bad", problem));
   if (summary && !summary.led) lines.push(notice("bad", "No manager leads: figures are as the last one left them. See kubectl joulevirt doctor."));
@@ -87,7 +88,7 @@ function tell(summary, problem) {
 }
 
 const nothing = (summary) => empty("There is no EnergyPolicy.",
-  `Nothing is changed on any node; the agents of ${count(summary.reports, "node")} report. A policy in mode Observe changes nothing either, and tells what could be saved:`,
+  `Nothing is changed on any node; the agents of ${count(summary.reports, "node")} report. A policy in mode Observe changes nothing either, and shows what could be saved:`,
   "kubectl apply --filename=policies/observe.yaml");
 
 // draw shows a view, and leaves open what was open, and the focus where it was.
@@ -107,12 +108,12 @@ function draw(content, isNew) {
   }
 }
 
-async function look() {
+async function refresh() {
   const mine = ++latest;
   const at = where();
   let summary;
   try {
-    summary = await get("/data/summary");
+    summary = await get("data/summary");
     if (mine !== latest) return;
     const policy = choosePolicy(summary, at);
     const context = { get, go, link, summary, policy, name: at.name, params: at.params };
@@ -122,7 +123,7 @@ async function look() {
     const address = location.hash + " " + policy;
     const text = address + JSON.stringify(found, (key, value) => (key === "now" ? undefined : value));
     readAt = new Date();
-    tell(summary);
+    notify(summary);
     if (text !== shown || stale) {
       const isNew = place.split("?")[0] !== address.split("?")[0];
       draw([view ? view.show(context, found) : [h("h1", {}, titles[at.view]), nothing(summary)]].flat(Infinity).filter(Boolean), isNew);
@@ -134,7 +135,7 @@ async function look() {
   } catch (error) {
     if (mine !== latest) return;
     if (!(error instanceof Problem)) console.error(error);
-    tell(summary, error instanceof Problem ? error.message : "This view cannot be shown: " + error.message);
+    notify(summary, error instanceof Problem ? error.message : "This view cannot be shown: " + error.message);
     if (!shown) main.replaceChildren(h("h1", {}, titles[at.view]));
   }
   foot(summary);
@@ -163,13 +164,13 @@ theme.addEventListener("change", () => {
   if (theme.value === "auto") { delete document.documentElement.dataset.theme; localStorage.removeItem("joulevirt-theme"); }
   else { document.documentElement.dataset.theme = theme.value; localStorage.setItem("joulevirt-theme", theme.value); }
   stale = true;
-  look();
+  refresh();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { stale = true; look(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { stale = true; refresh(); });
 policies.addEventListener("change", () => go({ policy: policies.value, from: 0 }));
-window.addEventListener("hashchange", () => { mark(); look(); });
+window.addEventListener("hashchange", () => { mark(); refresh(); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
-setInterval(() => { if (!document.hidden) look(); }, every);
-document.addEventListener("visibilitychange", () => { if (!document.hidden && readAt && Date.now() - readAt > every) look(); });
+setInterval(() => { if (!document.hidden) refresh(); }, every);
+document.addEventListener("visibilitychange", () => { if (!document.hidden && readAt && Date.now() - readAt > every) refresh(); });
 mark();
-look();
+refresh();

@@ -1,6 +1,6 @@
 // Shows how the traffic of groups is spread, before and after.
-import { asTable, badge, bits, empty, h, none, number, pager, stateBadge, why } from "/assets/dom.js";
-import { at, axis, mark, sample, ticks, track } from "/assets/scale.js";
+import { asTable, badge, bits, empty, h, none, number, pager, stateBadge, why } from "./dom.js";
+import { at, axis, mark, sample, ticks, track } from "./scale.js";
 
 const mostRows = 12; // of a group's chart: the table has all
 
@@ -54,7 +54,7 @@ function card(group) {
 }
 
 export const groups = {
-  read: ({ get, params }) => get("/data/groups", { find: params.get("find") || "", from: params.get("from") || "0" }),
+  read: ({ get, params }) => get("data/groups", { find: params.get("find") || "", from: params.get("from") || "0" }),
   show({ go, params }, found) {
     const find = params.get("find") || "";
     if (!found.total && !find) {

@@ -1,6 +1,6 @@
-// Tells what is done on a node, and why.
-import { age, badge, bits, count, h, interval, none, number, pager, stateBadge, table, why } from "/assets/dom.js";
-import { coresChart } from "/assets/cores.js";
+// Shows what is done on a node, and why.
+import { age, badge, bits, count, h, interval, number, pager, stateBadge, table, why } from "./dom.js";
+import { coresChart } from "./cores.js";
 
 const next = (d) => why({ means: d.means, message: d.message, next: d.next });
 
@@ -32,67 +32,61 @@ function vms(part, go) {
 }
 
 const basis = (of) => badge(of, of === "Measured" ? "good" : "note");
-const within = (low, high, unit) => (low === undefined || high === undefined ? "" : interval(low, high) + unit);
 
-// Whether a lever that could save would: a figure of 0 W was worked out, and is not unknown.
-function foretold(p) {
-  if (p.watts === 0) return "nothing at its present load";
-  if (p.watts < 0) return "it would cost energy";
-  return p.lowWatts < 0 ? "it would save, or cost: the interval has both" : "against no lever at all, whatever is in force";
+// A figure of 0 W is a result, and not unknown.
+function potentialNote(s) {
+  if (Number(s.watts.value) === 0) return "nothing at its present load";
+  if (Number(s.watts.value) < 0) return "it would cost energy";
+  return Number(s.watts.low) < 0 ? "it would save, or cost: the interval has both" : "against no lever at all, whatever is in force";
 }
 
-// energy is what the node draws, what is saved there, and what could be. Each row says whether
-// it was measured.
-function energy(e) {
-  const rows = [
-    ...(e.drawn || []).map((d) => ({ what: "Draws now", lever: "", basis: d.basis, figure: number(d.watts) + " W", interval: "", note: `${d.source}${d.ageSeconds === undefined ? "" : ", " + age(d.ageSeconds) + " old"}: ${d.means}` })),
-    ...(e.nodeProven || []).map((p) => ({ what: "Saves now", lever: p.lever, basis: "Measured", figure: number(p.watts) + " W", interval: within(p.lowWatts, p.highWatts, " W"), note: "by trials, of what the node draws" })),
-    ...(e.nodeBooked || []).map((b) => ({ what: "Saved so far", lever: b.lever, basis: b.basis, figure: number(b.kilowattHours) + " kWh", interval: within(b.lowKilowattHours, b.highKilowattHours, " kWh"), note: b.basis === "Measured" ? "since the ledger was begun" : "no meter judged it: it proves nothing" })),
-    ...(e.nodePotential || []).map((p) => ({ what: "Could save", lever: p.lever, basis: "Modelled", figure: number(p.watts) + " W", interval: within(p.lowWatts, p.highWatts, " W"), note: foretold(p) })),
-  ];
+// energy is what the node draws, and what levers could save there.
+function energy(e, power) {
+  const rows = (e.potential || []).map((s) => ({ what: "Could save", lever: s.lever, basis: "Modelled", figure: number(Number(s.watts.value)) + " W", interval: interval(s.watts.low, s.watts.high) + " W", note: potentialNote(s) }));
+  if (power.watts !== undefined) {
+    rows.unshift({ what: "Draws now", lever: "", basis: power.basis, figure: number(power.watts) + " W", interval: "", note: `${power.source}${power.ageSeconds === undefined ? "" : ", " + age(power.ageSeconds) + " old"}` });
+  }
   const acting = e.decisions.filter((d) => d.state === "InForce" && d.vms).map((d) => `${d.lever} on ${count(d.vms, "VM")}`).join(", ");
-  const unknown = e.inputs.filter((i) => i.value.startsWith("not known: ") && i.name.startsWith("what levers"));
   return h("section", { class: "card" }, h("h2", {}, "Energy"),
     h("p", { class: "hint" }, acting ? `In force now: ${acting}.` : "No lever is in force on this node now."),
-    unknown.map((i) => h("p", { class: "hint" }, `${i.name.replace(/^./, (c) => c.toUpperCase())}: ${i.value}.`)),
-    rows.length ? table("What the node draws, what levers save there, and could save", [
-      { name: "What", cell: (r) => r.what }, { name: "Lever", cell: (r) => r.lever || "\u2013" }, { name: "Basis", cell: (r) => (r.basis ? basis(r.basis) : none) },
+    rows.length ? table("What the node draws, and what levers could save there", [
+      { name: "What", cell: (r) => r.what }, { name: "Lever", cell: (r) => r.lever || "\u2013" }, { name: "Basis", cell: (r) => basis(r.basis) },
       { name: "Figure", number: true, cell: (r) => r.figure }, { name: "Interval", number: true, cell: (r) => r.interval || "\u2013" },
       { name: "Means", words: true, cell: (r) => r.note },
-    ], rows, { hideCaption: true }) : h("p", {}, "Nothing is known of this node's power."));
+    ], rows, { hideCaption: true }) : h("p", {}, "This node's power is unknown."));
 }
 
 function trials(e) {
-  if (!e.trials || !e.trials.length) return null;
+  if (!e.switched || !e.switched.length) return null;
   return h("section", { class: "card" }, h("h2", {}, "Trials and hold-backs on this node"), table("Levers that are switched on and off", [
     { name: "Lever", cell: (t) => t.lever }, { name: "Now", cell: (t) => badge(t.on ? "On" : "Off", t.on ? "good" : "") },
     { name: "Block", number: true, cell: (t) => `${t.block} of ${t.blocks}` },
     { name: "Ends", cell: (t) => new Date(t.end).toLocaleString([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" }) },
-  ], e.trials, { hideCaption: true }));
+  ], e.switched, { hideCaption: true }));
 }
 
 function withdrawn(e) {
   if (!e.withdrawn || !e.withdrawn.length) return null;
-  return h("section", { class: "card" }, h("h2", {}, "Withdrawn, as they hurt"), table("Levers that were withdrawn", [
-    { name: "Lever", cell: (w) => w.lever }, { name: "Sign", cell: (w) => [w.sign, w.alert].filter(Boolean).join(" ") },
-    { name: "Until", cell: (w) => (w.until ? new Date(w.until).toLocaleString([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" }) : "as long as the alert is there") },
+  return h("section", { class: "card" }, h("h2", {}, "Withdrawn, because they did harm"), table("Levers that were withdrawn", [
+    { name: "Lever", cell: (w) => w.lever }, { name: "Sign", cell: (w) => w.sign },
+    { name: "Until", cell: (w) => new Date(w.until).toLocaleString([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" }) },
     { name: "Evidence", words: true, cell: (w) => w.message || "" },
   ], e.withdrawn, { hideCaption: true }));
 }
 
 export const node = {
-  read: ({ get, name, params }) => get("/data/node", { name, from: params.get("from") || "0" }),
+  read: ({ get, name, params }) => get("data/node", { name, from: params.get("from") || "0" }),
   show({ go, link, name, summary }, found) {
     const e = found.explanation;
     return [
       h("p", {}, h("a", { href: link("nodes"), "data-key": "back" }, "Nodes")), h("h1", {}, name),
       (e.gaps || []).map((gap) => h("p", { class: "notice note" }, gap.of + ": " + gap.message)),
-      energy(e),
+      energy(e, found.power),
       h("section", { class: "card" }, h("h2", {}, "Cores"), found.cores ? coresChart(found.cores, summary.now)
-        : h("p", {}, "The node's agent has not reported its cores. See that its pod runs there: kubectl -n joulevirt-system get pods -o wide.")),
+        : h("p", {}, "The node's agent has not reported its cores. Check that its pod runs there: kubectl -n joulevirt-system get pods -o wide.")),
       h("section", { class: "card" }, h("h2", {}, "Decisions"), decisions(e)),
       trials(e), withdrawn(e), vms(found.vms, go),
-      h("section", { class: "card" }, h("h2", {}, "What the decisions were made by"),
+      h("section", { class: "card" }, h("h2", {}, "Inputs of the decisions"),
         h("dl", { class: "facts" }, e.inputs.map((i) => [h("dt", {}, i.name), h("dd", {}, i.value)]))),
     ];
   },

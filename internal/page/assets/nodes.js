@@ -1,10 +1,10 @@
 // Lists the nodes of the policy, a part at a time.
-import { age, badge, empty, h, number, pager, table } from "/assets/dom.js";
+import { age, badge, empty, h, number, pager, table } from "./dom.js";
 
 const inForce = (counts) => Object.entries(counts || {}).filter(([, n]) => n > 0).map(([lever, n]) => `${lever} ${number(n)}`).join(", ");
 
 export const nodes = {
-  read: ({ get, policy, params }) => get("/data/nodes", {
+  read: ({ get, policy, params }) => get("data/nodes", {
     policy: policy || "", find: params.get("find") || "", sort: params.get("sort") || "name", from: params.get("from") || "0",
   }),
   show({ go, link, params, policy }, found) {

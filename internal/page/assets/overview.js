@@ -1,6 +1,6 @@
 // What the nodes of a policy draw with and without the product, and what was booked.
-import { badge, count, decimal, h, interval, none, number, table, why } from "/assets/dom.js";
-import { trendChart } from "/assets/trend.js";
+import { badge, count, decimal, h, interval, none, number, table, why } from "./dom.js";
+import { trendChart } from "./trend.js";
 
 const monthNow = () => new Date().toISOString().slice(0, 7);
 
@@ -37,7 +37,7 @@ function bookedTile(view) {
   const beside = modelled && `Beside, modelled (proves nothing): ${decimal(modelled.kilowattHours.value)} kWh`;
   if (!measured) return tile("Booked this month", modelled ? "nothing measured" : "nothing yet", "", beside || "What levers save is booked while they act and are verified.");
   const e = measured.kilowattHours;
-  return tile("Booked this month", decimal(e.value), "kWh", `${interval(e.low, e.high)} kWh, measured, net of own use`, beside);
+  return tile("Booked this month", decimal(e.value), "kWh", `${interval(e.low, e.high)} kWh, measured`, beside);
 }
 
 function gigabyteTile(view) {
@@ -48,8 +48,6 @@ function gigabyteTile(view) {
     without && `This month ${decimal(total.joulesPerGB)} J/GB, without Joulevirt ${decimal(without.value)} (${interval(without.low, without.high)})`);
 }
 
-// negative is an estimate of what is taken away: its low end is the high end of what is used.
-const negative = (e) => ({ value: 0 - Number(e.value), low: 0 - Number(e.high), high: 0 - Number(e.low) });
 
 function bookedTable(savings) {
   const rows = [];
@@ -57,13 +55,12 @@ function bookedTable(savings) {
   for (const b of savings.booked || []) {
     const estimate = (e, unit) => (e ? `${decimal(e.value)}${unit || ""}` : "");
     const of = { period: b.period, basis: b.basis };
-    rows.push({ ...of, first: true, what: "All levers, net", e: b.kilowattHours, cost: estimate(b.cost, unit), co2: estimate(b.kilogramsCO2) });
+    rows.push({ ...of, first: true, what: "All levers", e: b.kilowattHours, cost: estimate(b.cost, unit), co2: estimate(b.kilogramsCO2) });
     for (const l of b.levers || []) rows.push({ ...of, what: l.lever, e: l.kilowattHours });
-    if (b.ownKilowattHours) rows.push({ ...of, what: "Own use", e: negative(b.ownKilowattHours) });
   }
   if (!rows.length) return h("p", {}, "Nothing is booked yet. In mode Enforce levers are tried first; in Observe and Recommend nothing acts by itself.");
   const priced = rows.some((r) => r.cost), emits = rows.some((r) => r.co2);
-  return table(`Intervals of ${savings.confidencePercent} % confidence`, [
+  return table("Intervals of 95 % confidence", [
     { name: "Period", cell: (r) => h("span", { class: r.first ? "" : "hidden" }, r.period) },
     { name: "Basis", cell: (r) => h("span", { class: r.first ? "" : "hidden" }, badge(r.basis, r.basis === "Measured" ? "good" : "note")) },
     { name: "Of", cell: (r) => (r.first ? h("strong", {}, r.what) : r.what) },
@@ -75,15 +72,17 @@ function bookedTable(savings) {
 }
 
 function rates(savings) {
-  if (!savings.rates.length) return null;
+  const rows = [...savings.proven.map((s) => ({ ...s, is: "saves", basis: "Measured" })), ...savings.potential.map((s) => ({ ...s, is: "could save", basis: "Modelled" }))];
+  if (!rows.length) return null;
+  const hoursPerMonth = 365.25 * 24 / 12;
   return h("section", { class: "card" }, h("h2", {}, "Levers"), table("What levers save of what the nodes draw now, and could save", [
-    { name: "Lever", cell: (r) => r.lever },
-    { name: "Is", cell: (r) => (r.potential ? "could save" : "saves") },
-    { name: "Basis", cell: (r) => badge(r.basis, r.basis === "Measured" ? "good" : "note") },
-    { name: "W", number: true, cell: (r) => number(r.watts) },
-    { name: "Interval", number: true, cell: (r) => interval(r.lowWatts, r.highWatts) },
-    { name: "kWh a month", number: true, extra: true, cell: (r) => number(r.kilowattHoursPerMonth) },
-  ], savings.rates));
+    { name: "Lever", cell: (s) => s.lever },
+    { name: "Is", cell: (s) => s.is },
+    { name: "Basis", cell: (s) => badge(s.basis, s.basis === "Modelled" ? "note" : "good") },
+    { name: "W", number: true, cell: (s) => number(Number(s.watts.value)) },
+    { name: "Interval", number: true, cell: (s) => interval(s.watts.low, s.watts.high) },
+    { name: "kWh a month", number: true, extra: true, cell: (s) => number(s.watts.value / 1e3 * hoursPerMonth) },
+  ], rows));
 }
 
 // Conditions that are bad when they are true. The others are when they are false.
@@ -94,7 +93,7 @@ function attention(c) {
 }
 
 function conditions(view) {
-  if (!view.conditions.length) return h("p", {}, "The manager has not looked at this policy yet: wait a moment.");
+  if (!view.conditions.length) return h("p", {}, "The manager has not evaluated this policy yet: wait a moment.");
   const sorted = [...view.conditions].sort((x, y) => attention(y) - attention(x));
   return table("Conditions of the policy, those that want attention first", [
     { name: "Condition", cell: (c) => c.type },
@@ -116,7 +115,7 @@ function sources(view) {
 
 export const overview = {
   async read({ get, policy }) {
-    const [view, trend] = await Promise.all([get("/data/policy", { name: policy }), get("/data/trend", { policy })]);
+    const [view, trend] = await Promise.all([get("data/policy", { name: policy }), get("data/trend", { policy })]);
     return { view, trend };
   },
   show({ summary, policy }, { view, trend }) {
@@ -126,7 +125,8 @@ export const overview = {
         h("span", { class: "muted" }, `${count(e.nodes, "node")}, ${number(e.metered)} metered · ${view.levers.length ? "levers " + view.levers.join(", ") : "no levers allowed"}`)),
       h("div", { class: "tiles" }, powerTile(view, summary), savedTile(view), bookedTile(view), gigabyteTile(view)),
       h("section", { class: "card" }, h("h2", {}, "Power with and without Joulevirt"),
-        h("p", { class: "hint" }, `Kept in this manager's memory since ${new Date(trend.since).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" })}, a point a minute, for a day. Prometheus keeps it longer.`),
+        h("p", { class: "hint" }, trend.source === "Prometheus" ? "The last day, from the policy's Prometheus server."
+          : `The last hour, as this manager recorded it since ${new Date(trend.since).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" })}. A day is shown if the policy names a Prometheus server that scrapes the manager. ${trend.problem || ""}`),
         trendChart(trend)),
       h("section", { class: "card" }, h("h2", {}, "Booked savings"), bookedTable(view.savings)),
       rates(view.savings), sources(view),

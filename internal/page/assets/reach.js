@@ -1,5 +1,5 @@
 // Shows which VMs each lever reaches, which not, and why.
-import { asTable, count, empty, h, number, why } from "/assets/dom.js";
+import { asTable, count, empty, h, number, why } from "./dom.js";
 
 const share = (n, of) => (of ? n / of * 100 : 0);
 
@@ -19,10 +19,10 @@ function reasons(c) {
 }
 
 export const reach = {
-  read: ({ get, policy }) => get("/data/policy", { name: policy }),
+  read: ({ get, policy }) => get("data/policy", { name: policy }),
   show({ policy }, view) {
     if (!view.coverage.length) {
-      return [h("h1", {}, "Reach"), empty("No coverage is told yet.", "The manager tells which VMs levers reach once a profile selects VMs on nodes of this policy.", "kubectl get vmnetworkprofile --all-namespaces")];
+      return [h("h1", {}, "Reach"), empty("There is no coverage yet.", "The manager reports which VMs levers reach once a profile selects VMs on nodes of this policy.", "kubectl get vmnetworkprofile --all-namespaces")];
     }
     return [h("h1", {}, "Reach"), h("section", { class: "card" }, h("h2", {}, "VMs that levers act on"),
       h("p", { class: "hint" }, `Of the VMs on nodes of policy ${policy}. VMs without a profile, or that a lever would not help, are left alone: that is no fault.`),

@@ -1,5 +1,5 @@
 // A row of a chart: a track that is as wide as there is room, with places in percent of it.
-import { h, svg } from "/assets/dom.js";
+import { h, svg } from "./dom.js";
 
 export const at = (value, [low, high]) => ((value - low) / (high - low || 1) * 100).toFixed(2) + "%";
 

@@ -1,21 +1,21 @@
 // Draws power over time: measured, what it would be without the product, and modelled.
-import { asTable, clockTime, h, interval, none, number, svg } from "/assets/dom.js";
+import { asTable, clockTime, h, interval, none, number, svg } from "./dom.js";
 
 const quarter = 900; // seconds of a row of the table
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const add = (a, b) => a.map((v, i) => (v === null || b[i] === null ? null : v + b[i]));
 
-// withGaps puts nothing where points are missing, so that no line is drawn across.
-function withGaps(t) {
+// columns of the points, with nothing where points are missing, so that no line is drawn across.
+function columns(t) {
   const out = { times: [], measured: [], modelled: [], saved: [], low: [], high: [] };
-  t.times.forEach((at, i) => {
-    const last = out.times[out.times.length - 1];
-    if (last !== undefined && at - last > 2.5 * t.stepSeconds) {
-      for (const key of Object.keys(out)) out[key].push(key === "times" ? last + t.stepSeconds : null);
-    }
-    for (const key of Object.keys(out)) out[key].push(t[key][i]);
-  });
+  const add = (time, point) => { for (const key of Object.keys(out)) out[key].push(key === "times" ? time : point[key] ?? null); };
+  let last;
+  for (const point of t.points) {
+    if (last !== undefined && point.time - last > 2.5 * t.stepSeconds) add(last + t.stepSeconds, {});
+    add(point.time, point);
+    last = point.time;
+  }
   return out;
 }
 
@@ -32,7 +32,7 @@ function legend(has) {
 
 const legendOfModelled = () => h("ul", { class: "legend" }, h("li", {}, line("modelled", "2 3"), "Modelled, of nodes without a meter: beside, and no proof"));
 
-function options(width, height, series, readout, tell) {
+function options(width, height, series, readout, describe) {
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
   const two = (n) => String(n).padStart(2, "0");
   const hour = (s) => { const d = new Date(s * 1000); return two(d.getHours()) + ":" + two(d.getMinutes()); };
@@ -47,7 +47,7 @@ function options(width, height, series, readout, tell) {
     bands: series.length > 2 ? [{ series: [4, 3], fill: colour("--band") }] : [],
     hooks: { setCursor: [(u) => {
       const i = u.cursor.idx;
-      readout.textContent = i === null || i === undefined ? "" : hour(u.data[0][i]) + " \u00b7 " + tell(i);
+      readout.textContent = i === null || i === undefined ? "" : hour(u.data[0][i]) + " \u00b7 " + describe(i);
     }] },
   };
 }
@@ -64,7 +64,7 @@ function rows(t, without) {
 }
 
 export function trendChart(raw) {
-  const t = withGaps(raw);
+  const t = columns(raw);
   const some = (values) => values.some((v) => v !== null);
   const has = { measured: some(t.measured), saved: t.saved.some((v) => v), modelled: some(t.modelled) };
   if (!has.measured && !has.modelled) {
@@ -90,10 +90,10 @@ export function trendChart(raw) {
 }
 
 // plot has a readout of what the pointer is at. The table has the same figures for others.
-function plot(height, label, data, series, tell) {
+function plot(height, label, data, series, describe) {
   const readout = h("p", { class: "readout", "aria-hidden": "true" });
   const place = h("div", { class: "plot", role: "img", "aria-label": label, style: { "min-height": height + "px" } });
-  draw(place, height, (width) => new uPlot(options(width, height, series, readout, tell), data, place));
+  draw(place, height, (width) => new uPlot(options(width, height, series, readout, describe), data, place));
   return [place, readout];
 }
 

@@ -1,6 +1,6 @@
 // Shows what experiments found out about levers, as intervals.
-import { asTable, decimal, empty, h, interval, number, stateBadge, none } from "/assets/dom.js";
-import { at, axis, mark, sample, ticks, track } from "/assets/scale.js";
+import { asTable, decimal, empty, h, interval, number, stateBadge, none } from "./dom.js";
+import { at, axis, mark, sample, ticks, track } from "./scale.js";
 
 const meaning = {
   Adopted: "saves: it acts", Rejected: "does not save, or hurts: it does not act", OnTrial: "is being tried", AwaitingTrial: "waits for its trial",
@@ -13,7 +13,7 @@ const hasIntervalOf = (t) => t.savedPercent !== undefined && values(t).every(isF
 
 function chart(trials) {
   const drawn = trials.filter(hasIntervalOf);
-  if (!drawn.length) return h("p", {}, "No trial has an interval yet: it takes some pairs of blocks, on and off. The table tells how far each is.");
+  if (!drawn.length) return h("p", {}, "No trial has an interval yet: it takes some pairs of blocks, on and off. The table shows how far each is.");
   // One interval that is far wider than the others would make points of them: it is cut.
   const widths = drawn.map((t) => Math.max(...values(t).map(Math.abs))).sort((a, b) => a - b);
   const bound = Math.max(widths[Math.floor(widths.length / 2)] * 4, 1);
@@ -36,7 +36,7 @@ function chart(trials) {
 }
 
 export const trials = {
-  read: ({ get, policy }) => get("/data/policy", { name: policy }),
+  read: ({ get, policy }) => get("data/policy", { name: policy }),
   show({ policy }, view) {
     const heading = h("h1", {}, "Trials");
     if (!view.trials.length) {
@@ -46,7 +46,7 @@ export const trials = {
     }
     return [heading, h("section", { class: "card" },
       h("h2", {}, "What levers save, by class of nodes or groups"),
-      h("p", { class: "hint" }, `Agents switch a lever on and off in blocks that were drawn by lot; the energy for the same work is compared. Intervals of ${view.savings.confidencePercent} % confidence, measured. Right of zero saves.`),
+      h("p", { class: "hint" }, `Agents switch a lever on and off in blocks in random order; the energy for the same work is compared. Intervals of 95 % confidence, measured. Right of zero saves.`),
       h("figure", { class: "chart" }, chart(view.trials), asTable("trials", "Trials of policy " + policy, [
         { name: "Lever", cell: (t) => t.lever }, { name: "Stance", cell: (t) => h("div", { class: "why" }, h("span", {}, stateBadge(t.stance)), h("span", { class: "next" }, meaning[t.stance] || "")) },
         { name: "Saves", number: true, cell: (t) => (t.savedPercent ? decimal(t.savedPercent.value) + " %" : none) },

@@ -1,103 +1,65 @@
 package affinity
 
 import (
-	"math/rand/v2"
+	"slices"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
-
-// shareable tells whether vCPUs of two VMs may be bound to siblings.
-func (n *node) shareable(x, y *vm) bool {
-	switch {
-	case x == y || n.sharing == model.ShareAny:
-		return true
-	case n.sharing == model.ShareWithinNamespace:
-		return x.namespace == y.namespace
-	default:
-		return false
-	}
-}
 
 func (s *state) decisions() []Decision {
 	decisions := make([]Decision, len(s.vms))
 	for i, v := range s.vms {
-		switch v.now.mode {
-		case pinned:
-			decisions[i] = s.pinnedDecision(v)
-		case separated:
-			decisions[i] = s.separatedDecision(v)
-		default:
+		if v.now.mode == floating {
 			decisions[i] = Decision{Reason: s.whyFloating(v)}
+			continue
 		}
+		part := v.now.part
+		d := Decision{
+			Reason:  v1alpha1.ReasonSeparated,
+			Threads: model.ThreadCPUs{Emulator: part.emulator.cpus, IOThreads: part.cpus, Vhost: part.cpus},
+		}
+		for k := range v.vcpus {
+			cpus := part.cpus
+			if v.now.mode == pinned {
+				d.Reason, cpus = v1alpha1.ReasonPinned, s.node.cores[v.now.pins[k]].set
+			}
+			d.Pins = append(d.Pins, model.Pin{VCPU: v.vcpus[k].index, CPUs: cpus})
+		}
+		decisions[i] = d
 	}
 	return decisions
 }
 
-func (s *state) pinnedDecision(v *vm) Decision {
-	d := Decision{Reason: model.ReasonPinned}
-	for i := range v.count {
-		c := &s.vcpus[v.first+i]
-		d.Pins = append(d.Pins, model.Pin{VCPU: c.index, CPUs: s.node.cores[c.at].set})
-	}
-	var emulator, io []int
-	apart := s.ioApart(v)
-	for _, core := range v.scope.all {
-		if v.perLLC[s.node.cores[core].llc] == 0 {
-			continue
-		}
-		emulator = append(emulator, core)
-		if s.ioMayUse(v, core, apart) {
-			io = append(io, core)
-		}
-	}
-	set := s.node.cpusOf(io)
-	d.Threads = model.ThreadCPUs{Emulator: s.node.cpusOf(emulator), IOThreads: set, Vhost: set}
-	return d
-}
-
-func (s *state) separatedDecision(v *vm) Decision {
-	part := &v.scope.parts[v.now.part]
-	d := Decision{
-		Reason:  model.ReasonSeparated,
-		Threads: model.ThreadCPUs{Emulator: part.emulatorSet, IOThreads: part.set, Vhost: part.set},
-	}
-	for i := range v.count {
-		d.Pins = append(d.Pins, model.Pin{VCPU: s.vcpus[v.first+i].index, CPUs: part.set})
-	}
-	return d
-}
-
-func (s *state) whyFloating(v *vm) model.Reason {
+func (s *state) whyFloating(v *vm) string {
+	wishesPins := v.preference == v1alpha1.AffinityPinned
 	switch {
-	case v.count == 0:
-		return model.ReasonNotRunning
-	case len(v.scope.confined) == 0:
-		return model.ReasonNoAllowedCore
-	case v.preference == model.AffinityShared:
-		return model.ReasonSharedPreferred
-	case v.preference == model.AffinitySeparated && len(v.scope.parts) == 0:
-		return model.ReasonNothingToSeparate
-	case v.preference == model.AffinityPinned && s.node.sharing != model.ShareAny && s.fitsBesideStrangers(v):
-		return model.ReasonSiblingsTaken
-	case v.waited:
-		return model.ReasonWouldWait
-	case v.preference == model.AffinityPinned || v.preference == model.AffinitySeparated || v.hot:
-		return model.ReasonCoreWouldBeHot
+	case len(v.vcpus) == 0:
+		return v1alpha1.ReasonNotRunning
+	case !slices.Contains(v.scope.mayPin, true):
+		return v1alpha1.ReasonNoAllowedCore
+	case v.preference == v1alpha1.AffinityShared:
+		return v1alpha1.ReasonSharedPreferred
+	case v.preference == v1alpha1.AffinitySeparated && len(v.scope.parts) == 0:
+		return v1alpha1.ReasonNothingToSeparate
+	case wishesPins && s.node.sharing != v1alpha1.ShareAny && s.fitsBesideStrangers(v):
+		return v1alpha1.ReasonSiblingsTaken
+	case wishesPins || v.preference == v1alpha1.AffinitySeparated || v.hot:
+		return v1alpha1.ReasonCoreWouldBeHot
 	default:
-		return model.ReasonNoSaving
+		return v1alpha1.ReasonNoSaving
 	}
 }
 
-// fitsBesideStrangers tells whether only the sharing of siblings keeps a VM from pins.
+// fitsBesideStrangers reports whether only the sharing of siblings keeps a VM from pins.
 func (s *state) fitsBesideStrangers(v *vm) bool {
-	s.anySiblings = true
-	before := s.binding(v)
+	s.anySiblings, v.denied = true, false
+	was := v.now
 	s.unbind(v)
-	q := &search{state: s, random: rand.New(rand.NewPCG(3, 3))}
-	q.insert(v)
+	s.insert(v)
 	fits := v.now.mode == pinned
 	s.unbind(v)
-	s.bind(v, before)
+	s.bind(v, was)
 	s.anySiblings = false
 	return fits
 }

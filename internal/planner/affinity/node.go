@@ -1,6 +1,9 @@
 package affinity
 
 import (
+	"slices"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -9,16 +12,15 @@ import (
 type node struct {
 	cores   []core
 	prices  prices
-	sharing model.SiblingSharing
-	// numbers of caches, packages, NUMA nodes and classes: cores hold them from 0 on.
-	llcs, packages, numas, classes int
-	// numaNodes are the kernel's numbers of the NUMA nodes.
-	numaNodes []int
-	// near are the NUMA nodes with network cards.
-	near []bool
-	// sizes of cores, in CPUs, and what is used of a core of each beside a vCPU that may be
-	// always busy.
-	sizes, besideBusy []float64
+	sharing v1alpha1.SiblingSharing
+	// llcs and packages are how many there are: cores number them from 0 on.
+	llcs, packages int
+	// hasNIC is true when the NUMA node of some network card is known.
+	hasNIC bool
+	// sizes of cores, in CPUs.
+	sizes []int
+	// lack of CPU time, which turns waiting into demand.
+	lack *model.Lack
 }
 
 type core struct {
@@ -26,44 +28,51 @@ type core struct {
 	// first is the number of one CPU, and cpus their count.
 	first int
 	cpus  float64
-	// size numbers the core among those of as many CPUs.
-	size int
-	// llc, pkg, numa and class number what the core is in. Class 0 is the one to
-	// prefer.
-	llc, pkg, numa, class int
-	slow                  bool
-	// usable is false for cores that take no pins.
-	usable bool
+	// llc and pkg number the core's last-level cache and package, numa is the kernel's
+	// number.
+	llc, pkg, numa int
+	// slow cores are efficiency cores, usable ones take pins, and nearNIC ones are on the
+	// NUMA node of a network card.
+	slow, usable, nearNIC bool
 	// busy is the measured use, all siblings together.
 	busy float64
-	// limit is the use above which a core is hot.
-	limit float64
-	// quiet is the other use up to which a core is not hot with a single vCPU
-	// on it, however busy that is: it would be as busy on any core, and a core
-	// of its own is the best that it can get.
+	// limit is the use above which a core is hot, and reserve the part of it that new pins
+	// leave free, so that a VM at the limit does not come and go with each round.
+	limit, reserve float64
+	// quiet is the other use up to which a core is not hot with a single vCPU on it, however
+	// busy that is: a core of its own is the best that it can get.
 	quiet float64
-	// reserve is the part of the limit that new pins leave free, so that a VM
-	// at the limit does not come and go with each round.
-	reserve float64
 }
+
+const (
+	// quietShare is the share of a core's CPUs that others may use on a quiet core.
+	quietShare = 0.15
+	// newCoreReserve is the share of a core's CPUs that new pins leave free below the limit.
+	newCoreReserve = 0.05
+)
 
 func newNode(in Node) *node {
 	n := &node{cores: make([]core, len(in.Topology.Cores)), sharing: in.Sharing}
-	llcs, packages, numas, sizes := numbers{}, numbers{}, numbers{}, numbers{}
+	llcs, packages := numbers{}, numbers{}
 	coreOf := map[int]int{}
-	slow := false
 	for i, c := range in.Topology.Cores {
 		cpus := c.CPUs.CPUs()
 		siblings := float64(len(cpus))
-		limit := bounded(float64(in.MaxCoreUtilization), 1) * siblings
+		limit := float64(in.MaxCoreUtilization) * siblings
 		n.cores[i] = core{
-			set: c.CPUs, first: -1, cpus: siblings, size: sizes.of(len(cpus)),
-			llc: llcs.of(c.LLC), pkg: packages.of(c.Package), numa: numas.of(c.NUMANode),
-			slow:   c.Class == model.CoreEfficiency,
+			set: c.CPUs, first: -1, cpus: siblings, llc: llcs.of(c.LLC), pkg: packages.of(c.Package), numa: c.NUMANode,
+			slow:   c.Class == v1alpha1.CoreEfficiency,
 			usable: len(cpus) > 0 && c.CPUs.Intersection(in.Excluded).IsEmpty(),
 			limit:  limit, quiet: min(limit, quietShare*siblings), reserve: newCoreReserve * siblings,
 		}
-		slow = slow || n.cores[i].slow
+		if !slices.Contains(n.sizes, len(cpus)) {
+			n.sizes = append(n.sizes, len(cpus))
+		}
+		for _, nic := range in.Topology.NICs {
+			if nic.NUMANode == c.NUMANode {
+				n.cores[i].nearNIC, n.hasNIC = true, true
+			}
+		}
 		for at, cpu := range cpus {
 			if at == 0 {
 				n.cores[i].first = cpu
@@ -71,50 +80,14 @@ func newNode(in Node) *node {
 			coreOf[cpu] = i
 		}
 	}
-	n.findSizes(sizes)
-	n.llcs, n.packages, n.numas, n.classes = len(llcs), len(packages), len(numas), 1
-	if slow {
-		n.classes = 2
-		for i := range n.cores {
-			if n.cores[i].slow {
-				n.cores[i].class = 1
-			}
-		}
-	}
-	n.near, n.numaNodes = make([]bool, n.numas), make([]int, n.numas)
-	for number, at := range numas {
-		n.numaNodes[at] = number
-	}
-	for _, nic := range in.Topology.NICs {
-		if at, known := numas[nic.NUMANode]; known {
-			n.near[at] = true
-		}
-	}
+	n.llcs, n.packages = len(llcs), len(packages)
 	for _, cpu := range in.CPUs {
 		if i, ok := coreOf[cpu.CPU]; ok {
-			n.cores[i].busy += bounded(float64(cpu.BusyCores), 1)
+			n.cores[i].busy += min(1, float64(cpu.BusyCores))
 		}
 	}
-	clocks := newClocks(in.Topology.Clocks, n.used())
-	clocks.weigh(n.cores)
-	n.prices = newPrices(in.Costs, clocks)
+	n.prices, n.lack = newPrices(in.Costs, in.Topology.Clocks), model.NewLack(in.CPUs)
 	return n
-}
-
-// used is the part of all CPUs' time that is used.
-func (n *node) used() float64 {
-	busy, cpus := 0.0, 0.0
-	for i := range n.cores {
-		busy, cpus = busy+n.cores[i].busy, cpus+n.cores[i].cpus
-	}
-	return busy / max(1, cpus)
-}
-
-func (n *node) findSizes(sizes numbers) {
-	n.sizes, n.besideBusy = make([]float64, len(sizes)), make([]float64, len(sizes))
-	for cpus, at := range sizes {
-		n.sizes[at], n.besideBusy[at] = float64(cpus), others(burstWait, float64(cpus))
-	}
 }
 
 // numbers renumbers from 0 on, in the order in which they come.
@@ -132,7 +105,7 @@ func (n numbers) of(number int) int {
 // coreOf returns the core whose siblings the set is exactly, or -1.
 func (n *node) coreOf(set units.CPUSet) int {
 	for i := range n.cores {
-		if set.Contains(n.cores[i].first) {
+		if n.cores[i].first >= 0 && set.Contains(n.cores[i].first) {
 			if n.cores[i].set.Equal(set) {
 				return i
 			}
@@ -142,83 +115,69 @@ func (n *node) coreOf(set units.CPUSet) int {
 	return -1
 }
 
-// cpusOf returns the CPUs of cores.
-func (n *node) cpusOf(cores []int) units.CPUSet {
-	var cpus []int
-	for _, c := range cores {
-		cpus = append(cpus, n.cores[c].set.CPUs()...)
-	}
-	return units.NewCPUSet(cpus...)
-}
-
-// reach is where threads run that are bound to some CPUs: the cores, and the share of
-// the threads' time on each, which is the core's share of the CPUs.
-type reach struct {
+// area is where threads run that are bound to some CPUs: the cores, and the share of the
+// threads' time on each, which is the core's share of the CPUs.
+type area struct {
+	cpus   units.CPUSet
 	cores  []int
 	shares []float64
+	// llcs is how many last-level caches the cores are in.
+	llcs int
 }
 
-func (n *node) reach(cores []int, cpus units.CPUSet) reach {
-	r := reach{cores: make([]int, 0, len(cores)), shares: make([]float64, 0, len(cores))}
-	total := 0.0
+// newArea returns the area of those CPUs of cores that are in a set.
+func (n *node) newArea(cores []int, set units.CPUSet) area {
+	var a area
+	total, seen := 0.0, make([]bool, n.llcs)
 	for _, c := range cores {
-		if in := float64(n.cores[c].set.Intersection(cpus).Len()); in > 0 {
-			r.cores, r.shares = append(r.cores, c), append(r.shares, in)
-			total += in
+		cpus := n.cores[c].set.Intersection(set)
+		in := float64(cpus.Len())
+		if in == 0 {
+			continue
+		}
+		a.cpus, a.cores, a.shares = a.cpus.Union(cpus), append(a.cores, c), append(a.shares, in)
+		total += in
+		if llc := n.cores[c].llc; !seen[llc] {
+			seen[llc] = true
+			a.llcs++
 		}
 	}
-	for i := range r.shares {
-		r.shares[i] /= total
+	for i := range a.shares {
+		a.shares[i] /= total
 	}
-	return r
+	return a
 }
 
-// scope is what VMs of the same cpuset and pool may use.
+// part is where the threads of a VM run that are not pinned to a core each.
+type part struct {
+	// area of vCPUs, IO threads and vhost workers.
+	area
+	// emulator is the area of the emulator thread: whole caches, inside the pool or not.
+	emulator area
+	// limit is the use above which the part is hot.
+	limit float64
+	slow  bool
+}
+
+// scope is what VMs with the same cpuset and pool may use.
 type scope struct {
 	allowed, within units.CPUSet
 	// anywhere is where unbound threads run.
-	anywhere reach
-	// anywhereLLCs is how many caches that are.
-	anywhereLLCs int
-	// all are the whole cores in the cpuset that take pins, and confined those of
-	// them in the pool.
-	all, confined []int
-	// inAll and inConfined tell the same by core.
-	inAll, inConfined []bool
+	anywhere part
+	// whole are the cores entirely in the cpuset that take pins, and pinnable those of them
+	// in the pool: fast ones, and slow ones.
+	whole    []int
+	pinnable [2][]int
+	// mayPin says the same of pinnable by core.
+	mayPin []bool
 	// parts that all threads of a VM may be bound to.
-	parts []part
-	// byClass are the confined cores of each class.
-	byClass [][]int
-}
-
-// part is a part of the cores.
-type part struct {
-	reach
-	set units.CPUSet
-	// emulator is where the emulator thread runs: whole caches.
-	emulator    reach
-	emulatorSet units.CPUSet
-	limit       float64
-	llcs        int
-	slow        bool
-}
-
-func (n *node) countLLCs(cores []int) int {
-	in, count := make([]bool, n.llcs), 0
-	for _, c := range cores {
-		if !in[n.cores[c].llc] {
-			in[n.cores[c].llc] = true
-			count++
-		}
-	}
-	return count
+	parts []*part
+	// beside are the parts of the other threads of pinned VMs, by the caches of the pins.
+	beside map[string]*part
 }
 
 func (n *node) newScope(allowed, within units.CPUSet) *scope {
-	s := &scope{
-		allowed: allowed, within: within,
-		inAll: make([]bool, len(n.cores)), inConfined: make([]bool, len(n.cores)), byClass: make([][]int, n.classes),
-	}
+	s := &scope{allowed: allowed, within: within, mayPin: make([]bool, len(n.cores)), beside: map[string]*part{}}
 	every := make([]int, len(n.cores))
 	for i := range n.cores {
 		every[i] = i
@@ -226,45 +185,45 @@ func (n *node) newScope(allowed, within units.CPUSet) *scope {
 		if !c.usable || !c.set.IsSubsetOf(allowed) {
 			continue
 		}
-		s.all, s.inAll[i] = append(s.all, i), true
+		s.whole = append(s.whole, i)
 		if within.IsEmpty() || c.set.IsSubsetOf(within) {
-			s.confined, s.inConfined[i] = append(s.confined, i), true
-			s.byClass[c.class] = append(s.byClass[c.class], i)
+			class := 0
+			if c.slow {
+				class = 1
+			}
+			s.pinnable[class], s.mayPin[i] = append(s.pinnable[class], i), true
 		}
 	}
-	s.anywhere = n.reach(every, allowed)
-	s.anywhereLLCs = n.countLLCs(s.anywhere.cores)
+	area := n.newArea(every, allowed)
+	s.anywhere = part{area: area, emulator: area}
 	n.divide(s)
 	return s
 }
 
-// divide finds the parts: the pool, or else each last-level cache and each NUMA node
-// that is not all there is. Each part has cores of one class.
+// divide finds the parts: the pool, or else each last-level cache and each NUMA node that
+// is not all there is. Each part has cores of one class.
 func (n *node) divide(s *scope) {
 	if !s.within.IsEmpty() {
-		for _, cores := range s.byClass {
+		for _, cores := range s.pinnable {
 			n.addPart(s, cores)
 		}
 		return
 	}
-	for _, domain := range []struct {
-		count int
-		of    func(core) int
-	}{{n.llcs, func(c core) int { return c.llc }}, {n.numas, func(c core) int { return c.numa }}} {
-		if domain.count < 2 {
-			continue
+	for _, domain := range []func(core) int{func(c core) int { return c.llc }, func(c core) int { return c.numa }} {
+		all := numbers{}
+		for _, c := range n.cores {
+			all.of(domain(c))
 		}
-		for number := range domain.count {
-			for _, class := range s.byClass {
-				var cores []int
-				for _, c := range class {
-					if domain.of(n.cores[c]) == number {
-						cores = append(cores, c)
-					}
-				}
-				if len(cores) < len(s.confined) {
-					n.addPart(s, cores)
-				}
+		groups := make([][]int, 2*len(all))
+		for class, cores := range s.pinnable {
+			for _, c := range cores {
+				at := 2*all.of(domain(n.cores[c])) + class
+				groups[at] = append(groups[at], c)
+			}
+		}
+		for _, cores := range groups {
+			if len(all) > 1 && len(cores) < len(s.pinnable[0])+len(s.pinnable[1]) {
+				n.addPart(s, cores)
 			}
 		}
 	}
@@ -274,26 +233,104 @@ func (n *node) addPart(s *scope, cores []int) {
 	if len(cores) == 0 {
 		return
 	}
-	p := part{set: n.cpusOf(cores), slow: n.cores[cores[0]].slow}
+	p := n.newPart(s, cores)
 	for _, known := range s.parts {
-		if known.set.Equal(p.set) {
+		if known.cpus.Equal(p.cpus) {
 			return
 		}
 	}
-	p.reach = n.reach(cores, p.set)
-	in := make([]bool, n.llcs)
+	s.parts = append(s.parts, p)
+}
+
+func (n *node) newPart(s *scope, cores []int) *part {
+	p := &part{area: n.newArea(cores, s.allowed), slow: n.cores[cores[0]].slow}
+	near := make([]bool, n.llcs)
 	for _, c := range cores {
 		p.limit += n.cores[c].limit
-		in[n.cores[c].llc] = true
+		near[n.cores[c].llc] = true
 	}
-	p.llcs = n.countLLCs(cores)
 	var whole []int
-	for _, c := range s.all {
-		if in[n.cores[c].llc] {
+	for _, c := range s.whole {
+		if near[n.cores[c].llc] {
 			whole = append(whole, c)
 		}
 	}
-	p.emulatorSet = n.cpusOf(whole)
-	p.emulator = n.reach(whole, p.emulatorSet)
-	s.parts = append(s.parts, p)
+	p.emulator = n.newArea(whole, s.allowed)
+	return p
+}
+
+// besidePins is the part of the other threads of a VM with pins: the pool's cores in the
+// caches of its vCPUs.
+func (n *node) besidePins(s *scope, pins []int) *part {
+	near := make([]byte, n.llcs)
+	for _, c := range pins {
+		near[n.cores[c].llc] = 1
+	}
+	if known := s.beside[string(near)]; known != nil {
+		return known
+	}
+	var cores []int
+	for c := range n.cores {
+		if s.mayPin[c] && near[n.cores[c].llc] > 0 {
+			cores = append(cores, c)
+		}
+	}
+	p := n.newPart(s, cores)
+	s.beside[string(near)] = p
+	return p
+}
+
+// unmanaged returns the use of each core by all but the VMs that are being placed: the
+// system's own work, and VMs that no profile governs. Threads that are bound to one core ran
+// there. Of others it is only known how long they ran: that was where the node was busy, as
+// far as their mask reaches. CPUs and threads are not read at the same instant, so that what
+// is left can fall below zero: it is cut there.
+func (n *node) unmanaged(vms []VM) []float64 {
+	left := make([]float64, len(n.cores))
+	for i := range n.cores {
+		left[i] = n.cores[i].busy
+	}
+	for _, bound := range []bool{true, false} {
+		busy := append([]float64(nil), left...)
+		var last units.CPUSet
+		var reached []int
+		total := 0.0
+		for i := range vms {
+			for _, t := range threadsOf(&vms[i]) {
+				if !t.cpus.Equal(last) {
+					last, reached, total = t.cpus, reached[:0], 0
+					for c := range n.cores {
+						if n.cores[c].meets(t.cpus) {
+							reached, total = append(reached, c), total+busy[c]
+						}
+					}
+				}
+				if (len(reached) == 1) != bound {
+					continue
+				}
+				for _, c := range reached {
+					if bound {
+						left[c] -= t.run
+					} else if total > 0 {
+						left[c] -= t.run * busy[c] / total
+					}
+				}
+			}
+		}
+		for i := range left {
+			left[i] = max(left[i], 0)
+		}
+	}
+	return left
+}
+
+// meets reports whether the core has a CPU of the set.
+func (c *core) meets(set units.CPUSet) bool {
+	return c.first >= 0 && (set.Contains(c.first) || (c.cpus > 1 && !c.set.Intersection(set).IsEmpty()))
+}
+
+// OtherUse returns the use of each core of a topology by all but some VMs, as far as their
+// rates and the CPUs of their threads tell.
+func OtherUse(topology model.Topology, cpus []model.CPURates, vms []VM) []float64 {
+	return newNode(Node{Topology: topology, CPUs: cpus}).unmanaged(vms)
 }

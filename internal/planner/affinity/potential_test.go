@@ -1,4 +1,4 @@
-package affinity_test
+package affinity
 
 import (
 	"math"
@@ -7,16 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/planner/affinity"
-	"github.com/joulevirt/joulevirt/internal/planner/affinity/affinitytest"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // running has the VMs of a scenario bound as decided, or not at all, and use what the model
 // says that they use then, beside what else each CPU does.
-func running(s affinitytest.Scenario, beside units.Cores, decisions []affinity.Decision) affinitytest.Scenario {
-	next := affinitytest.Scenario{Node: s.Node, VMs: append([]affinity.VM(nil), s.VMs...)}
+func running(s scenario, beside units.Cores, decisions []Decision) scenario {
+	next := scenario{Node: s.Node, VMs: append([]VM(nil), s.VMs...)}
 	next.Node.CPUs = append([]model.CPURates(nil), s.Node.CPUs...)
 	for i := range next.Node.CPUs {
 		next.Node.CPUs[i].BusyCores = beside
@@ -24,9 +23,9 @@ func running(s affinitytest.Scenario, beside units.Cores, decisions []affinity.D
 	for i := range next.VMs {
 		vm, remains := &next.VMs[i], 1.0
 		switch decisions[i].Reason {
-		case model.ReasonPinned:
+		case v1alpha1.ReasonPinned:
 			remains -= s.Node.Costs.Pinned
-		case model.ReasonSeparated:
+		case v1alpha1.ReasonSeparated:
 			remains -= s.Node.Costs.Separated
 		}
 		rates := *vm.Rates
@@ -45,19 +44,19 @@ func running(s affinitytest.Scenario, beside units.Cores, decisions []affinity.D
 		}
 		vm.Rates, vm.Current, vm.CurrentThreads = &rates, decisions[i].Pins, decisions[i].Threads
 	}
-	next.Run()
+	next.run()
 	return next
 }
 
 // unbound is a random scenario in which nothing is bound.
-func unbound(r *rand.Rand, shape affinitytest.Shape) affinitytest.Scenario {
-	s := affinitytest.Random(r, shape, 1+r.IntN(8), 4)
+func unbound(r *rand.Rand, shape shape) scenario {
+	s := randomScenario(r, shape, 1+r.IntN(8), 4)
 	s.Node.Settled = false
 	for i := range s.VMs {
-		s.VMs[i].Wary, s.VMs[i].Within = false, units.CPUSet{}
+		s.VMs[i].Alone, s.VMs[i].Within = false, units.CPUSet{}
 		s.VMs[i].Rates.AllowedCPUs = s.Node.Topology.Online()
 	}
-	return running(s, units.Cores(0.1*r.Float64()), make([]affinity.Decision, len(s.VMs)))
+	return running(s, units.Cores(0.1*r.Float64()), make([]Decision, len(s.VMs)))
 }
 
 // Where nothing is bound, what binding could save is what the plan that is made saves.
@@ -65,7 +64,7 @@ func TestPotentialIsThePlans(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		s := unbound(r, shapes()[seed%5])
-		if diff := cmp.Diff(affinity.Place(s.Node, s.VMs), affinity.Potential(s.Node, s.VMs)); diff != "" {
+		if diff := cmp.Diff(Place(s.Node, s.VMs), Potential(s.Node, s.VMs)); diff != "" {
 			t.Fatalf("seed %d (-plan +potential):\n%s", seed, diff)
 		}
 	}
@@ -82,10 +81,10 @@ func TestPotentialStays(t *testing.T) {
 		s := unbound(r, shapes()[1+seed%4])
 		// What a busy core costs is learned anew once work runs at other clocks: not here.
 		s.Node.Topology.Clocks = model.Clocks{}
-		s = running(s, beside, make([]affinity.Decision, len(s.VMs)))
-		before := affinity.Potential(s.Node, s.VMs)
+		s = running(s, beside, make([]Decision, len(s.VMs)))
+		before := Potential(s.Node, s.VMs)
 		next := running(s, beside, before.Decisions)
-		after := affinity.Potential(next.Node, next.VMs)
+		after := Potential(next.Node, next.VMs)
 		if diff := float64(after.Before/before.Before) - 1; math.Abs(diff) > 0.02 {
 			t.Errorf("seed %d: unbound the VMs are to draw %.3f W, and %.3f W once they are bound", seed, before.Before, after.Before)
 		}

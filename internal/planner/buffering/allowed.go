@@ -1,11 +1,11 @@
 package buffering
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -14,9 +14,6 @@ const (
 	// interactiveWindow is the longest for VMs of class Interactive, whatever their budget:
 	// what a window does to the time of a reply is not seen from outside.
 	interactiveWindow = 250 * time.Microsecond
-	// defaultOnPackets is the API's.
-	defaultOnPackets = 10_000
-	mostOnPackets    = 1e9
 	// leastPackets in a window: with fewer nothing is bunched.
 	leastPackets = 2
 )
@@ -25,15 +22,15 @@ const (
 // allow none.
 func Longest(vm *model.VM) time.Duration {
 	longest := interactiveWindow
-	if vm.TrafficClass == model.TrafficThroughput || vm.TrafficClass == model.TrafficDeferrable {
+	if vm.TrafficClass == v1alpha1.TrafficThroughput || vm.TrafficClass == v1alpha1.TrafficDeferrable {
 		longest = model.LongestWindow
 	}
 	return model.WindowOf(min(vm.LatencyBudget/2, longest))
 }
 
-// limit says why windows are no longer than they are.
+// limit returns why windows are no longer than they are.
 type limit struct {
-	reason  model.Reason
+	reason  string
 	message string
 }
 
@@ -42,18 +39,18 @@ type limit struct {
 func allowedWindow(vm *model.VM, now time.Time) (time.Duration, limit) {
 	longest := Longest(vm)
 	if longest == 0 {
-		return 0, limit{model.ReasonNoLatencyBudget, "the profile's latencyBudget is less than twice the shortest window of 125us"}
+		return 0, limit{v1alpha1.ReasonNoLatencyBudget, "the profile's latencyBudget is less than twice the shortest window of 125us"}
 	}
-	why := limit{model.ReasonBuffered, "no longer window is within the profile's latencyBudget"}
+	why := limit{v1alpha1.ReasonBuffered, "no longer window is within the profile's latencyBudget"}
 	if model.WindowOf(vm.LatencyBudget/2) > longest {
 		why.message = "no longer window is for trafficClass Interactive"
 	}
 	for _, hurt := range vm.Tuning.Hurts {
-		if !model.IsWindow(hurt.Window) || hurt.Window > longest || !now.Before(hurt.Until) {
+		if hurt.Window > longest || !now.Before(hurt.Until) {
 			continue
 		}
 		longest = model.WindowOf(hurt.Window - 1)
-		why = limit{model.ReasonHurts, "longer windows were seen to cost service: " + cut(hurt.Why)}
+		why = limit{v1alpha1.ReasonHurts, "longer windows were seen to cost service: " + cut(hurt.Why)}
 		if longest == 0 {
 			why.message = "all windows that the profile allows were seen to cost service: " + cut(hurt.Why)
 		}
@@ -67,25 +64,17 @@ func cut(words string) string {
 	return strings.ToValidUTF8(words[:min(len(words), most)], "")
 }
 
-// settings are what the profile says of everything but the window.
+// settings are what the profile asks for beside the window.
 func settings(vm *model.VM) model.Buffering {
-	b := model.Buffering{OnPackets: onPackets(vm), Services: services(vm)}
+	b := model.Buffering{OnPackets: vm.OnPackets, Services: services(vm)}
 	if vm.DefendFloods {
 		b.FloodWindow = model.FloodWindow
 	}
 	return b
 }
 
-// onPackets is a whole number, as plans tell it.
-func onPackets(vm *model.VM) units.PacketsPerSecond {
-	if !(vm.OnPackets >= 1) {
-		return defaultOnPackets
-	}
-	return units.PacketsPerSecond(math.Floor(min(float64(vm.OnPackets), mostOnPackets)))
-}
-
 func services(vm *model.VM) []model.Service {
-	return spared(vm.Services[:min(len(vm.Services), model.MaxServices)], nil)
+	return exempt(vm.Services[:min(len(vm.Services), model.MaxServices)], nil)
 }
 
 // start is the first window: the shortest in which packets make a bunch at the rate from
@@ -109,12 +98,12 @@ func firstRung(on units.PacketsPerSecond) time.Duration {
 func Allowed(vm *model.VM, was model.Buffering, now time.Time) model.Buffering {
 	is := settings(vm)
 	longest, _ := allowedWindow(vm, now)
-	is.Window = min(model.WindowOf(was.Window), longest)
-	is.FloodWindow = min(is.FloodWindow, model.WindowOf(was.FloodWindow))
+	is.Window = min(was.Window, longest)
+	is.FloodWindow = min(is.FloodWindow, was.FloodWindow)
 	is.OnPackets = max(is.OnPackets, was.OnPackets)
-	is.Services = spared(is.Services, was.Services)
+	is.Services = exempt(is.Services, was.Services)
 	if len(is.Services) > model.MaxServices {
-		// Those that the profile names are spared for certain when nothing is held.
+		// Those that the profile names are exempt for certain when nothing is held.
 		is.FloodWindow, is.Services = 0, services(vm)
 	}
 	if is.IsZero() || !is.IsValid() {
@@ -123,14 +112,14 @@ func Allowed(vm *model.VM, was model.Buffering, now time.Time) model.Buffering {
 	return is
 }
 
-// spared are services of either, in their order: a plan that is read back says the same.
-func spared(is, was []model.Service) []model.Service {
+// exempt are services of either, in their order: a plan that is read back is equal.
+func exempt(is, was []model.Service) []model.Service {
 	kept := slices.Concat(is, was)
 	slices.SortFunc(kept, model.Service.Compare)
 	return slices.Compact(kept)
 }
 
-// HoldsLess tells whether a buffering holds no packet that another does not, and none for
+// HoldsLess returns whether a buffering holds no packet that another does not, and none for
 // longer.
 func HoldsLess(is, was model.Buffering) bool {
 	if is.IsZero() {

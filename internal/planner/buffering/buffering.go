@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
 // Choice is what is to be done for one VM, and why.
 type Choice struct {
 	model.Buffering
-	Reason  model.Reason
+	Reason  string
 	Message string
 }
 
@@ -30,9 +31,9 @@ type Choice struct {
 func Choose(vm model.VM, rates *model.VMRates, current model.Buffering, now time.Time) Choice {
 	switch {
 	case rates == nil:
-		return choice(Allowed(&vm, current, now), model.ReasonNotRunning, "the node's agent found no threads of the VM")
+		return choice(Allowed(&vm, current, now), v1alpha1.ReasonNotRunning, "the node's agent found no threads of the VM")
 	case len(rates.Taps) == 0:
-		return Choice{Reason: model.ReasonNoTap, Message: "the VM has no tap on the node, as with SR-IOV or passt"}
+		return Choice{Reason: v1alpha1.ReasonNoTap, Message: "the VM has no tap on the node, as with SR-IOV or passt"}
 	}
 	chosen := settings(&vm)
 	longest, limit := allowedWindow(&vm, now)
@@ -42,31 +43,31 @@ func Choose(vm model.VM, rates *model.VMRates, current model.Buffering, now time
 	case longest == 0:
 		return choice(chosen, limit.reason, limit.message)
 	case chosen.Window == 0 && next == savesTooLittle:
-		return choice(chosen, model.ReasonNoSaving, "holding the VM's packets was seen to save too little")
+		return choice(chosen, v1alpha1.ReasonNoSaving, "holding the VM's packets was seen to save too little")
 	case chosen.Window == 0 && next == costsService:
-		return choice(chosen, model.ReasonHurts, "the shortest window that makes bunches was seen to cost the VM packets")
+		return choice(chosen, v1alpha1.ReasonHurts, "the shortest window that makes bunches was seen to cost the VM packets")
 	case chosen.Window == 0:
-		return choice(chosen, model.ReasonFewPackets, fmt.Sprintf(
+		return choice(chosen, v1alpha1.ReasonFewPackets, fmt.Sprintf(
 			"packets have not come at %.0f/s for long enough to tell what they cost", chosen.OnPackets))
 	case chosen.Window == longest:
-		return choice(chosen, model.ReasonBuffered, limit.message)
+		return choice(chosen, v1alpha1.ReasonBuffered, limit.message)
 	}
-	return choice(chosen, model.ReasonBuffered, next.message())
+	return choice(chosen, v1alpha1.ReasonBuffered, next.message())
 }
 
 // choice explains a buffering. why says why there is no longer window, or none.
-func choice(b model.Buffering, reason model.Reason, why string) Choice {
+func choice(b model.Buffering, reason string, why string) Choice {
 	switch {
 	case b.Window > 0:
 		why = fmt.Sprintf("packets are held for up to %dus while they come at %.0f/s or faster: %s", b.Window.Microseconds(), b.OnPackets, why)
-		return Choice{b, model.ReasonBuffered, why}
+		return Choice{b, v1alpha1.ReasonBuffered, why}
 	case b.FloodWindow > 0:
-		return Choice{b, model.ReasonFloodDefenceOnly, "packets are held during floods only: " + why}
+		return Choice{b, v1alpha1.ReasonFloodDefenceOnly, "packets are held during floods only: " + why}
 	}
 	return Choice{model.Buffering{}, reason, why}
 }
 
-// next says why the window in force is not followed by a longer one.
+// next returns why the window in force is not followed by a longer one.
 type next int
 
 const (

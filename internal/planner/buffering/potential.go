@@ -15,8 +15,8 @@ const (
 	publishedLongest  = 0.323
 )
 
-// Foretold is what holding a VM's packets would save by the models.
-type Foretold struct {
+// Prediction is what holding a VM's packets would save by the models.
+type Prediction struct {
 	// Window in which they would be held. 0: they would not be.
 	Window time.Duration
 	// Saved at the rate at which packets come now.
@@ -31,7 +31,7 @@ type Foretold struct {
 
 // Potential is what holding a VM's packets would save once all was tried that is allowed. What
 // is in force now does not matter, but where nothing else was seen yet, as by a new manager.
-func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now time.Time) Foretold {
+func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now time.Time) Prediction {
 	watts := func(wakeUps, cores float64) units.Watts {
 		return units.Watts(float64(costs.PerWakeUp)*wakeUps + float64(costs.PerBusyCore)*cores)
 	}
@@ -39,12 +39,12 @@ func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now ti
 	was, seen := trials.enough(0)
 	if held := min(rates.HeldFor(), Longest(&vm)); !seen && held > 0 {
 		left := published(held)
-		return Foretold{Window: held, Saved: watts(float64(rates.WakeUps()), float64(rates.Busy())) * units.Watts(1/left-1), Known: true}
+		return Prediction{Window: held, Saved: watts(float64(rates.WakeUps()), float64(rates.Busy())) * units.Watts(1/left-1), Known: true}
 	}
-	packets := heldPackets(rates, onPackets(&vm))
+	packets := heldPackets(rates, vm.OnPackets)
 	window := settled(vm, rates, now)
 	if window == 0 {
-		return Foretold{Known: seen || packets == 0}
+		return Prediction{Known: seen || packets == 0}
 	}
 	is, measured := trials.enough(window)
 	if !measured || !alike(was, is) {
@@ -53,7 +53,7 @@ func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now ti
 		is.CoresPerPacket *= published(window)
 	}
 	perPacket := watts(was.WakeUpsPerPacket-is.WakeUpsPerPacket, was.CoresPerPacket-is.CoresPerPacket)
-	return Foretold{Window: window, Saved: perPacket * units.Watts(packets), Measured: measured, Known: true}
+	return Prediction{Window: window, Saved: perPacket * units.Watts(packets), Measured: measured, Known: true}
 }
 
 // settled is the window that plans come to, from none.

@@ -1,15 +1,13 @@
 package buffering
 
 import (
-	"encoding/binary"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -23,7 +21,7 @@ func (d draw) window() time.Duration {
 
 func (d draw) vm() model.VM {
 	vm := newVM()
-	vm.TrafficClass = []model.TrafficClass{model.TrafficInteractive, model.TrafficThroughput, model.TrafficDeferrable, ""}[d.r.IntN(4)]
+	vm.TrafficClass = []v1alpha1.TrafficClass{v1alpha1.TrafficInteractive, v1alpha1.TrafficThroughput, v1alpha1.TrafficDeferrable, ""}[d.r.IntN(4)]
 	vm.LatencyBudget = time.Duration(d.r.IntN(2500)) * us
 	if d.r.IntN(4) == 0 {
 		vm.LatencyBudget = 0
@@ -83,7 +81,7 @@ func check(t *testing.T, vm model.VM, got Choice) {
 	if got.Window != 0 && (!model.IsWindow(got.Window) || 2*got.Window > vm.LatencyBudget) {
 		t.Fatalf("window %v with a budget of %v", got.Window, vm.LatencyBudget)
 	}
-	if vm.TrafficClass != model.TrafficThroughput && vm.TrafficClass != model.TrafficDeferrable && got.Window > 250*us {
+	if vm.TrafficClass != v1alpha1.TrafficThroughput && vm.TrafficClass != v1alpha1.TrafficDeferrable && got.Window > 250*us {
 		t.Fatalf("window %v of class %q", got.Window, vm.TrafficClass)
 	}
 	if got.FloodWindow != 0 && !vm.DefendFloods || got.FloodWindow > model.FloodWindow {
@@ -100,7 +98,7 @@ func check(t *testing.T, vm model.VM, got Choice) {
 	if got.Reason == "" || got.Message == "" || len(got.Message) > 256 {
 		t.Fatalf("reason %q, message %q", got.Reason, got.Message)
 	}
-	buffered, floods := got.Reason == model.ReasonBuffered, got.Reason == model.ReasonFloodDefenceOnly
+	buffered, floods := got.Reason == v1alpha1.ReasonBuffered, got.Reason == v1alpha1.ReasonFloodDefenceOnly
 	if buffered != (got.Window > 0) || floods != (got.Window == 0 && got.FloodWindow > 0) {
 		t.Fatalf("reason %s of %+v", got.Reason, got.Buffering)
 	}
@@ -135,46 +133,4 @@ func TestWindowsSettle(t *testing.T) {
 			t.Fatalf("seed %d: %v follows %v: %+v", seed, got.Window, current.Window, vm.Tuning)
 		}
 	}
-}
-
-// FuzzChoose gives Choose what no manager would: figures that are none, windows that are
-// none, trials in no order.
-func FuzzChoose(f *testing.F) {
-	bytes := func(figures ...float64) (out []byte) {
-		for _, x := range figures {
-			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(x))
-		}
-		return out
-	}
-	f.Add(int64(time.Millisecond), 10_000.0, int64(250*us), uint8(3), "hurt", bytes(0, 60, 20_000, 1e8, 0, 1, 1e-5, 250e3, 60, 20_000, 1e8, 0, 0.5, 1e-5))
-	f.Add(int64(math.MaxInt64), math.NaN(), int64(-1), uint8(255), "\xff", bytes(math.NaN(), math.Inf(1), -1, math.MaxFloat64, 2, 0, math.Inf(-1)))
-	f.Fuzz(func(t *testing.T, budget int64, on float64, window int64, flags uint8, why string, figures []byte) {
-		vm := model.VM{
-			TrafficClass:  []model.TrafficClass{model.TrafficInteractive, model.TrafficThroughput, model.TrafficDeferrable, "?"}[flags%4],
-			LatencyBudget: time.Duration(budget), OnPackets: units.PacketsPerSecond(on), DefendFloods: flags&4 > 0, KeepThroughput: on,
-			Services: make([]model.Service, flags>>4),
-		}
-		if flags&8 > 0 {
-			vm.MaxDrops = &on
-		}
-		for ; len(figures) >= 56; figures = figures[56:] {
-			at := func(i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(figures[8*i:])) }
-			vm.Tuning.Trials = append(vm.Tuning.Trials, model.Trial{
-				Window: time.Duration(at(0)), Seconds: at(1), PacketsPerSecond: units.PacketsPerSecond(at(2)),
-				BitsPerSecond: units.BitsPerSecond(at(3)), DropShare: at(4), WakeUpsPerPacket: at(5), CoresPerPacket: at(6),
-			})
-			vm.Tuning.Hurts = append(vm.Tuning.Hurts, model.Hurt{Window: time.Duration(at(0)), Until: now().Add(time.Duration(at(1))), Why: why})
-		}
-		current := model.Buffering{Window: time.Duration(window), FloodWindow: time.Duration(window), OnPackets: units.PacketsPerSecond(on)}
-		for _, rates := range []*model.VMRates{oneTap(), {}, nil} {
-			got := Choose(vm, rates, current, now())
-			check(t, vm, got)
-			if !utf8.ValidString(got.Message) {
-				t.Fatalf("message %q", got.Message)
-			}
-		}
-		if less := Allowed(&vm, current, now()); !HoldsLess(less, current) || !less.IsZero() && !less.IsValid() {
-			t.Fatalf("of %+v is allowed %+v", current, less)
-		}
-	})
 }

@@ -1,10 +1,11 @@
 package buffering
 
 import (
-	"math"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/symptoms"
 )
 
 // What it takes to judge a window.
@@ -20,10 +21,6 @@ const (
 	// alikeRates of packets differ by this factor at most: what a packet costs depends on
 	// how fast they come.
 	alikeRates = 2
-	// defaultDrops and defaultKeep hold where the profile does not say: one packet in ten
-	// thousand, and a tenth of the throughput.
-	defaultDrops = 1e-4
-	defaultKeep  = 0.9
 )
 
 // gainFor is the share of a packet's cost that a window must have saved against a shorter
@@ -36,29 +33,14 @@ func gainFor(shorter time.Duration) (try, keep float64) {
 	return 0.10, 0.05
 }
 
-// MostDrops is the share of packets that a VM may lose on the node, of what its profile
-// says.
-func MostDrops(profile *float64) float64 {
-	if profile == nil || !(*profile >= 0) {
-		return defaultDrops
-	}
-	return *profile
-}
-
-// LeastThroughput is the share of the throughput with the shorter window that a VM must
-// keep, of what its profile says.
-func LeastThroughput(profile float64) float64 {
-	if !(profile > 0 && profile <= 1) {
-		return defaultKeep
-	}
-	return profile
+func levels(vm *model.VM) symptoms.Levels {
+	return symptoms.Levels{MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput}
 }
 
 // tune returns the window that follows on the one in force, whatever is allowed, and why
 // there is no longer one. first is where it begins.
 func tune(vm *model.VM, window, first time.Duration) (time.Duration, next) {
-	window = model.WindowOf(window)
-	rung := firstRung(onPackets(vm))
+	rung := firstRung(vm.OnPackets)
 	trials := trialsOf(vm.Tuning.Trials)
 	if window == 0 {
 		return trials.begin(vm, first, rung)
@@ -110,59 +92,48 @@ func rungBelow(window, rung time.Duration) time.Duration {
 	return window / 2
 }
 
-// newlyDisturbed tells whether something else came to keep the VM from its network work
+// newlyDisturbed returns whether something else came to keep the VM from its network work
 // since the window was set: what is seen then says nothing of the window.
 func newlyDisturbed(vm *model.VM) bool {
 	d := vm.Disturbance
-	disturbed := d.Verdict == model.InterferenceCoRunner || d.Verdict == model.InterferenceSelf
+	disturbed := d.Verdict == v1alpha1.InterferenceCoRunner || d.Verdict == v1alpha1.InterferenceSelf
 	return disturbed && (vm.Tuning.Since.IsZero() || d.Since.After(vm.Tuning.Since))
 }
 
-// loses tells whether packets were lost while a window was tried, and not as many with the
+// loses returns whether packets were lost while a window was tried, and not as many with the
 // shorter one, where that was seen.
 func loses(vm *model.VM, is, was model.Trial, seen bool) bool {
-	return is.DropShare > MostDrops(vm.MaxDrops) && !(seen && was.DropShare > is.DropShare/2)
+	return is.DropShare > levels(vm).MostDrops() && !(seen && was.DropShare > is.DropShare/2)
 }
 
-// serves tells whether service held while a window was tried, against the shorter one
+// serves returns whether service held while a window was tried, against the shorter one
 // where that was seen.
 func serves(vm *model.VM, is, was model.Trial, seen bool) bool {
-	if is.DropShare > MostDrops(vm.MaxDrops) {
+	if is.DropShare > levels(vm).MostDrops() {
 		return false
 	}
-	return !seen || !alike(is, was) || float64(is.BitsPerSecond) >= LeastThroughput(vm.KeepThroughput)*float64(was.BitsPerSecond)
+	return !seen || !alike(is, was) || float64(is.BitsPerSecond) >= levels(vm).LeastThroughput()*float64(was.BitsPerSecond)
 }
 
-// trialsOf are trials that make sense.
+// trialsOf are the trials of a VM, at most one a window.
 type trialsOf []model.Trial
 
 // enough returns the trial of a window of which enough was seen.
 func (t trialsOf) enough(window time.Duration) (model.Trial, bool) {
 	for _, trial := range t {
-		if trial.Window == window && possible(trial) {
+		if trial.Window == window {
 			return trial, Enough(trial)
 		}
 	}
 	return model.Trial{}, false
 }
 
-// Enough tells whether a trial says something about its window.
+// Enough returns whether a trial says something about its window.
 func Enough(trial model.Trial) bool {
 	if trial.Window == 0 {
 		return trial.Seconds >= BaselineSeconds
 	}
 	return trial.Seconds >= EnoughSeconds && float64(trial.PacketsPerSecond)*trial.Seconds >= EnoughPackets
-}
-
-func possible(t model.Trial) bool {
-	for _, x := range []float64{
-		t.Seconds, float64(t.PacketsPerSecond), float64(t.BitsPerSecond), t.DropShare, t.WakeUpsPerPacket, t.CoresPerPacket,
-	} {
-		if !(x >= 0) || math.IsInf(x, 1) {
-			return false
-		}
-	}
-	return t.DropShare <= 1
 }
 
 func alike(x, y model.Trial) bool {

@@ -1,10 +1,6 @@
 package pools
 
-import (
-	"math"
-
-	"github.com/joulevirt/joulevirt/internal/model"
-)
+import "github.com/joulevirt/joulevirt/api/v1alpha1"
 
 // bounds are what a VM must do to enter pool Network.
 type bounds struct {
@@ -20,11 +16,11 @@ type bounds struct {
 // Moving a packet costs a VM 5 to 50 us on hardware and up to 330 us under emulation;
 // a web or key-value server spends up to some hundred us on a packet. A VM that spends
 // more computes for the most part.
-func enter(class model.TrafficClass) bounds {
+func enter(class v1alpha1.TrafficClass) bounds {
 	switch class {
-	case model.TrafficInteractive:
+	case v1alpha1.TrafficInteractive:
 		return bounds{rate: 50, cost: 2e-3}
-	case model.TrafficDeferrable:
+	case v1alpha1.TrafficDeferrable:
 		return bounds{rate: 10_000, cost: 100e-6}
 	}
 	return bounds{rate: 1000, cost: 300e-6}
@@ -51,49 +47,40 @@ const (
 // would be without.
 //
 // A VM that does neither keeps its pool.
-func Classify(vm VM) model.Pool {
-	if vm.Rates == nil {
-		return orCompute(vm.Current)
-	}
+func Classify(vm VM) v1alpha1.Pool {
 	rate, run := float64(vm.Rates.Traffic().PacketsPerSecond), float64(vm.Rates.Busy())
-	if !sound(rate) || !sound(run) {
-		return orCompute(vm.Current)
-	}
 	in := enter(vm.Class)
 	idle := idleUse
-	if vm.Current == model.PoolNetwork {
+	if vm.Current == v1alpha1.PoolNetwork {
 		idle *= 2
 	}
 	if run < idle && rate < in.rate {
-		if vm.Current == model.PoolNone && vm.Class == model.TrafficInteractive && rate >= someTraffic {
-			return model.PoolNetwork
+		if vm.Current == v1alpha1.PoolNone && vm.Class == v1alpha1.TrafficInteractive && rate >= someTraffic {
+			return v1alpha1.PoolNetwork
 		}
 		return orCompute(vm.Current)
 	}
 	cost := run / max(rate, 1e-9)
-	if demand := float64(vm.Rates.Demand()); sound(demand) && run > 0 {
-		rate *= min(mostStarved, max(1, demand/run))
+	if run > 0 {
+		rate *= min(mostStarved, max(1, float64(vm.Rates.Demand())/run))
 	}
-	if vm.Current != model.PoolNetwork {
+	if vm.Current != v1alpha1.PoolNetwork {
 		if rate >= in.rate && cost <= in.cost {
-			return model.PoolNetwork
+			return v1alpha1.PoolNetwork
 		}
-		return model.PoolCompute
+		return v1alpha1.PoolCompute
 	}
 	// A VM that others keep from its packets moves few.
-	fast := rate >= in.rate*leaveRate || vm.Disturbance == model.InterferenceCoRunner
+	fast := rate >= in.rate*leaveRate || vm.Disturbance == v1alpha1.InterferenceCoRunner
 	if fast && cost <= in.cost*leaveCost {
-		return model.PoolNetwork
+		return v1alpha1.PoolNetwork
 	}
-	return model.PoolCompute
+	return v1alpha1.PoolCompute
 }
 
-func orCompute(pool model.Pool) model.Pool {
-	if pool == model.PoolNetwork {
+func orCompute(pool v1alpha1.Pool) v1alpha1.Pool {
+	if pool == v1alpha1.PoolNetwork {
 		return pool
 	}
-	return model.PoolCompute
+	return v1alpha1.PoolCompute
 }
-
-// sound tells whether a measured figure can be one.
-func sound(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/planner/affinity"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -14,8 +15,6 @@ type coreList struct {
 	cores []core
 	// usable are the CPUs of all cores that take pins.
 	usable units.CPUSet
-	// busy is the use of each CPU by all but the VMs that may be bound.
-	busy map[int]units.Cores
 }
 
 type core struct {
@@ -41,17 +40,19 @@ const (
 // newCoreList takes the VMs that may be bound, and the CPUs that all network VMs may
 // run on.
 func newCoreList(node Node, managed []*model.VMRates, common units.CPUSet) coreList {
-	list := coreList{busy: unmanagedByCPU(node, managed)}
+	var list coreList
+	vms := make([]affinity.VM, len(managed))
+	for i := range managed {
+		vms[i].Rates = managed[i]
+	}
+	unmanaged := affinity.OtherUse(node.Topology, node.CPUs, vms)
 	var irqs units.CPUSet
 	var nics []int
 	for _, nic := range node.Topology.NICs {
 		irqs, nics = irqs.Union(nic.CPUs), append(nics, nic.NUMANode)
 	}
 	for i, c := range node.Topology.Cores {
-		own := core{Core: c, at: i, near: slices.Contains(nics, c.NUMANode)}
-		for _, cpu := range c.CPUs.CPUs() {
-			own.unmanaged += list.busy[cpu]
-		}
+		own := core{Core: c, at: i, near: slices.Contains(nics, c.NUMANode), unmanaged: units.Cores(unmanaged[i])}
 		usable := !c.CPUs.IsEmpty() && c.CPUs.Intersection(node.Excluded).IsEmpty()
 		if usable {
 			list.usable = list.usable.Union(c.CPUs)
@@ -66,77 +67,11 @@ func newCoreList(node Node, managed []*model.VMRates, common units.CPUSet) coreL
 	return list
 }
 
-// unmanagedByCPU is the use of each CPU by all but the VMs given. Of a thread it is only
-// known how long it ran, and which CPUs it may run on: that it ran where the node was
-// busy is the best guess. VMs' other threads are taken to run where their vCPUs may.
-func unmanagedByCPU(node Node, managed []*model.VMRates) map[int]units.Cores {
-	busy, left := map[int]units.Cores{}, map[int]units.Cores{}
-	for _, cpu := range node.CPUs {
-		use := min(1, plausible(cpu.BusyCores))
-		busy[cpu.CPU], left[cpu.CPU] = use, use
-	}
-	for _, mask := range runByMask(managed) {
-		var total units.Cores
-		cpus := mask.cpus.CPUs()
-		for _, cpu := range cpus {
-			total += busy[cpu]
-		}
-		for _, cpu := range cpus {
-			if total > 0 {
-				left[cpu] -= mask.of * busy[cpu] / total
-			}
-		}
-	}
-	for cpu := range left {
-		left[cpu] = max(0, left[cpu])
-	}
-	return left
-}
-
-// runByMask sums what threads ran by the CPUs that they may run on.
-func runByMask(vms []*model.VMRates) perSet[units.Cores] {
-	var out perSet[units.Cores]
-	for _, vm := range vms {
-		var all units.CPUSet
-		for i, vcpu := range vm.VCPUs {
-			if i == 0 || !vcpu.CPUs.IsSubsetOf(all) {
-				all = all.Union(vcpu.CPUs)
-			}
-			*out.at(vcpu.CPUs) += plausible(vcpu.RunCores)
-		}
-		for _, threads := range []model.ThreadRates{vm.Emulator, vm.IOThreads, vm.Vhost, vm.Other} {
-			*out.at(all) += plausible(threads.RunCores)
-		}
-	}
-	return out
-}
-
-// perSet holds something for each of some sets of CPUs. There are few on a node, however
-// many VMs it has.
-type perSet[T any] []struct {
-	cpus units.CPUSet
-	of   T
-}
-
-// at is what is held for a set.
-func (p *perSet[T]) at(cpus units.CPUSet) *T {
-	for i := range *p {
-		if (*p)[i].cpus.Equal(cpus) {
-			return &(*p)[i].of
-		}
-	}
-	*p = append(*p, struct {
-		cpus units.CPUSet
-		of   T
-	}{cpus: cpus})
-	return &(*p)[len(*p)-1].of
-}
-
 // unmanaged is the use of some CPUs by all but the VMs that may be bound.
 func (l *coreList) unmanaged(cpus units.CPUSet) units.Cores {
 	var sum units.Cores
-	for _, cpu := range cpus.CPUs() {
-		sum += l.busy[cpu]
+	for _, c := range l.cores {
+		sum += c.unmanaged * units.Cores(c.CPUs.Intersection(cpus).Len()) / units.Cores(max(1, c.CPUs.Len()))
 	}
 	return sum
 }
@@ -167,10 +102,10 @@ func (l *coreList) whole(cpus units.CPUSet) units.CPUSet {
 	return all
 }
 
-// pick returns whole cores with a number of CPUs or a little more, or none when there
-// are too few: inside one last-level cache if there is one that has them, else inside
-// one NUMA node, else anywhere. Cores of the network pool in force come first, then
-// those near a network card, then those that others use least.
+// pick returns whole cores with a number of CPUs or a little more, or none when there are too
+// few: inside one last-level cache if there is one that has them, else inside one NUMA node,
+// else anywhere. Cores of the network pool in force come first, then those near a network
+// card, then those that others use least.
 func (l *coreList) pick(cpus int, was units.CPUSet) units.CPUSet {
 	for _, part := range []func(core) int{
 		func(c core) int { return c.LLC }, func(c core) int { return c.NUMANode }, func(core) int { return 0 },
@@ -183,7 +118,8 @@ func (l *coreList) pick(cpus int, was units.CPUSet) units.CPUSet {
 		}
 		var best []core
 		for _, group := range groups {
-			if picked := enough(group, cpus, was); picked != nil && (best == nil || compareGroups(picked, best, was) < 0) {
+			picked := enough(group, cpus, was)
+			if picked != nil && (best == nil || slices.CompareFunc(picked, best, prefer(was)) < 0) {
 				best = picked
 			}
 		}
@@ -194,68 +130,46 @@ func (l *coreList) pick(cpus int, was units.CPUSet) units.CPUSet {
 	return units.CPUSet{}
 }
 
-// enough takes of a group the cores that suit best, or none when they do not suffice.
+// enough takes of a group the cores that suit best, or none when they do not suffice. Cores in
+// a cache with some of the pool in force come before others.
 func enough(group []core, cpus int, was units.CPUSet) []core {
 	cache := map[int]int{}
 	for _, c := range group {
 		cache[c.LLC] += c.CPUs.Intersection(was).Len()
 	}
 	slices.SortFunc(group, func(x, y core) int {
-		return cmp.Or(
-			cmp.Compare(y.CPUs.Intersection(was).Len(), x.CPUs.Intersection(was).Len()),
-			-cmp.Compare(cache[x.LLC], cache[y.LLC]),
-			compareBool(y.near, x.near),
-			cmp.Compare(x.level(), y.level()),
-			cmp.Compare(x.LLC, y.LLC),
-			cmp.Compare(x.at, y.at),
-		)
+		if kept := inForce(x, y, was); kept != 0 {
+			return kept
+		}
+		return cmp.Or(cmp.Compare(cache[y.LLC], cache[x.LLC]), prefer(was)(x, y))
 	})
 	have := 0
 	for i, c := range group {
 		if have += c.CPUs.Len(); have >= cpus {
-			return prune(group[:i+1], have, cpus)
+			return group[:i+1]
 		}
 	}
 	return nil
 }
 
-// prune gives cores back that are not needed, where cores have different numbers of
-// siblings.
-func prune(cores []core, have, need int) []core {
-	kept := slices.Clone(cores)
-	for i := len(kept) - 1; i >= 0; i-- {
-		if size := kept[i].CPUs.Len(); have-size >= need {
-			have -= size
-			kept = slices.Delete(kept, i, i+1)
-		}
-	}
-	return kept
+func inForce(x, y core, was units.CPUSet) int {
+	return cmp.Compare(y.CPUs.Intersection(was).Len(), x.CPUs.Intersection(was).Len())
 }
 
-// compareGroups orders choices, the better one first.
-func compareGroups(x, y []core, was units.CPUSet) int {
-	kept := func(cores []core) int { return union(cores).Intersection(was).Len() }
-	near := func(cores []core) (n int) {
-		for _, c := range cores {
+// prefer orders cores, the better one first.
+func prefer(was units.CPUSet) func(x, y core) int {
+	return func(x, y core) int {
+		far := func(c core) int {
 			if c.near {
-				n += c.CPUs.Len()
+				return 0
 			}
+			return 1
 		}
-		return n
+		return cmp.Or(
+			inForce(x, y, was), cmp.Compare(far(x), far(y)), cmp.Compare(x.level(), y.level()),
+			cmp.Compare(x.LLC, y.LLC), cmp.Compare(x.at, y.at),
+		)
 	}
-	used := func(cores []core) (n float64) {
-		for _, c := range cores {
-			n += c.level()
-		}
-		return n
-	}
-	return cmp.Or(
-		cmp.Compare(kept(y), kept(x)),
-		cmp.Compare(near(y), near(x)),
-		cmp.Compare(used(x), used(y)),
-		cmp.Compare(len(x), len(y)),
-		cmp.Compare(x[0].at, y[0].at),
-	)
 }
 
 // level is how much others use the core, in steps.
@@ -269,14 +183,4 @@ func union(cores []core) units.CPUSet {
 		all = all.Union(c.CPUs)
 	}
 	return all
-}
-
-func compareBool(x, y bool) int {
-	switch {
-	case x == y:
-		return 0
-	case x:
-		return 1
-	}
-	return -1
 }

@@ -1,32 +1,13 @@
 package pools
 
 import (
+	"maps"
 	"math"
 	"slices"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
-)
-
-// Why says what made pools divide or share the cores.
-type Why string
-
-// The reasons. Of these, WhyStarves, WhyDisturbed and WhyKept divide.
-const (
-	// WhyNoOtherPool: one pool has no VM that may be bound to CPUs.
-	WhyNoOtherPool Why = "NoOtherPool"
-	// WhyEnough: by weight, each network VM gets what it needs.
-	WhyEnough Why = "Enough"
-	// WhyStarves: by weight, a network VM would get less than it needs.
-	WhyStarves Why = "Starves"
-	// WhyDisturbed: a network VM was seen to wait for others.
-	WhyDisturbed Why = "Disturbed"
-	// WhyKept: a division in force goes on.
-	WhyKept Why = "Kept"
-	// WhyTooFewCores: some VM would have fewer CPUs than vCPUs, or a pool no core.
-	WhyTooFewCores Why = "TooFewCores"
-	// WhyComputeLoses: compute VMs would lose too much, or be crowded on hot cores.
-	WhyComputeLoses Why = "ComputeLoses"
 )
 
 const (
@@ -54,31 +35,27 @@ const (
 	mostLossKept      = 0.60
 )
 
-// Divide returns the cores of the two pools, and why. Pools share all cores unless a
-// network VM would get less than it needs there, by weight or as it was seen.
+// Divide returns the cores of the two pools. Pools share all cores unless a network VM would
+// get less than it needs there, by weight or as it was seen.
 //
 // VMs that may not be bound count as unmanaged load, as all else on the node does.
-func Divide(node Node, vms []Member) (Cores, Why) {
+func Divide(node Node, vms []Member) Cores {
 	d := newDivision(node, vms)
 	if len(d.network) == 0 || len(d.compute) == 0 {
-		return Cores{}, WhyNoOtherPool
+		return Cores{}
 	}
 	if !d.current.Shared() {
 		return d.keep()
 	}
 	starves, disturbed := d.needed()
-	if !starves && !disturbed {
-		return Cores{}, WhyEnough
+	switch {
+	case disturbed:
+		return d.cut(mostLossDisturbed)
+	case starves:
+		return d.cut(mostLoss)
+	default:
+		return Cores{}
 	}
-	bound, why := mostLoss, WhyStarves
-	if disturbed {
-		bound, why = mostLossDisturbed, WhyDisturbed
-	}
-	cores, refused := d.cut(bound)
-	if refused != "" {
-		return Cores{}, refused
-	}
-	return cores, why
 }
 
 // division is the work in progress.
@@ -97,8 +74,9 @@ type division struct {
 	current   Cores
 	// eachVCPUs is the most vCPUs of a network VM.
 	eachVCPUs int
-	// there is what runs on the CPUs that a network VM may run on, were all cores shared.
-	there perSet[[]onCPUs]
+	// there is what runs on the CPUs that a network VM may run on, were all cores shared, by
+	// the set of CPUs.
+	there map[string][]onCPUs
 }
 
 func newDivision(node Node, vms []Member) *division {
@@ -112,13 +90,13 @@ func newDivision(node Node, vms []Member) *division {
 		}
 		m := newMember(vm, online, lack)
 		managed, anywhere = append(managed, vm.Rates), anywhere.Union(m.reach)
-		if vm.Pool != model.PoolNetwork {
+		if vm.Pool != v1alpha1.PoolNetwork {
 			d.compute = append(d.compute, m)
 			d.reach = d.reach.Union(m.reach)
 			d.computing += m.demand
 			continue
 		}
-		m.disturbed = vm.Disturbance == model.InterferenceCoRunner
+		m.disturbed = vm.Disturbance == v1alpha1.InterferenceCoRunner
 		d.network = append(d.network, m)
 		common = common.Intersection(m.reach)
 		d.demand, d.run = d.demand+m.demand, d.run+m.run
@@ -131,12 +109,21 @@ func newDivision(node Node, vms []Member) *division {
 	return d
 }
 
-// spread puts all load where it may run, as if nothing of ours bound it, and tells what
-// there is on the CPUs of each network VM.
+// spread puts all load where it may run, as if nothing of ours bound it, and finds what there
+// is on the CPUs of each network VM.
 func (d *division) spread() {
-	var reaches perSet[onCPUs]
+	type reached struct {
+		onCPUs
+		set units.CPUSet
+	}
+	reaches := map[string]*reached{}
 	load := func(reach units.CPUSet, threads []thread, rival bool) {
-		on, cpus := reaches.at(reach), reach.Len()
+		key, cpus := reach.String(), reach.Len()
+		on := reaches[key]
+		if on == nil {
+			on = &reached{set: reach}
+			reaches[key] = on
+		}
 		for _, t := range threads {
 			if rival {
 				on.add(t, cpus)
@@ -156,14 +143,16 @@ func (d *division) spread() {
 		load(m.reach, m.threads, false)
 	}
 	each := map[int]onCPUs{}
-	for _, reach := range reaches {
-		for _, cpu := range reach.cpus.CPUs() {
-			each[cpu] = onCPUs{rivals: each[cpu].plus(reach.of.rivals), pressure: each[cpu].pressure + reach.of.pressure}
+	for _, key := range slices.Sorted(maps.Keys(reaches)) {
+		on := reaches[key]
+		for _, cpu := range on.set.CPUs() {
+			each[cpu] = onCPUs{rivals: each[cpu].plus(on.rivals), pressure: each[cpu].pressure + on.pressure}
 		}
 	}
+	d.there = map[string][]onCPUs{}
 	for _, m := range d.network {
-		if there := d.there.at(m.reach); *there == nil {
-			*there = alike(m.reach, each)
+		if key := m.reach.String(); d.there[key] == nil {
+			d.there[key] = alike(m.reach, each)
 		}
 	}
 }
@@ -182,7 +171,7 @@ func alike(reach units.CPUSet, each map[int]onCPUs) []onCPUs {
 	return out
 }
 
-// needed tells whether some network VM would starve by weight, and whether one was seen
+// needed reports whether some network VM would starve by weight, and whether one was seen
 // to wait.
 func (d *division) needed() (starves, disturbed bool) {
 	for i := range d.network {
@@ -190,7 +179,7 @@ func (d *division) needed() (starves, disturbed bool) {
 		if m.demand < leastDemand {
 			continue
 		}
-		there := *d.there.at(m.reach)
+		there := d.there[m.reach.String()]
 		disturbed = disturbed || m.disturbed && crowding(there) >= disturbedFrom
 		starves = starves || crowding(there) >= crowded && m.starves(there)
 	}
@@ -199,10 +188,10 @@ func (d *division) needed() (starves, disturbed bool) {
 
 // keep goes on with a division in force, on cores as like as possible. Whether it is
 // still needed cannot be seen, because it works: it ends when the cores are quiet.
-func (d *division) keep() (Cores, Why) {
-	calm := !slices.ContainsFunc(d.network, func(m member) bool { return crowding(*d.there.at(m.reach)) >= quiet })
+func (d *division) keep() Cores {
+	calm := !slices.ContainsFunc(d.network, func(m member) bool { return crowding(d.there[m.reach.String()]) >= quiet })
 	if !d.settled && (calm || d.demand < idleDemand) {
-		return Cores{}, WhyEnough
+		return Cores{}
 	}
 	size := d.current.Network.Len()
 	if d.demand > growAbove*units.Cores(size) || size < d.eachVCPUs {
@@ -211,19 +200,18 @@ func (d *division) keep() (Cores, Why) {
 		if disturbed {
 			bound = mostLossDisturbed
 		}
-		if cores, refused := d.cut(bound); refused == "" && cores.Network.Len() >= size {
-			return cores, WhyKept
+		if cores := d.cut(bound); cores.Network.Len() >= size {
+			return cores
 		}
 	} else if least := d.shrunk(); !least.IsEmpty() && least.Len() < size {
-		if cores, refused := d.cut(mostLossKept); refused == "" {
-			return cores, WhyKept
+		if cores := d.cut(mostLossKept); !cores.Shared() {
+			return cores
 		}
 	}
-	cores := d.with(d.current.Network)
-	if refused := d.refuses(cores, mostLossKept); refused != "" {
-		return Cores{}, refused
+	if cores := d.with(d.current.Network); d.allows(cores, mostLossKept) {
+		return cores
 	}
-	return cores, WhyKept
+	return Cores{}
 }
 
 // shrunk is a network pool that would do for somewhat more than the demand, or none.
@@ -239,22 +227,17 @@ func (d *division) size(demand units.Cores) int {
 	return max(1, d.eachVCPUs, int(math.Ceil(float64(demand)/knee-1e-9)))
 }
 
-// cut makes the largest network pool, from what the demand needs down to what the VMs
-// run now, that the compute pool can bear: a VM that starves may ask for more than it
-// would use.
-func (d *division) cut(bound float64) (cores Cores, refused Why) {
-	refused = WhyTooFewCores
+// cut makes the largest network pool, from what the demand needs down to what the VMs run
+// now, that the compute pool can bear: a VM that starves may ask for more than it would use.
+// Without one, cores are shared.
+func (d *division) cut(bound float64) Cores {
 	for size, least := min(d.size(d.demand), d.cores.usable.Len()), d.size(d.run); size >= least; size-- {
 		network := d.cores.pick(size, d.current.Network)
-		if network.IsEmpty() {
-			continue
-		}
-		cores = d.with(network)
-		if refused = d.refuses(cores, bound); refused == "" {
-			return cores, ""
+		if cores := d.with(network); !network.IsEmpty() && d.allows(cores, bound) {
+			return cores
 		}
 	}
-	return Cores{}, refused
+	return Cores{}
 }
 
 // with gives the compute pool all that the network pool leaves.
@@ -262,20 +245,18 @@ func (d *division) with(network units.CPUSet) Cores {
 	return Cores{Network: network, Compute: d.cores.usable.Difference(network)}
 }
 
-// refuses says why cores cannot be divided like this, or is empty.
-func (d *division) refuses(cores Cores, bound float64) Why {
+// allows reports whether cores may be divided like this: every VM has as many CPUs as vCPUs,
+// and compute VMs lose no more than a bound, and are not crowded on hot cores.
+func (d *division) allows(cores Cores, bound float64) bool {
 	if cores.Compute.IsEmpty() || cores.Network.Len() < d.eachVCPUs {
-		return WhyTooFewCores
+		return false
 	}
 	for _, m := range d.compute {
 		if d.cores.whole(cores.Compute.Intersection(m.reach)).Len() < max(1, m.vcpus) {
-			return WhyTooFewCores
+			return false
 		}
 	}
-	if d.loss(cores) > bound+1e-9 || bound == mostLoss && d.makesHot(cores) {
-		return WhyComputeLoses
-	}
-	return ""
+	return d.loss(cores) <= bound+1e-9 && (bound != mostLoss || !d.makesHot(cores))
 }
 
 // loss is the part of their run time that compute VMs would lose, against shared cores.
@@ -289,7 +270,7 @@ func (d *division) loss(cores Cores) float64 {
 	return float64(1 - max(0, divided)/shared)
 }
 
-// makesHot tells whether the compute pool's CPUs would be used above the policy's limit
+// makesHot reports whether the compute pool's CPUs would be used above the policy's limit
 // by a division, and are not without.
 func (d *division) makesHot(cores Cores) bool {
 	left := units.Cores(cores.Compute.Len())

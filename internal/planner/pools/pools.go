@@ -5,6 +5,7 @@ package pools
 import (
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -18,11 +19,11 @@ const (
 )
 
 // SliceOf returns the slice of a pool's threads. 0 is the kernel's own.
-func SliceOf(pool model.Pool) time.Duration {
+func SliceOf(pool v1alpha1.Pool) time.Duration {
 	switch pool {
-	case model.PoolNetwork:
+	case v1alpha1.PoolNetwork:
 		return NetworkSlice
-	case model.PoolCompute:
+	case v1alpha1.PoolCompute:
 		return ComputeSlice
 	}
 	return 0
@@ -31,11 +32,11 @@ func SliceOf(pool model.Pool) time.Duration {
 // VM is what the pools are made by.
 type VM struct {
 	Rates *model.VMRates
-	Class model.TrafficClass
+	Class v1alpha1.TrafficClass
 	// Current pool. A VM changes its pool only when it clearly behaves otherwise.
-	Current model.Pool
+	Current v1alpha1.Pool
 	// Disturbance of the VM, as far as it is known.
-	Disturbance model.Interference
+	Disturbance v1alpha1.Interference
 	// Confinable is true when the VM's threads may be bound to CPUs.
 	Confinable bool
 }
@@ -43,7 +44,7 @@ type VM struct {
 // Member is a VM and the pool that it counts to.
 type Member struct {
 	VM
-	Pool model.Pool
+	Pool v1alpha1.Pool
 }
 
 // Node is the cores that the pools are made of.

@@ -54,33 +54,21 @@ func newMember(vm Member, online units.CPUSet, lack *model.Lack) member {
 		if !vcpu.CPUs.IsSubsetOf(all) {
 			all = all.Union(vcpu.CPUs)
 		}
-		t := model.ThreadRates{RunCores: min(plausible(vcpu.RunCores), 1), WaitCores: plausible(vcpu.WaitCores)}
+		t := vcpu.ThreadRates
+		t.RunCores = min(t.RunCores, 1)
 		add(t.RunCores, min(1, lack.Demand(t, vcpu.CPUs)))
 	}
 	for _, t := range []model.ThreadRates{rates.Emulator, rates.IOThreads, rates.Vhost, rates.Other} {
-		t.RunCores, t.WaitCores = plausible(t.RunCores), plausible(t.WaitCores)
 		add(t.RunCores, lack.Demand(t, all))
 	}
 	weight := rates.Weight
-	if !sound(weight) || weight == 0 {
+	if weight == 0 {
 		weight = requestWeight * float64(max(1, m.vcpus))
 	}
 	for i := range m.threads {
 		m.threads[i].weight = weight * float64(m.threads[i].demand/m.demand)
 	}
 	return m
-}
-
-// mostCores bounds what the threads of one kind may be said to use: beyond it a figure
-// is an error of reading.
-const mostCores = 512
-
-// plausible turns a figure that cannot be into none.
-func plausible(x units.Cores) units.Cores {
-	if !sound(float64(x)) || x > mostCores {
-		return 0
-	}
-	return x
 }
 
 // rivals are what network VMs compete with on one CPU, were the cores shared.
@@ -132,7 +120,7 @@ type onCPUs struct {
 	cpus     float64
 }
 
-// starves tells whether a network VM's weighted share of the CPUs that it may run on is
+// starves reports whether a network VM's weighted share of the CPUs that it may run on is
 // below its demand there.
 func (m *member) starves(there []onCPUs) bool {
 	var granted, cpus float64

@@ -3,8 +3,7 @@ package traffic
 import (
 	"math"
 
-	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -19,207 +18,163 @@ const (
 // stillSaves is the part of MinSaving that rates in force must save to stay.
 const stillSaves = 0.5
 
-// Allocate splits a group's traffic over its members so that they cost least,
-// and goes there by steps: the shares are for this round, the goals for later.
-// Equal groups give equal allocations, whatever the order of their members.
+// Allocate splits a group's traffic over its members so that they cost least. Equal
+// groups give equal allocations.
 //
-// Rates in force that are nearly as good as the best are kept. Those that break
-// what the group demands, since a member failed, are mended at once, by the least
-// change. Without a reason to skew, the goal is equal shares within floors and
-// limits. An error names what in the group makes no sense.
-func Allocate(g Group) (Allocation, error) {
-	return allocate(&g, (*problem).best)
+// Rates in force that are nearly as good as the best stay. Without a reason to skew,
+// shares are equal within floors and limits.
+func Allocate(g Group) Allocation {
+	p := newProblem(&g)
+	return p.allocation(p.decide())
 }
 
-func (p *problem) best(granularity Granularity) ([]float64, bool) {
-	if granularity == Equal {
-		return p.choose()
-	}
-	return p.skew()
-}
-
-// solver returns the rates that cost least, and false when it finds none.
-type solver func(*problem, Granularity) ([]float64, bool)
-
-func allocate(g *Group, solve solver) (Allocation, error) {
-	if err := g.check(); err != nil {
-		return Allocation{}, err
-	}
-	p := newProblem(g)
-	if err := p.checkNames(); err != nil {
-		return Allocation{}, err
-	}
-	d := decide(p, g, solve)
-	if err := p.costs.check(p); err != nil {
-		return Allocation{}, err
-	}
-	return p.allocation(g, d), nil
-}
-
-// decision is where a group's traffic is to go. All rates are in the order of
-// the problem's members.
+// decision is where a group's traffic is to go.
 type decision struct {
-	goal, next []float64
-	saved      float64
-	reason     model.Reason
+	rates  []float64
+	saved  float64
+	reason string
 }
 
-func decide(p *problem, g *Group, solve solver) decision {
-	n := len(p.members)
+func (p *problem) decide() decision {
+	floors := 0.0
+	for i := range p.members {
+		floors += p.members[i].floor
+	}
 	switch {
-	case n == 0:
-		return decision{reason: model.ReasonTooFewMembers}
-	case p.total < noTraffic:
-		// Shares are planned nevertheless, as of one bit/s that all can carry.
-		p = p.unbounded()
-		return p.towardsEqual(g, model.ReasonNoTraffic)
-	case n == 1:
-		return decision{goal: p.equal(), next: p.equal(), reason: model.ReasonTooFewMembers}
-	case p.haveFloors > p.total*(1+exact):
-		now := p.now(p.equal())
-		return decision{goal: now, next: now, reason: model.ReasonFloorsExceedTotal}
+	case len(p.members) < 2:
+		return decision{rates: p.even(), reason: v1alpha1.ReasonTooFewMembers}
+	case p.Total < noTraffic:
+		return decision{rates: p.even(), reason: v1alpha1.ReasonNoTraffic}
+	case floors > p.total*(1+exact):
+		return decision{rates: p.even(), reason: v1alpha1.ReasonFloorsExceedTotal}
 	}
-	balanced, possible := p.balanced(g.Granularity)
-	if !possible {
-		return p.withoutRoom(g)
-	}
-	d := decision{goal: balanced, reason: model.ReasonBalanced}
-	now := p.now(balanced)
+	balanced, possible := p.balanced()
 	switch {
-	case p.unknownCurves():
-		d.reason = model.ReasonCurvesUnknown
-	case p.linearCurves():
-		d.reason = model.ReasonCurvesLinear
-	default:
-		p.weigh(g.Granularity)
-		d = p.decideSkew(g, solve, now, balanced)
+	case !possible:
+		// What limits allow with nothing to spare is balanced. Where they do not carry
+		// the total, or leave too few members, they say nothing: shares are equal.
+		p.spare = false
+		if balanced, possible = p.balanced(); !possible {
+			balanced = p.even()
+		}
+		return decision{rates: balanced, reason: v1alpha1.ReasonNoRoom}
+	case p.curvesUnknown():
+		return decision{rates: balanced, reason: v1alpha1.ReasonCurvesUnknown}
+	case p.curvesLinear():
+		return decision{rates: balanced, reason: v1alpha1.ReasonCurvesLinear}
 	}
-	d.next = p.step(g, now, d.goal)
-	return d
+	p.price()
+	return p.decideSkew(p.now(balanced), balanced)
 }
 
-// decideSkew compares the cheapest rates with those in force and with balanced
-// ones.
-func (p *problem) decideSkew(g *Group, solve solver, now, balanced []float64) decision {
-	d := decision{goal: balanced, reason: model.ReasonBalanced}
-	best, found := solve(p, g.Granularity)
-	if !found || !p.holdsStrictly(best) {
+// decideSkew compares the cheapest rates with those in force and with balanced ones.
+func (p *problem) decideSkew(now, balanced []float64) decision {
+	d := decision{rates: balanced, reason: v1alpha1.ReasonBalanced}
+	best, found := p.solve()
+	if !found {
 		return d
 	}
 	equal := p.cost(balanced)
 	saved := equal - p.cost(best)
-	usable := p.keepable(g, now)
-	least := g.MinSaving * math.Abs(equal)
+	usable := p.mayStay(now)
+	idle := p.cost(make([]float64, len(p.members)))
+	least := p.MinSaving * math.Abs(equal-idle)
 	if usable && p.moved(now, balanced) > exact {
 		least *= stillSaves
 	}
 	if saved <= math.Abs(equal)*exact || saved < least {
 		return d
 	}
-	d = decision{goal: best, saved: saved, reason: model.ReasonSkewed}
+	d = decision{rates: best, saved: saved, reason: v1alpha1.ReasonSkewed}
 	if usable {
 		lacks := p.cost(now) - p.cost(best)
 		if kept := equal - p.cost(now); kept >= least && kept > 0 && lacks <= min(keptPart*saved, keptCost*math.Abs(equal-saved)) {
-			d.goal, d.saved = now, kept
+			d.rates, d.saved = now, kept
 		}
 	}
 	return d
 }
 
-// keepable tells whether rates in force may stay.
-func (p *problem) keepable(g *Group, now []float64) bool {
+// mayStay returns whether rates in force may stay.
+func (p *problem) mayStay(now []float64) bool {
 	active, highest := 0, 0.0
 	for i := range now {
 		if now[i] > 0 {
 			active++
 			highest = max(highest, now[i])
-			if !p.members[i].usable() {
+			if p.members[i].high <= 0 {
 				return false
 			}
 		}
 	}
-	if g.Granularity == Equal && highest*float64(active) > p.total*(1+inForce) {
+	if p.Granularity == Equal && highest*float64(active) > p.total*(1+inForce) {
 		return false // they are not equal shares
 	}
 	return p.holds(now, inForce)
 }
 
-func (p *problem) step(g *Group, now, goal []float64) []float64 {
-	if g.Granularity == Equal {
-		return p.change(now, goal, g.MaxStep)
-	}
-	return p.approach(now, goal, g.MaxStep)
-}
-
-// unbounded returns the problem without anything that a split would have to keep.
-func (p *problem) unbounded() *problem {
-	free := *p
-	free.total = max(p.total, noTraffic)
-	free.spare, free.minActive, free.minDomains = false, 0, 0
-	free.members, free.sorted = make([]member, len(p.members)), nil
-	for i, m := range p.members {
-		free.members[i] = member{name: m.name, at: m.at, domain: m.domain, curve: m.curve, share: m.share, high: free.total}
-	}
-	return &free
-}
-
-func (p *problem) towardsEqual(g *Group, reason model.Reason) decision {
-	goal := p.equal()
-	return decision{goal: goal, next: p.step(g, p.now(goal), goal), reason: reason}
-}
-
-// withoutRoom is for groups whose limits allow nothing that is demanded of them.
-// What limits allow without something to spare is balanced. Where they do not
-// carry the total, or leave too few members, they say nothing: shares are equal.
-func (p *problem) withoutRoom(g *Group) decision {
-	bare := *p
-	bare.spare = false
-	if balanced, possible := bare.balanced(g.Granularity); possible {
-		return decision{goal: balanced, next: bare.step(g, bare.now(balanced), balanced), reason: model.ReasonNoRoom}
-	}
-	free := p.unbounded()
-	d := free.towardsEqual(g, model.ReasonNoRoom)
-	if g.Granularity == Weighted {
-		bare.haveLimits = 0 // so that only floors count
-		d.goal = bare.level()
-		d.next = free.approach(free.now(d.goal), d.goal, g.MaxStep)
-	}
-	if p.haveLimits < p.total*(1-exact) {
-		// Somebody carries too much already.
-		d.next = d.goal
-	}
-	return d
-}
-
-// allocation tells a decision in the order of the group's members.
-func (p *problem) allocation(g *Group, d decision) Allocation {
+// allocation returns a decision as shares.
+func (p *problem) allocation(d decision) Allocation {
 	a := Allocation{
-		Shares: make([]Share, len(g.Members)), Reason: d.reason, Message: message(d.reason),
-		Saved: units.Watts(max(0, d.saved)),
+		Shares: make([]Share, len(p.members)), Reason: d.reason, Message: message(d.reason), Saved: units.Watts(max(0, d.saved)),
 	}
-	total := sumOf(d.goal)
-	next := sumOf(d.next)
-	now, planned := make([]units.BitsPerSecond, len(g.Members)), make([]units.BitsPerSecond, len(g.Members))
 	for i := range p.members {
-		m := &p.members[i]
-		share := Share{Name: m.name, Share: d.next[i] / next, Goal: d.goal[i] / total}
-		share.Reason = p.memberReason(g, d, i)
-		if math.Abs(share.Goal-1/float64(len(p.members))) > exact {
-			a.Skewed = true
-		}
-		a.Shares[m.at] = share
-		now[i] = g.Members[m.at].Rate
-		planned[i] = g.Total * units.BitsPerSecond(share.Goal)
+		a.Shares[i] = Share{Name: p.Members[i].Name, Share: d.rates[i] / p.total, Reason: p.memberReason(d, i)}
+		a.Skewed = a.Skewed || math.Abs(a.Shares[i].Share-1/float64(len(p.members))) > exact
 	}
-	a.Now = Spread{Sigma: power.Sigma(now), Talkers: power.EffectiveTalkers(now)}
-	a.Planned = Spread{Sigma: power.Sigma(planned), Talkers: power.EffectiveTalkers(planned)}
 	return a
 }
 
-func sumOf(rates []float64) float64 {
-	sum := 0.0
-	for _, rate := range rates {
-		sum += rate
+// memberReason returns why a member's rate is what it is.
+func (p *problem) memberReason(d decision, i int) string {
+	m, rate := &p.members[i], d.rates[i]
+	near := p.total * exact
+	skewed := d.reason == v1alpha1.ReasonSkewed
+	// Rates in force that stay may be somewhat beyond.
+	slack := 0.0
+	if skewed {
+		slack = inForce
 	}
-	return sum
+	switch {
+	case d.reason == v1alpha1.ReasonFloorsExceedTotal || d.reason == v1alpha1.ReasonTooFewMembers || d.reason == v1alpha1.ReasonNoTraffic:
+		return d.reason
+	case rate == 0:
+		return v1alpha1.ReasonStandby
+	case p.Granularity == Equal && skewed:
+		return v1alpha1.ReasonActive
+	case m.floor > 0 && rate <= m.floor+near && rate >= m.floor*(1-slack)-near:
+		return v1alpha1.ReasonAtFloor
+	case rate >= m.high-near && m.high < p.total && rate <= m.high*(1+slack)+near:
+		return v1alpha1.ReasonAtLimit
+	case !skewed:
+		return v1alpha1.ReasonEqualShare
+	case rate <= m.low+near:
+		return v1alpha1.ReasonKeptActive
+	}
+	return v1alpha1.ReasonRemainder
+}
+
+// message says a group's reason in words. It holds no measured figure: a plan is
+// constant while what it does is constant.
+func message(reason string) string {
+	switch reason {
+	case v1alpha1.ReasonSkewed:
+		return "traffic is brought together where it costs least, within floors, limits and what must stay active"
+	case v1alpha1.ReasonBalanced:
+		return "traffic is balanced: no other split saves enough"
+	case v1alpha1.ReasonCurvesUnknown:
+		return "traffic is balanced: it is not known what it costs all members' nodes"
+	case v1alpha1.ReasonCurvesLinear:
+		return "traffic is balanced: its cost grows in proportion, so that bringing it together saves nothing"
+	case v1alpha1.ReasonFloorsExceedTotal:
+		return "the members' floors add up to more than the group's traffic, which is left as it is: lower bandwidth.floor of the profile, or match fewer VMs"
+	case v1alpha1.ReasonNoRoom:
+		return "traffic is balanced: the members' floors and limits leave no room to bring it together, with the members, failure domains and headroom that the group keeps; add VMs, or raise bandwidth.ceiling of the profile"
+	case v1alpha1.ReasonTooFewMembers:
+		return "there is nothing to choose: fewer than two members may serve"
+	case v1alpha1.ReasonNoTraffic:
+		return "traffic is balanced: the group has none"
+	default:
+		return ""
+	}
 }

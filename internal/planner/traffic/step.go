@@ -4,22 +4,23 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 )
 
 // now returns the rates that the members' shares make of the total. Shares of
-// members that are gone went to the others already. Nobody has any: it is as if
+// members that are gone went to the others already. When nobody has any, it is as if
 // all had what they get without a plan.
 func (p *problem) now(without []float64) []float64 {
 	sum := 0.0
-	for i := range p.members {
-		sum += p.members[i].share
+	for i := range p.Members {
+		sum += p.Members[i].Share
 	}
 	if sum <= exact {
 		return without
 	}
 	rates := make([]float64, len(p.members))
-	for i := range p.members {
-		if share := p.members[i].share / sum; share > exact {
+	for i := range p.Members {
+		if share := p.Members[i].Share / sum; share > exact {
 			rates[i] = share * p.total
 		}
 	}
@@ -35,84 +36,94 @@ func (p *problem) moved(from, to []float64) float64 {
 	return sum / (2 * p.total)
 }
 
-// approach goes from rates in force towards a goal, in one round. What the group
-// demands holds all the way: it does at both ends, floors and limits are the same
-// for all, and between the ends all those are active that are at one of them.
-func (p *problem) approach(now, goal []float64, maxStep float64) []float64 {
-	from := now
-	if !p.holds(now, inForce) {
-		from = p.repair(now, goal)
-		maxStep -= p.moved(now, from)
+// Step returns the shares of this round, on the way from the shares in force to goals, all in the
+// order of the members. It moves maxStep of the traffic, or as much more as it takes for
+// the group's demands to hold, or to change the share of one member where shares are equal.
+func Step(g Group, goals []float64, maxStep float64) []float64 {
+	p := newProblem(&g)
+	goal := make([]float64, len(goals))
+	for i := range goals {
+		goal[i] = goals[i] * p.total
 	}
-	if maxStep <= 0 {
-		return from
+	now := p.now(p.even())
+	if p.moved(now, goal) <= maxStep*(1+exact) {
+		return goals
 	}
-	return p.towards(from, goal, maxStep)
-}
-
-func (p *problem) towards(from, goal []float64, maxStep float64) []float64 {
-	all := p.moved(from, goal)
-	if all <= maxStep*(1+exact) {
-		return goal
+	// Goals that no longer hold, since limits fell, are gone to all the same.
+	demands := p.holds(goal, inForce)
+	var next []float64
+	if g.Granularity == Equal {
+		next = p.stepEqual(now, goal, maxStep, demands)
+	} else {
+		next = p.stepWeighted(now, goal, maxStep, demands)
 	}
-	part := maxStep / all
-	next := make([]float64, len(from))
 	for i := range next {
-		next[i] = from[i] + part*(goal[i]-from[i])
+		next[i] /= p.total
 	}
 	return next
 }
 
-// repair moves as little as it takes for rates to keep what the group demands, and
-// that towards the goal.
-func (p *problem) repair(now, goal []float64) []float64 {
-	rates := slices.Clone(now)
-	for i := range p.members {
-		m := &p.members[i]
-		if m.usable() {
-			rates[i] = min(rates[i], m.high)
+// stepWeighted moves a part of all rates. Between two splits that hold all others hold
+// as well: all those are active that are at one of the ends.
+func (p *problem) stepWeighted(now, goal []float64, maxStep float64, demands bool) []float64 {
+	all := p.moved(now, goal)
+	for step := maxStep; step < all; step += maxStep {
+		rates := slices.Clone(now)
+		for i := range rates {
+			rates[i] += step / all * (goal[i] - now[i])
 		}
-		rates[i] = max(rates[i], m.floor)
-	}
-	p.enlist(rates, goal)
-	left := p.total
-	for i := range rates {
-		left -= rates[i]
-	}
-	// All that is beyond the goal on one side is at least what is left on it.
-	side := math.Copysign(1, left)
-	room := 0.0
-	for i := range rates {
-		room += max(0, side*(goal[i]-rates[i]))
-	}
-	if room <= 0 {
-		return rates
-	}
-	part := min(1, math.Abs(left)/room)
-	for i := range rates {
-		if side*(goal[i]-rates[i]) > 0 {
-			rates[i] += part * (goal[i] - rates[i])
+		if !demands || p.holds(rates, inForce) {
+			return rates
 		}
 	}
-	return rates
+	return goal
 }
 
-// enlist activates members of the goal, those first that it gives most, until enough
-// are active.
-func (p *problem) enlist(rates, goal []float64) {
-	var wanted []int
-	for i := range rates {
-		if rates[i] == 0 && goal[i] > 0 {
-			wanted = append(wanted, i)
+// stepEqual goes from one set of active members with equal shares to another: it first adds
+// members, those with the highest limits first, and then removes others, those with the lowest
+// limits first. So limits hold best on the way, and there are never fewer to carry a loss
+// than at one of the ends.
+func (p *problem) stepEqual(now, goal []float64, maxStep float64, demands bool) []float64 {
+	var changes, drop []int
+	for i := range now {
+		switch {
+		case now[i] <= 0 && goal[i] > 0:
+			changes = append(changes, i)
+		case now[i] > 0 && goal[i] <= 0:
+			drop = append(drop, i)
 		}
 	}
-	slices.SortStableFunc(wanted, func(i, j int) int { return cmp.Compare(goal[j], goal[i]) })
-	c := p.crowdOf(rates)
-	for _, i := range wanted {
-		if p.enough(c.tally, 1) {
-			return
+	slices.SortStableFunc(changes, func(i, j int) int { return cmp.Compare(p.members[j].high, p.members[i].high) })
+	slices.SortFunc(drop, func(i, j int) int { return cmp.Or(cmp.Compare(p.members[i].high, p.members[j].high), j-i) })
+	changes = append(changes, drop...)
+	after := func(count int) []float64 {
+		rates, active := slices.Clone(now), 0
+		for _, i := range changes[:count] {
+			rates[i] = goal[i]
 		}
-		rates[i] = min(p.members[i].low, goal[i])
-		c.add(&p.members[i])
+		for _, rate := range rates {
+			if rate > 0 {
+				active++
+			}
+		}
+		for i := range rates {
+			if rates[i] > 0 {
+				rates[i] = p.total / float64(active)
+			}
+		}
+		return rates
 	}
+	// within is how many changes the step allows: with each more moves.
+	within := sort.Search(len(changes), func(i int) bool { return p.moved(now, after(i+1)) > maxStep*(1+exact) })
+	for count := within; count > 0; count-- {
+		if rates := after(count); !demands || p.holds(rates, 0) {
+			return rates
+		}
+	}
+	for count := within + 1; count < len(changes); count++ {
+		if rates := after(count); !demands || p.holds(rates, 0) {
+			return rates
+		}
+	}
+	return goal
 }

@@ -29,8 +29,8 @@ func TestNoisyRatesTakeNoTurns(t *testing.T) {
 				sent := units.BitsPerSecond(mean[i] * math.Exp(drift[i]))
 				node[i].Sent = &sent
 			}
-			plan := Plan(0, node)
-			check(t, 0, node, plan)
+			plan := Plan(node)
+			check(t, node, plan)
 			for i, d := range plan {
 				if d.Turn != nil {
 					taken++

@@ -10,16 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // randomNode makes a node of up to 60 VMs, with turns of a plan or of anybody.
-func randomNode(r *rand.Rand) (units.BitsPerSecond, []VM) {
-	var uplink units.BitsPerSecond
-	if r.IntN(2) == 0 {
-		uplink = units.BitsPerSecond(math.Pow(10, 7+3*r.Float64()))
-	}
+func randomNode(r *rand.Rand) []VM {
 	vms := make([]VM, r.IntN(1+r.IntN(60)))
 	for i := range vms {
 		sent := units.BitsPerSecond(math.Pow(10, 4+5*r.Float64()))
@@ -35,15 +32,15 @@ func randomNode(r *rand.Rand) (units.BitsPerSecond, []VM) {
 			vms[i] = vms[i].at(of, r.IntN(slots), r.IntN(slots))
 		}
 	}
-	return uplink, vms
+	return vms
 }
 
 // check holds a plan to what every plan must be.
-func check(t *testing.T, uplink units.BitsPerSecond, vms []VM, decisions []Decision) {
+func check(t *testing.T, vms []VM, decisions []Decision) {
 	t.Helper()
 	held := 0
 	for i, d := range decisions {
-		if (d.Turn != nil) != (d.Reason == model.ReasonTakesTurns) || d.Reason == "" {
+		if (d.Turn != nil) != (d.Reason == v1alpha1.ReasonTakesTurns) || d.Reason == "" {
 			t.Fatalf("VM %s: turn %v, reason %q", vms[i].PodUID, d.Turn, d.Reason)
 		}
 		if d.Turn == nil {
@@ -56,7 +53,7 @@ func check(t *testing.T, uplink units.BitsPerSecond, vms []VM, decisions []Decis
 		if hold := d.Turn.Period - d.Turn.Length; 2*hold > vms[i].MaxDelay {
 			t.Fatalf("VM %s is held for %v of %v", vms[i].PodUID, hold, vms[i].MaxDelay)
 		}
-		if full := fullRate(uplink, vms[i].Ceiling); full > 0 && vms[i].Sent != nil {
+		if full := vms[i].Ceiling; full > 0 && vms[i].Sent != nil {
 			if carried := full * units.BitsPerSecond(d.Turn.Length) / units.BitsPerSecond(d.Turn.Period); carried < *vms[i].Sent {
 				t.Fatalf("VM %s sends %v and its turn %+v carries %v", vms[i].PodUID, *vms[i].Sent, *d.Turn, carried)
 			}
@@ -74,15 +71,15 @@ func check(t *testing.T, uplink units.BitsPerSecond, vms []VM, decisions []Decis
 
 // settle puts a plan in force again and again, all else as before, until nothing
 // changes any more: at once when nobody had a turn.
-func settle(t *testing.T, uplink units.BitsPerSecond, vms []VM, plan []Decision) []Decision {
+func settle(t *testing.T, vms []VM, plan []Decision) []Decision {
 	t.Helper()
 	rounds := 4
 	if !slices.ContainsFunc(vms, func(vm VM) bool { return vm.Current != nil }) {
 		rounds = 1
 	}
 	for range rounds {
-		next := Plan(uplink, after(vms, plan))
-		check(t, uplink, vms, next)
+		next := Plan(after(vms, plan))
+		check(t, vms, next)
 		if cmp.Equal(plan, next) {
 			return plan
 		}
@@ -94,38 +91,36 @@ func settle(t *testing.T, uplink units.BitsPerSecond, vms []VM, plan []Decision)
 
 func checkAll(t *testing.T, r *rand.Rand) {
 	t.Helper()
-	uplink, vms := randomNode(r)
-	plan := Plan(uplink, vms)
-	check(t, uplink, vms, plan)
+	vms := randomNode(r)
+	plan := Plan(vms)
+	check(t, vms, plan)
 
 	shuffled := append([]VM(nil), vms...)
 	order := r.Perm(len(vms))
 	for i, from := range order {
 		shuffled[i] = vms[from]
 	}
-	for i, d := range Plan(uplink, shuffled) {
+	for i, d := range Plan(shuffled) {
 		if diff := cmp.Diff(plan[order[i]], d); diff != "" {
 			t.Fatalf("the order changes the plan:\n%s", diff)
 		}
 	}
-	held := after(vms, settle(t, uplink, vms, plan))
-	checkVaried(t, r, uplink, held)
+	held := after(vms, settle(t, vms, plan))
+	checkVaried(t, r, held)
 }
 
 // checkVaried lets those that take turns send a little more or less: nothing
 // changes. Ceilings that are nearly reached are another matter, as are turns of
 // before that just suffice.
-func checkVaried(t *testing.T, r *rand.Rand, uplink units.BitsPerSecond, vms []VM) {
+func checkVaried(t *testing.T, r *rand.Rand, vms []VM) {
 	t.Helper()
 	var fresh, held []VM
 	for _, vm := range vms {
-		if vm.Current = nil; uplink == 0 {
-			vm.Ceiling = 0
-		}
+		vm.Current, vm.Ceiling = nil, 0
 		fresh = append(fresh, vm)
 	}
 	want := []Decision{}
-	for i, d := range Plan(uplink, fresh) {
+	for i, d := range Plan(fresh) {
 		if d.Turn == nil {
 			continue
 		}
@@ -133,7 +128,7 @@ func checkVaried(t *testing.T, r *rand.Rand, uplink units.BitsPerSecond, vms []V
 		fresh[i].Sent, fresh[i].Current = &varied, d.Turn
 		held, want = append(held, fresh[i]), append(want, d)
 	}
-	if diff := cmp.Diff(want, Plan(uplink, held)); diff != "" {
+	if diff := cmp.Diff(want, Plan(held)); diff != "" {
 		t.Fatalf("little changes what is sent, and much the turns (-was +is):\n%s", diff)
 	}
 }
@@ -144,12 +139,7 @@ func TestPlanProperties(t *testing.T) {
 	}
 }
 
-func FuzzPlan(f *testing.F) {
-	f.Add(uint64(1), uint64(2))
-	f.Fuzz(func(t *testing.T, a, b uint64) { checkAll(t, rand.New(rand.NewPCG(a, b))) })
-}
-
-// overlap tells whether two turns are ever in force at one time, as far as they
+// overlap returns whether two turns are ever in force at one time, as far as they
 // have one period.
 func overlap(x, y model.Turn) bool {
 	return x.Period != y.Period || x.Offset < y.Offset+y.Length && y.Offset < x.Offset+x.Length

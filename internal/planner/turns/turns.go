@@ -1,16 +1,44 @@
 // Package turns lets the deferrable traffic of a node's VMs go one VM after the
 // other: at any moment one sends at full rate and the others only trickle, which
 // costs less than all of them sending a little. It is pure. The bounds on delay
-// and rate are argued in docs/design/turns.md.
+// and rate are argued in docs/design/shaping-and-buffering.md.
 package turns
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
+)
+
+const (
+	// Trickle is what passes of a VM between its turns.
+	Trickle = model.LeastRate
+	// leastSent is the rate from which a VM is a sender: below, most of what it
+	// sends would pass as trickle. A VM that takes turns stays a sender down to the
+	// trickle.
+	leastSent = 4 * Trickle
+	// slots of a period. Turns begin and end with a slot, so that small changes of
+	// what VMs send change no turn.
+	slots = 50
+	// leastLength of a turn: below it, connections hardly get up to speed.
+	leastLength = 50 * time.Millisecond
+	// headroom is how much longer a turn is than what the VM sends needs at its ceiling.
+	headroom = 1.25
+	// fullPart is the use of a turn from which it is full: what the VM would like to
+	// send is not known then.
+	fullPart = 0.9
+	// fairPart is the part of what it needs that a new turn must have: a node surely carries
+	// a little more than its VMs send now. outgrownPart is the part of its share below which
+	// a turn is not kept.
+	fairPart, outgrownPart = 0.9, 0.75
+	// shortened is the part of the longest possible period below which a current
+	// one is not kept.
+	shortened = 4
 )
 
 // VM is a VM whose traffic may be held.
@@ -27,22 +55,13 @@ type VM struct {
 	Current *model.Turn
 }
 
-// Decision is what becomes of a VM: a turn, or none and the reason.
+// Decision is a VM's turn, or none and the reason.
 type Decision struct {
 	Turn   *model.Turn
-	Reason model.Reason
+	Reason string
 }
 
-const (
-	// Trickle is what passes of a VM between its turns.
-	Trickle = model.LeastRate
-	// leastSent is the rate from which a VM is a sender: below, most of what it
-	// sends would pass as trickle. A VM that takes turns stays a sender down to the
-	// trickle.
-	leastSent = 4 * Trickle
-)
-
-// Allowed tells whether a turn keeps within a delay: what is sent at any moment
+// Allowed returns whether a turn keeps within a delay: what is sent at any moment
 // has passed within two periods.
 func Allowed(turn model.Turn, maxDelay time.Duration) bool {
 	return turn.IsValid() && 2*turn.Period <= maxDelay
@@ -50,30 +69,33 @@ func Allowed(turn model.Turn, maxDelay time.Duration) bool {
 
 // Plan decides for each VM, in the order given. The result depends on neither
 // that order nor anything but what is given, and keeps current turns where they
-// still do. uplink is the rate that all VMs share. 0: not known.
+// still do.
 //
-// When not all VMs fit in a period, those that would need most are left out, of
-// those without a turn first.
-func Plan(uplink units.BitsPerSecond, vms []VM) []Decision {
+// The rate of the uplink that all VMs share is not known, but the node carries what they send
+// together now. So the period is divided by what each sends, and a VM whose ceiling asks for
+// a longer turn may not fit. Then those that would need most are left out, of those without
+// a turn first.
+func Plan(vms []VM) []Decision {
 	decisions := make([]Decision, len(vms))
 	var senders []*sender
 	for i, vm := range vms {
-		s := &sender{VM: vm, index: i, full: fullRate(uplink, vm.Ceiling)}
+		s := &sender{VM: vm, index: i}
 		if decisions[i].Reason = s.excluded(); decisions[i].Reason == "" {
 			senders = append(senders, s)
 		}
 	}
 	slices.SortFunc(senders, func(x, y *sender) int { return cmp.Compare(x.PodUID, y.PodUID) })
-	reason := model.ReasonNoOtherSender
+	reason := v1alpha1.ReasonNoOtherSender
 	for len(senders) > 1 {
-		a := newArrangement(uplink, senders)
-		if a.fits() {
+		period := choosePeriod(senders)
+		place(senders, period)
+		if keep(senders, period) || divide(senders, period) {
 			for _, s := range senders {
-				decisions[s.index] = Decision{Turn: s.turn(a.period), Reason: model.ReasonTakesTurns}
+				decisions[s.index] = Decision{Turn: s.turn(period), Reason: v1alpha1.ReasonTakesTurns}
 			}
 			return decisions
 		}
-		reason = model.ReasonNoRoom
+		reason = v1alpha1.ReasonNoRoom
 		out := leastFitting(senders)
 		decisions[senders[out].index].Reason = reason
 		senders = slices.Delete(senders, out, out+1)
@@ -84,32 +106,27 @@ func Plan(uplink units.BitsPerSecond, vms []VM) []Decision {
 	return decisions
 }
 
-// fullRate is what a VM sends at most during its turn. 0: not known.
-func fullRate(uplink, ceiling units.BitsPerSecond) units.BitsPerSecond {
-	if uplink > 0 && ceiling > 0 {
-		return min(uplink, ceiling)
-	}
-	return max(uplink, ceiling)
-}
-
 // sender is a VM that is to take turns.
 type sender struct {
 	VM
 	index int
-	// full is what the VM sends at most during its turn. 0: not known.
-	full units.BitsPerSecond
-	// placed is where the current turn lies on the grid. Nil: nowhere.
+	// placed is the current turn on the grid of the period. Nil: there is none.
 	placed *span
-	// share is the part of a period that the VM has of all senders' traffic, in
-	// slots, where the uplink's rate is not known. need is what its turn has to have.
+	// share is the part of the period that the VM has of all senders' traffic, in
+	// slots. need is what its turn has to have.
 	share, need float64
 	// at is where the turn is to lie.
 	at span
 }
 
-// excluded says why a VM takes no turns whatever the others do, or is empty. It
-// forgets a current turn that is not allowed any more.
-func (s *sender) excluded() model.Reason {
+// span is a part of the period, in slots.
+type span struct{ start, length int }
+
+func (s span) overlaps(o span) bool { return s.start < o.start+o.length && o.start < s.start+s.length }
+
+// excluded returns why a VM takes no turns whatever the others do, or is empty. It
+// forgets a current turn that is no longer allowed.
+func (s *sender) excluded() string {
 	if s.Current != nil && !Allowed(*s.Current, s.MaxDelay) {
 		s.Current = nil
 	}
@@ -119,13 +136,169 @@ func (s *sender) excluded() model.Reason {
 	}
 	switch {
 	case s.MaxDelay < 2*periods()[0]:
-		return model.ReasonNoRoom
+		return v1alpha1.ReasonNoRoom
 	case s.Sent == nil && s.Current == nil:
-		return model.ReasonTrafficUnknown
-	case s.Sent != nil && !(*s.Sent >= least), s.full > 0 && s.full <= Trickle:
-		return model.ReasonSendsLittle
+		return v1alpha1.ReasonLearning
+	case s.Sent != nil && !(*s.Sent >= least), s.Ceiling > 0 && s.Ceiling <= Trickle:
+		return v1alpha1.ReasonSendsLittle
 	}
 	return ""
+}
+
+// periods that a node's turns may have: a hold lasts seconds. Each is a whole
+// number of milliseconds a slot, and 64 seconds are a whole number of each.
+func periods() []time.Duration {
+	const unit = 500 * time.Millisecond
+	return []time.Duration{unit, 2 * unit, 4 * unit, 8 * unit, 16 * unit}
+}
+
+// choosePeriod returns the longest period that all senders' delays allow, or the
+// one that most of them have, when it is not much shorter.
+func choosePeriod(senders []*sender) time.Duration {
+	least := senders[0].MaxDelay
+	have := map[time.Duration]int{}
+	for _, s := range senders {
+		least = min(least, s.MaxDelay)
+		if s.Current != nil {
+			have[s.Current.Period]++
+		}
+	}
+	best, kept, most := periods()[0], time.Duration(0), 0
+	for _, period := range periods() {
+		if 2*period > least {
+			break
+		}
+		best = period
+		if have[period] > 0 && have[period] >= most {
+			kept, most = period, have[period]
+		}
+	}
+	if kept > 0 && kept*shortened > best {
+		return kept
+	}
+	return best
+}
+
+// place puts the senders' current turns on the grid of a period, without those that share a
+// slot with another, and computes what each sender needs. One whose rate is not known counts
+// with what its turn has.
+func place(senders []*sender, period time.Duration) {
+	var seen []span
+	var total units.BitsPerSecond
+	unknown := 0.0
+	for _, s := range senders {
+		if s.placed = s.position(period); s.placed != nil && !slices.ContainsFunc(seen, s.placed.overlaps) {
+			seen = append(seen, *s.placed)
+		} else {
+			s.placed = nil
+		}
+		if s.Sent != nil {
+			total += *s.Sent
+			continue
+		}
+		s.need = slots * float64(s.Current.Length) / float64(s.Current.Period)
+		unknown += s.need / slots
+	}
+	if unknown < 1 {
+		total = units.BitsPerSecond(float64(total) / (1 - unknown))
+	}
+	for _, s := range senders {
+		if s.Sent == nil {
+			continue
+		}
+		s.share = slots * float64(*s.Sent/total)
+		s.need = s.share
+		if s.Ceiling > 0 {
+			s.need = max(s.share, slots*headroom*float64(*s.Sent/s.Ceiling))
+		}
+	}
+}
+
+// position returns a sender's current turn on the grid of a period. Nil: it is not on it.
+func (s *sender) position(period time.Duration) *span {
+	slot := period / slots
+	if s.Current == nil || s.Current.Period != period || s.Current.Trickle != Trickle ||
+		s.Current.Offset%slot != 0 || s.Current.Length%slot != 0 {
+		return nil
+	}
+	return &span{int(s.Current.Offset / slot), int(s.Current.Length / slot)}
+}
+
+// serves returns whether a turn of so many slots still does for what the sender
+// sends: it is not full, and not far below the sender's share.
+func (s *sender) serves(length int) bool {
+	if s.Sent == nil {
+		return true
+	}
+	isFull := s.Ceiling > 0 && float64(*s.Sent) > fullPart*float64(s.Ceiling)*float64(length)/slots
+	return !isFull && float64(length) >= outgrownPart*s.share
+}
+
+// keep leaves all turns as they are, where each sender has one that serves.
+func keep(senders []*sender, period time.Duration) bool {
+	for _, s := range senders {
+		if s.placed == nil || s.placed.length < shortest(period) || !s.serves(s.placed.length) {
+			return false
+		}
+		s.at = *s.placed
+	}
+	return true
+}
+
+// divide gives all of the period to the senders by what each needs, rounded in favour of the small, one
+// turn after the other in the order that they have. It returns whether each got about its
+// share.
+func divide(senders []*sender, period time.Duration) bool {
+	floor, left, weight, fair := shortest(period), slots, 0.0, true
+	order := slices.Clone(senders)
+	slices.SortStableFunc(order, func(x, y *sender) int {
+		known := func(s *sender) int { return map[bool]int{true: 1}[s.Sent != nil] }
+		return cmp.Or(known(x)-known(y), cmp.Compare(x.need, y.need))
+	})
+	newcomers := false
+	for _, s := range order {
+		newcomers = newcomers || s.placed == nil
+		if s.Sent != nil {
+			weight += s.need
+		}
+	}
+	for _, s := range order {
+		need := s.need
+		if s.Sent != nil {
+			need = float64(left) * s.need / weight
+			weight -= s.need
+		}
+		// A little less than a whole slot too much is the arithmetic's.
+		s.at.length = max(floor, int(math.Ceil(min(need, 2*slots)-1e-9)))
+		left -= s.at.length
+		// More is asked for newcomers' sake than turns in force are kept with, or a VM
+		// that just fits would come and go as the rates vary.
+		if newcomers && s.Sent != nil {
+			fair = fair && float64(s.at.length) >= fairPart*s.need
+		} else {
+			fair = fair && s.serves(s.at.length)
+		}
+	}
+	offset := func(s *sender) int {
+		if s.placed == nil {
+			return slots
+		}
+		return s.placed.start
+	}
+	order = slices.Clone(senders)
+	slices.SortStableFunc(order, func(x, y *sender) int { return cmp.Compare(offset(x), offset(y)) })
+	start := 0
+	for _, s := range order {
+		s.at.start = start
+		start += s.at.length
+	}
+	return fair && left >= 0
+}
+
+// shortest is the shortest turn, in slots.
+func shortest(period time.Duration) int {
+	slot := period / slots
+	return int((leastLength + slot - 1) / slot)
 }
 
 // leastFitting is the sender that would need most, of those without a turn if

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -56,7 +54,7 @@ func after(vms []VM, decisions []Decision) []VM {
 func outcome(vms []VM, decisions []Decision) string {
 	var words []string
 	for i, d := range decisions {
-		word := string(d.Reason)
+		word := d.Reason
 		if d.Turn != nil {
 			word = fmt.Sprintf("%v+%v/%v", d.Turn.Offset, d.Turn.Length, d.Turn.Period)
 		}
@@ -68,53 +66,38 @@ func outcome(vms []VM, decisions []Decision) string {
 func TestPlan(t *testing.T) {
 	const s = time.Second
 	for name, tc := range map[string]struct {
-		uplink float64
-		vms    []VM
-		want   string
+		vms  []VM
+		want string
 	}{
-		"nobody":               {0, nil, ""},
-		"one alone":            {0, []VM{sends("a", 100)}, "a:NoOtherSender"},
-		"two alike":            {0, []VM{sends("a", 100), sends("b", 100)}, "a:0s+4s/8s b:4s+4s/8s"},
-		"by what they send":    {0, []VM{sends("a", 300), sends("b", 100)}, "a:0s+5.92s/8s b:5.92s+2.08s/8s"},
-		"known uplink":         {1000, []VM{sends("a", 100), sends("b", 200)}, "a:0s+1.12s/8s b:1.12s+2.08s/8s"},
-		"ceilings count":       {1000, []VM{sends("a", 100).ceiling(200), sends("b", 100)}, "a:0s+5.12s/8s b:5.12s+1.12s/8s"},
-		"no room at ceilings":  {1000, []VM{sends("a", 100).ceiling(200), sends("b", 100).ceiling(200)}, "a:NoRoom b:NoRoom"},
-		"the uplink is full":   {1000, []VM{sends("a", 450), sends("b", 450)}, "a:NoRoom b:NoRoom"},
-		"the largest is left":  {1000, []VM{sends("a", 100), sends("b", 700), sends("c", 100)}, "a:0s+1.12s/8s b:NoRoom c:1.12s+1.12s/8s"},
-		"one sends little":     {0, []VM{sends("a", 100), sends("b", 0.9), sends("c", 100)}, "a:0s+4s/8s b:SendsLittle c:4s+4s/8s"},
-		"one is not known":     {0, []VM{sends("a", 100), sends("b", 1).unheard(), sends("c", 100)}, "a:0s+4s/8s b:TrafficUnknown c:4s+4s/8s"},
-		"ceilings far above":   {0, []VM{sends("a", 30).ceiling(10000), sends("b", 30).ceiling(10000)}, "a:0s+4s/8s b:4s+4s/8s"},
-		"ceilings just enough": {0, []VM{sends("a", 50).ceiling(100), sends("b", 50).ceiling(100)}, "a:NoRoom b:NoRoom"},
-		"the least delay":      {0, []VM{sends("a", 100), sends("b", 100).delay(5 * s)}, "a:0s+1s/2s b:1s+1s/2s"},
-		"the shortest delay":   {0, []VM{sends("a", 100).delay(s), sends("b", 100)}, "a:0s+250ms/500ms b:250ms+250ms/500ms"},
-		"no delay is so short": {0, []VM{sends("a", 100).delay(s - 1), sends("b", 100)}, "a:NoRoom b:NoOtherSender"},
+		"nobody":                       {nil, ""},
+		"one alone":                    {[]VM{sends("a", 100)}, "a:NoOtherSender"},
+		"two alike":                    {[]VM{sends("a", 100), sends("b", 100)}, "a:0s+4s/8s b:4s+4s/8s"},
+		"by what they send":            {[]VM{sends("a", 300), sends("b", 100)}, "a:0s+5.92s/8s b:5.92s+2.08s/8s"},
+		"one sends little":             {[]VM{sends("a", 100), sends("b", 0.9), sends("c", 100)}, "a:0s+4s/8s b:SendsLittle c:4s+4s/8s"},
+		"one is not known":             {[]VM{sends("a", 100), sends("b", 1).unheard(), sends("c", 100)}, "a:0s+4s/8s b:Learning c:4s+4s/8s"},
+		"ceilings far above":           {[]VM{sends("a", 30).ceiling(10000), sends("b", 30).ceiling(10000)}, "a:0s+4s/8s b:4s+4s/8s"},
+		"ceilings just enough":         {[]VM{sends("a", 50).ceiling(100), sends("b", 50).ceiling(100)}, "a:NoRoom b:NoRoom"},
+		"the least delay":              {[]VM{sends("a", 100), sends("b", 100).delay(5 * s)}, "a:0s+1s/2s b:1s+1s/2s"},
+		"overlapping turns are mended": {[]VM{sends("a", 100).at(8*s, 0, 25), sends("b", 100).at(8*s, 19, 25)}, "a:0s+4s/8s b:4s+4s/8s"},
+		"turns off the grid are mended": {[]VM{sends("a", 100).at(8*s+50*time.Millisecond, 0, 20), sends("b", 100).at(8*s, 25, 20)},
+			"a:4s+4s/8s b:0s+4s/8s"},
+		"a newcomer takes of all": {[]VM{sends("a", 100).at(8*s, 0, 25), sends("b", 100).at(8*s, 25, 25), sends("c", 100)},
+			"a:0s+2.72s/8s b:2.72s+2.72s/8s c:5.44s+2.56s/8s"},
+		"a newcomer that does not fit waits": {[]VM{sends("a", 50).ceiling(150).at(8*s, 0, 25), sends("b", 50).ceiling(150).at(8*s, 25, 25), sends("c", 50).ceiling(150)},
+			"a:0s+4s/8s b:4s+4s/8s c:NoRoom"},
+		"the shortest delay":   {[]VM{sends("a", 100).delay(s), sends("b", 100)}, "a:0s+250ms/500ms b:250ms+250ms/500ms"},
+		"no delay is so short": {[]VM{sends("a", 100).delay(s - 1), sends("b", 100)}, "a:NoRoom b:NoOtherSender"},
 
-		"small changes change nothing": {0, []VM{sends("a", 120).at(8*s, 0, 25), sends("b", 90).at(8*s, 25, 25)}, "a:0s+4s/8s b:4s+4s/8s"},
-		"large changes do":             {0, []VM{sends("a", 300).at(8*s, 25, 25), sends("b", 100).at(8*s, 0, 25)}, "a:2.08s+5.92s/8s b:0s+2.08s/8s"},
-		"a turn that is full":          {1000, []VM{sends("a", 240).at(8*s, 20, 10), sends("b", 100).at(8*s, 0, 20)}, "a:3.2s+2.4s/8s b:0s+3.2s/8s"},
-		"a turn that is nearly full":   {1000, []VM{sends("a", 180).at(8*s, 20, 10), sends("b", 100).at(8*s, 0, 20)}, "a:3.2s+1.6s/8s b:0s+3.2s/8s"},
-		"a full turn moves":            {1000, []VM{sends("a", 240).at(8*s, 0, 10), sends("b", 100).at(8*s, 10, 20)}, "a:4.8s+2.4s/8s b:1.6s+3.2s/8s"},
-		"a full turn finds no room":    {100, []VM{sends("a", 70).at(8*s, 0, 30), sends("b", 20).at(8*s, 30, 20)}, "a:NoRoom b:NoRoom"},
-		"a newcomer takes what is free": {1000, []VM{sends("a", 100).at(8*s, 10, 20), sends("b", 100)},
-			"a:1.6s+3.2s/8s b:0s+1.12s/8s"},
-		"a newcomer that does not fit waits": {1000, []VM{sends("a", 300).at(8*s, 0, 20), sends("b", 300).at(8*s, 20, 20), sends("c", 300)},
-			"a:0s+3.2s/8s b:3.2s+3.2s/8s c:NoRoom"},
-		"turns that are too long yield": {1000, []VM{sends("a", 100).at(8*s, 25, 25), sends("b", 100).at(8*s, 0, 25), sends("c", 100)},
-			"a:1.12s+1.12s/8s b:0s+1.12s/8s c:2.24s+1.12s/8s"},
-		"one that left leaves a gap":  {1000, []VM{sends("a", 100).at(8*s, 0, 10), sends("c", 100).at(8*s, 25, 10)}, "a:0s+1.6s/8s c:4s+1.6s/8s"},
-		"the last one left stops":     {1000, []VM{sends("a", 100).at(8*s, 0, 10)}, "a:NoOtherSender"},
-		"nothing heard changes none":  {0, []VM{sends("a", 1).unheard().at(8*s, 0, 25), sends("b", 100).at(8*s, 25, 25)}, "a:0s+4s/8s b:4s+4s/8s"},
-		"a sender down to a trickle":  {0, []VM{sends("a", 100).at(8*s, 0, 25), sends("b", 0.3).at(8*s, 25, 25)}, "a:0s+7.84s/8s b:7.84s+160ms/8s"},
-		"no sender below the trickle": {0, []VM{sends("a", 100).at(8*s, 0, 25), sends("b", 0.2).at(8*s, 25, 25)}, "a:NoOtherSender b:SendsLittle"},
-		"a delay that became shorter": {0, []VM{sends("a", 100).at(8*s, 0, 25).delay(5 * s), sends("b", 100).at(8*s, 25, 25)}, "a:0s+1s/2s b:1s+1s/2s"},
-		"a shorter period is kept":    {0, []VM{sends("a", 100).at(4*s, 0, 25), sends("b", 100).at(4*s, 25, 25)}, "a:0s+2s/4s b:2s+2s/4s"},
-		"a much shorter one is not":   {0, []VM{sends("a", 100).at(2*s, 0, 25), sends("b", 100).at(2*s, 25, 25)}, "a:0s+4s/8s b:4s+4s/8s"},
-		"overlapping turns are mended": {1000, []VM{sends("a", 100).at(8*s, 0, 20), sends("b", 100).at(8*s, 19, 20)},
-			"a:0s+3.2s/8s b:3.2s+1.12s/8s"},
-		"turns off the grid are mended": {1000, []VM{sends("a", 100).at(8*s+50*time.Millisecond, 0, 20), sends("b", 100).at(8*s, 25, 20)},
-			"a:0s+1.12s/8s b:4s+3.2s/8s"},
+		"small changes change nothing": {[]VM{sends("a", 120).at(8*s, 0, 25), sends("b", 90).at(8*s, 25, 25)}, "a:0s+4s/8s b:4s+4s/8s"},
+		"large changes do":             {[]VM{sends("a", 300).at(8*s, 25, 25), sends("b", 100).at(8*s, 0, 25)}, "a:2.08s+5.92s/8s b:0s+2.08s/8s"},
+		"nothing heard changes none":   {[]VM{sends("a", 1).unheard().at(8*s, 0, 25), sends("b", 100).at(8*s, 25, 25)}, "a:0s+4s/8s b:4s+4s/8s"},
+		"a sender down to a trickle":   {[]VM{sends("a", 100).at(8*s, 0, 25), sends("b", 0.3).at(8*s, 25, 25)}, "a:0s+7.84s/8s b:7.84s+160ms/8s"},
+		"no sender below the trickle":  {[]VM{sends("a", 100).at(8*s, 0, 25), sends("b", 0.2).at(8*s, 25, 25)}, "a:NoOtherSender b:SendsLittle"},
+		"a delay that became shorter":  {[]VM{sends("a", 100).at(8*s, 0, 25).delay(5 * s), sends("b", 100).at(8*s, 25, 25)}, "a:0s+1s/2s b:1s+1s/2s"},
+		"a shorter period is kept":     {[]VM{sends("a", 100).at(4*s, 0, 25), sends("b", 100).at(4*s, 25, 25)}, "a:0s+2s/4s b:2s+2s/4s"},
+		"a much shorter one is not":    {[]VM{sends("a", 100).at(2*s, 0, 25), sends("b", 100).at(2*s, 25, 25)}, "a:0s+4s/8s b:4s+4s/8s"},
 	} {
-		got := Plan(units.BitsPerSecond(tc.uplink)*mbit, tc.vms)
+		got := Plan(tc.vms)
 		if text := outcome(tc.vms, got); text != tc.want {
 			t.Errorf("%s:\n     %s\nwant %s", name, text, tc.want)
 		}
@@ -139,22 +122,5 @@ func TestAllowed(t *testing.T) {
 		if got := Allowed(turn, tc.maxDelay); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
-	}
-}
-
-// A plan in force stays as it is while little changes, and VMs that come to it
-// and go from it move no other where there is room.
-func TestNewcomersMoveNobody(t *testing.T) {
-	vms := []VM{sends("b", 100), sends("d", 50), sends("f", 80)}
-	first := Plan(1000*mbit, vms)
-	held := after(vms, first)
-	more := append(after(vms, first), sends("a", 100), sends("c", 100))
-	second := Plan(1000*mbit, more)
-	if diff := cmp.Diff(first, second[:3]); diff != "" || second[3].Turn == nil || second[4].Turn == nil {
-		t.Errorf("VMs came (-was +is):\n%s%v", diff, outcome(more, second))
-	}
-	fewer := Plan(1000*mbit, held[1:])
-	if diff := cmp.Diff(first[1:], fewer); diff != "" {
-		t.Errorf("a VM went (-was +is):\n%s", diff)
 	}
 }

@@ -61,7 +61,6 @@ func TestOfVM(t *testing.T) {
 		"first round: nothing counted yet": {
 			func(vm *model.VMRates) { *vm = model.VMRates{Taps: vm.Taps, VCPUs: make([]model.VCPURates, 2)} }, "", false,
 		},
-		"not a number": {func(vm *model.VMRates) { vm.Taps[0].ToVM.BitsPerSecond = units.BitsPerSecond(math.NaN()) }, "", false},
 	} {
 		vm := busyVM()
 		tc.change(&vm)

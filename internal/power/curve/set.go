@@ -1,55 +1,25 @@
 package curve
 
 import (
-	"errors"
-	"fmt"
-	"slices"
+	"math"
 
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-var errObservation = errors.New("the observation is not finite, negative, or of no time: it is left out")
-
-// defaultLimit is how many curves a Set keeps when it is not told: five sizes of
-// VMs, with and without vhost, at five windows, and some to spare.
-const defaultLimit = 64
-
-// roundBatches is how many batches are learned from in a round.
-const roundBatches = 4
-
-// Options of a Set.
-type Options struct {
-	// Prior returns what is known of a curve before anything is measured.
-	Prior func(Key) Prior
-	// Limit is the largest number of curves; beyond it, the one that was unseen
-	// for longest goes. 0: 64.
-	Limit int
-}
+// maxCurves is how many curves a Set keeps: five sizes of VMs, with and without vhost,
+// at five windows, and some to spare.
+const maxCurves = 64
 
 // Set holds the curves of one node.
 type Set struct {
 	prior  func(Key) Prior
-	limit  int
 	curves map[Key]*learned
-	// order holds the curves too, in the order in which they came; turn is the
-	// next to learn.
-	order []*learned
-	turn  int
-	round uint64
-	// seen is what the round's signs were.
-	seen []sighting
+	round  uint64
 }
 
-// New makes a Set without observations.
-func New(options Options) (*Set, error) {
-	if options.Prior == nil || options.Limit < 0 {
-		return nil, errors.New("curves need a prior, and a limit that is not negative")
-	}
-	if options.Limit == 0 {
-		options.Limit = defaultLimit
-	}
-	return &Set{prior: options.Prior, limit: options.Limit, curves: map[Key]*learned{}}, nil
-}
+// New makes a Set without observations. prior returns what is known of a curve before
+// anything is measured.
+func New(prior func(Key) Prior) *Set { return &Set{prior: prior, curves: map[Key]*learned{}} }
 
 // Cost is what a VM costs its host, or a difference of such costs.
 type Cost struct {
@@ -60,80 +30,126 @@ type Cost struct {
 	WakeUpsStdErr units.PerSecond
 }
 
-func newCost(cores, coresErr, wakeUps, wakeUpsErr float64) Cost {
-	return Cost{
-		Cores: units.Cores(cores), CoresStdErr: units.Cores(coresErr),
-		WakeUps: units.PerSecond(wakeUps), WakeUpsStdErr: units.PerSecond(wakeUpsErr),
-	}
-}
-
 // plus adds a cost whose error is independent of this one's.
 func (c Cost) plus(o Cost) Cost {
-	return newCost(
-		float64(c.Cores+o.Cores), hypotenuse(float64(c.CoresStdErr), float64(o.CoresStdErr)),
-		float64(c.WakeUps+o.WakeUps), hypotenuse(float64(c.WakeUpsStdErr), float64(o.WakeUpsStdErr)))
+	return Cost{
+		Cores: c.Cores + o.Cores, CoresStdErr: units.Cores(math.Hypot(float64(c.CoresStdErr), float64(o.CoresStdErr))),
+		WakeUps: c.WakeUps + o.WakeUps, WakeUpsStdErr: units.PerSecond(math.Hypot(float64(c.WakeUpsStdErr), float64(o.WakeUpsStdErr))),
+	}
 }
 
-// Observe takes what one VM did over some seconds. It counts from EndRound on.
-// An error says that it was left out.
-func (s *Set) Observe(o Observation, seconds float64) error {
-	if !o.valid() || !(seconds > 0) || !finite(seconds) {
-		return errObservation
-	}
-	c, err := s.curve(o.Key)
-	if err != nil {
-		return err
-	}
-	// Beyond maxHabits VMs nothing is known of most anyway.
-	if seen, tells := c.observe(&o, seconds, s.round); tells && len(s.seen) < maxHabits {
-		s.seen = append(s.seen, seen)
-	}
-	return nil
-}
-
-// EndRound learns from what was observed: from a few batches of VMs at similar
-// rates each round, in turn, so that a round takes some microseconds however
-// many classes and rates there are.
-func (s *Set) EndRound() {
-	settle(s.seen)
-	clear(s.seen) // of curves that may go
-	s.seen = s.seen[:0]
-	budget := roundBatches
-	for range s.order {
-		if budget == 0 {
-			break
+// Observe learns from what one VM did over some seconds.
+func (s *Set) Observe(o Observation, seconds float64) {
+	c := s.curves[o.Key]
+	if c == nil {
+		if len(s.curves) >= maxCurves {
+			s.evict()
 		}
-		c := s.order[s.turn]
-		if c.waiting > 0 {
-			budget = c.learn(budget)
-		}
-		// Also when something is left of it: on a busy node something always is, and
-		// the others would never come to their turn.
-		s.turn = (s.turn + 1) % len(s.order)
+		c = s.find(o.Key)
+		s.curves[o.Key] = c
 	}
-	s.round++
+	c.observe(&o, seconds, s.round)
 }
 
-// Cost returns what a VM costs at a rate. An error says that its class has no
-// usable prior.
-func (s *Set) Cost(key Key, rate Rate) (Cost, error) {
-	if !rate.valid() {
-		return Cost{}, fmt.Errorf("curve of %s: a rate of %v packets/s, %v bit/s", key.Class, rate.Packets, rate.Bits)
+// EndRound tells that all VMs of a round were observed.
+func (s *Set) EndRound() { s.round++ }
+
+// evict drops a curve that was unseen for longest.
+func (s *Set) evict() {
+	var oldest Key
+	least := uint64(math.MaxUint64)
+	for key, c := range s.curves {
+		if c.seen < least {
+			oldest, least = key, c.seen
+		}
 	}
-	c, err := s.find(key)
-	if err != nil {
-		return Cost{}, err
+	delete(s.curves, oldest)
+}
+
+// find returns a curve to read. One that is not kept is its prior.
+func (s *Set) find(key Key) *learned {
+	if c := s.curves[key]; c != nil {
+		return c
 	}
-	where := c.locate(rate)
-	return c.predict(&where).plus(c.formError(&where)), nil
+	return newLearned(s.prior(key))
+}
+
+// Cost returns what a VM costs at a rate.
+func (s *Set) Cost(key Key, rate Rate) Cost {
+	c, terms := s.find(key), At(rate)
+	idle := Cost{
+		units.Cores(c.idleCores.value()), units.Cores(c.idleCores.stdErr()),
+		units.PerSecond(c.idleWakeUps.value()), units.PerSecond(c.idleWakeUps.stdErr()),
+	}
+	return idle.plus(c.cost(terms)).plus(c.formError(terms))
+}
+
+// cost returns what traffic of some terms, or of a difference of terms, costs, as if the form
+// were right.
+func (c *learned) cost(terms Terms) Cost {
+	cores, wakeUps := c.prior.Cores.traffic(terms), c.prior.WakeUps.traffic(terms)
+	return Cost{
+		units.Cores(cores * c.cores.value()), units.Cores(math.Abs(cores) * c.cores.stdErr()),
+		units.PerSecond(wakeUps * c.wakeUps.value()), units.PerSecond(math.Abs(wakeUps) * c.wakeUps.stdErr()),
+	}
+}
+
+// formError returns no cost, with the error of the form where traffic is of some terms.
+func (c *learned) formError(terms Terms) Cost {
+	cost := c.cost(terms)
+	return Cost{CoresStdErr: cost.Cores * units.Cores(c.prior.CoresForm), WakeUpsStdErr: cost.WakeUps * units.PerSecond(c.prior.WakeUpsForm)}
+}
+
+// Change is a VM whose traffic changes.
+type Change struct {
+	Key      Key
+	From, To Rate
+}
+
+// anotherPlace is the relative change of packets from which on the form's error
+// is another one.
+const anotherPlace = 0.1
+
+// Difference returns by how much the cost of several VMs changes: positive when
+// it grows. An error of a curve's factor is in the cost of all that lie on
+// it and cancels out, so this is surer than a difference of costs. An error of
+// the curve's form is not the same at other rates, and stays.
+func (s *Set) Difference(changes []Change) Cost {
+	// Sums of terms by curve: of the changes, and where VMs that move are before and after.
+	type sums struct{ change, before, after Terms }
+	of := map[Key]*sums{}
+	var order []Key
+	for _, change := range changes {
+		sum := of[change.Key]
+		if sum == nil {
+			sum = &sums{}
+			of[change.Key] = sum
+			order = append(order, change.Key)
+		}
+		from, to, moved := At(change.From), At(change.To), 0.0
+		if most := max(change.From.Packets, change.To.Packets); most > 0 {
+			moved = min(1, math.Abs(float64(change.To.Packets-change.From.Packets))/float64(most)/anotherPlace)
+		}
+		for i := range from {
+			sum.change[i] += to[i] - from[i]
+			sum.before[i] += moved * from[i]
+			sum.after[i] += moved * to[i]
+		}
+	}
+	var total Cost
+	for _, key := range order {
+		c, sum := s.find(key), of[key]
+		total = total.plus(c.cost(sum.change)).plus(c.formError(sum.before)).plus(c.formError(sum.after))
+	}
+	return total
 }
 
 // Knee returns the knee of a class, as far as it was measured.
 func (s *Set) Knee(key Key) Knee {
 	if c := s.curves[key]; c != nil {
-		return c.knee
+		return c.headroom.knee()
 	}
-	return Knee{Cause: CauseUnknown}
+	return Knee{}
 }
 
 // Seconds of VMs that a curve was learned from. 0: its prior is all there is.
@@ -142,48 +158,4 @@ func (s *Set) Seconds(key Key) float64 {
 		return c.seconds
 	}
 	return 0
-}
-
-// curve returns a curve to learn, which is made when it is new.
-func (s *Set) curve(key Key) (*learned, error) {
-	if c := s.curves[key]; c != nil {
-		return c, nil
-	}
-	c, err := s.find(key)
-	if err != nil {
-		return nil, err
-	}
-	if len(s.curves) >= s.limit {
-		s.evict()
-	}
-	c.key = key
-	s.curves[key] = c
-	s.order = append(s.order, c)
-	return c, nil
-}
-
-// find returns a curve to read. One that is not kept is its prior.
-func (s *Set) find(key Key) (*learned, error) {
-	if c := s.curves[key]; c != nil {
-		return c, nil
-	}
-	c, err := newLearned(s.prior(key))
-	if err != nil {
-		return nil, fmt.Errorf("curve of %s with a window of %v: %w", key.Class, key.Window, err)
-	}
-	return c, nil
-}
-
-// evict drops the curve that was unseen for longest, of several the one that
-// came first.
-func (s *Set) evict() {
-	oldest := 0
-	for i, c := range s.order {
-		if c.seen < s.order[oldest].seen {
-			oldest = i
-		}
-	}
-	delete(s.curves, s.order[oldest].key)
-	s.order = slices.Delete(s.order, oldest, oldest+1)
-	s.turn = 0
 }

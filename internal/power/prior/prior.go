@@ -1,12 +1,12 @@
 // Package prior holds what the studies say of a node and its VMs before
-// anything is measured. The figures are in priors.json, which hack/fitpriors
-// fits to the published tables and nobody edits; docs/design/energy-priors.md
-// tells how well they fit. Their standard deviations are those for a host that
+// anything is measured. The figures are in priors.json, each with its source and
+// how far it misses that. Their standard deviations are those for a host that
 // nothing is known of, wide enough that a node's own measurements soon decide.
 package prior
 
 import (
 	_ "embed" // for priors.json
+	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -20,11 +20,75 @@ import (
 //go:embed priors.json
 var embedded []byte
 
+// Priors is the file of priors.
+type Priors struct {
+	Curves struct {
+		// Cores and WakeUps are what a VM on KVM costs without buffering.
+		Cores   Curve `json:"cores"`
+		WakeUps Curve `json:"wakeUps"`
+		// CoresForm and WakeUpsForm are the relative errors of the form of curve: what
+		// the fit misses of published totals, for its degrees of freedom.
+		CoresForm   Figure `json:"coresForm"`
+		WakeUpsForm Figure `json:"wakeUpsForm"`
+	} `json:"curves"`
+	// Study is the power of a host like the studies'.
+	Study struct {
+		// Cores is its number of physical cores.
+		Cores       int    `json:"cores"`
+		Idle        Figure `json:"idle"`
+		PerBusyCore Figure `json:"perBusyCore"`
+		PerWakeUp   Figure `json:"perWakeUp"`
+		PerAwake    Figure `json:"perAwakeCore"`
+		// Noise is the standard deviation of a measured power around the model.
+		Noise Figure `json:"noise"`
+		// CoresExponent is how PerBusyCore depends on the number of cores n: it
+		// falls with n to the power of it.
+		CoresExponent Figure `json:"coresExponent"`
+	} `json:"node"`
+	// Buffering is the share of a VM's dynamic cost that a window w saves:
+	// Most * w / (w + Half).
+	Buffering struct {
+		Most Figure `json:"most"`
+		Half Figure `json:"halfWindow"`
+		// Longest is the longest window that was measured: a longer one counts as
+		// this.
+		Longest Figure `json:"longestWindow"`
+	} `json:"buffering"`
+	// Affinity is the share of VMs' dynamic power that is saved by pinning each vCPU to
+	// a core, and by keeping VMs on a part of the cores.
+	Affinity struct {
+		Pinned    Figure `json:"pinned"`
+		Separated Figure `json:"separated"`
+	} `json:"affinity"`
+}
+
+// Figure is one parameter.
+type Figure struct {
+	Value float64 `json:"value"`
+	// StdDev is the standard deviation of Value for a host that nothing was
+	// measured of, which is much more than the error of the fit.
+	StdDev float64 `json:"stdDev"`
+	Unit   string  `json:"unit"`
+	// Source is the published table that the figure was fitted to, and how far it
+	// misses that, or why it was chosen.
+	Source string `json:"source"`
+}
+
+// Curve is a curve's terms, see curve.Terms.
+type Curve struct {
+	Idle    Figure `json:"idle"`
+	Packets Figure `json:"packets"`
+	Few     Figure `json:"few"`
+	Some    Figure `json:"some"`
+	Many    Figure `json:"many"`
+	Bits    Figure `json:"bits"`
+}
+
 // Default returns the priors that the program was built with.
 func Default() (Priors, error) {
-	p, err := Parse(embedded)
-	if err != nil {
-		return Priors{}, fmt.Errorf("the built-in priors: %w; run go run ./hack/fitpriors and build again", err)
+	var p Priors
+	if err := json.Unmarshal(embedded, &p); err != nil {
+		return Priors{}, fmt.Errorf("the built-in priors: %w", err)
 	}
 	return p, nil
 }
@@ -61,14 +125,10 @@ func (p Priors) Node(topology model.Topology) power.NodePrior {
 // without vhost have no prior of their own: QEMU's userland costs more than
 // vhost, but vhost workers that are not seen are not in what is measured.
 func (p Priors) Curve(key curve.Key) curve.Prior {
-	cores, wakeUps := p.Curves.CoresMore, p.Curves.WakeUpsMore
-	if key.Class == curve.ClassOf(1, true) || key.Class == curve.ClassOf(1, false) {
-		cores, wakeUps = p.Curves.CoresOne, p.Curves.WakeUpsOne
-	}
 	kept := p.BufferingEffect(key.Window).Kept()
 	prior := curve.Prior{CoresForm: p.Curves.CoresForm.Value, WakeUpsForm: p.Curves.WakeUpsForm.Value}
-	prior.Cores, prior.CoresStdDev = cores.scaled(kept)
-	prior.WakeUps, prior.WakeUpsStdDev = wakeUps.scaled(kept)
+	prior.Cores, prior.CoresStdDev = p.Curves.Cores.scaled(kept)
+	prior.WakeUps, prior.WakeUpsStdDev = p.Curves.WakeUps.scaled(kept)
 	return prior
 }
 
@@ -83,18 +143,6 @@ func (c Curve) scaled(by float64) (value, stdDev curve.Terms) {
 	}
 	value[curve.TermIdle], stdDev[curve.TermIdle] = c.Idle.Value, c.Idle.StdDev
 	return value, stdDev
-}
-
-// OnXen returns the priors for a host like the studies' that ran Xen, to compare
-// with what they measured there.
-func (p Priors) OnXen() Priors {
-	for _, c := range []*Curve{&p.Curves.CoresOne, &p.Curves.CoresMore} {
-		for _, figure := range []*Figure{&c.Packets, &c.Few, &c.Some, &c.Many, &c.Bits} {
-			figure.Value *= p.Curves.Xen.Value
-			figure.StdDev *= p.Curves.Xen.Value
-		}
-	}
-	return p
 }
 
 // Effect is the share of some dynamic power, CPU time or wake-ups that a lever

@@ -35,12 +35,9 @@ func (h Host) CostTable(key curve.Key, bitsPerPacket float64, upTo units.BitsPer
 	for i := range table.rates {
 		part := float64(i) / tablePoints
 		bits := float64(upTo) * part * part * part
-		cost, err := h.Curves.Cost(key, curve.Rate{
+		cost := h.Curves.Cost(key, curve.Rate{
 			Packets: units.PacketsPerSecond(bits / bitsPerPacket), Bits: units.BitsPerSecond(bits),
 		})
-		if err != nil {
-			return CostTable{}, unknown("%v", err)
-		}
 		table.rates[i] = bits
 		table.watts[i] = float64(coefficients.PerBusyCore)*float64(cost.Cores) + float64(coefficients.PerWakeUp)*float64(cost.WakeUps)
 	}

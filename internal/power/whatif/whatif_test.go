@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -39,10 +38,7 @@ func priors(t *testing.T) prior.Priors {
 // hostOf knows nothing but priors.
 func hostOf(t *testing.T, p prior.Priors) Host {
 	t.Helper()
-	curves, err := curve.New(curve.Options{Prior: p.Curve})
-	if err != nil {
-		t.Fatal(err)
-	}
+	curves := curve.New(p.Curve)
 	return Host{Model: power.NewNodeModel(p.Node(fourCores())), Curves: curves}
 }
 
@@ -85,31 +81,6 @@ func (s skewed) changes() []curve.Change {
 	return changes
 }
 
-// TestPriorsReproduceTheSkewSaving predicts, from the priors alone, what skewing
-// traffic saved on the study's host.
-func TestPriorsReproduceTheSkewSaving(t *testing.T) {
-	host := hostOf(t, priors(t).OnXen())
-	for _, row := range published() {
-		got, err := host.Traffic(row.changes())
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := wattsPerCore * (balancedCPU - row.cpu) / 100
-		miss := float64(got.Watts)/want - 1
-		t.Logf("%v: published %.2f W, predicted %.2f +- %.2f W, %+.0f %%", row.megabits, want, got.Watts, got.StdErr, 100*miss)
-		if !(got.Watts > 0) {
-			t.Errorf("%v: predicted %.2f W, a loss", row.megabits, got.Watts)
-		}
-		if math.Abs(float64(got.Watts)-want) > normal95*float64(got.StdErr) {
-			t.Errorf("%v: published %.2f W is outside of %.2f +- %.2f W", row.megabits, want, got.Watts, normal95*got.StdErr)
-		}
-		// The two steepest: the size is right, not only the direction.
-		if want > 8 && math.Abs(miss) > 0.15 {
-			t.Errorf("%v: %.0f %% off", row.megabits, 100*miss)
-		}
-	}
-}
-
 // TestPriorsForKVMCoverXen: the product runs on KVM, where the same traffic was
 // seen to take half the CPU time. What the studies saw on Xen is within the
 // uncertainty.
@@ -122,24 +93,6 @@ func TestPriorsForKVMCoverXen(t *testing.T) {
 	want := wattsPerCore * (balancedCPU - row.cpu) / 100
 	if math.Abs(float64(got.Watts)-want) > normal95*float64(got.StdErr) || got.Watts <= 0 {
 		t.Errorf("published %.2f W is outside of %.2f +- %.2f W", want, got.Watts, normal95*got.StdErr)
-	}
-}
-
-// TestPriorsCoverTheBufferingSaving compares with package power at 940 Mbit/s to
-// one VM with 4 vCPUs: 19.2 W, of which 18.8 % were saved with 100 us and 32.3 %
-// with 1 ms.
-func TestPriorsCoverTheBufferingSaving(t *testing.T) {
-	p := priors(t)
-	vms := []VM{{Key: curve.Key{Class: curve.ClassOf(4, true)}, Rate: payload(940)}}
-	for window, want := range map[time.Duration]float64{100 * time.Microsecond: 0.188 * 19.2, time.Millisecond: 0.323 * 19.2} {
-		got, err := hostOf(t, p).Buffering(vms, window, p.BufferingEffect)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%v: published %.2f W, predicted %.2f +- %.2f W", window, want, got.Watts, got.StdErr)
-		if !(got.Watts > 0) || math.Abs(float64(got.Watts)-want) > normal95*float64(got.StdErr) {
-			t.Errorf("%v: published %.2f W is outside of %.2f +- %.2f W", window, want, got.Watts, normal95*got.StdErr)
-		}
 	}
 }
 
@@ -206,89 +159,6 @@ func savedOnSomeHost(r *rand.Rand, least float64, node power.NodePrior, vm curve
 	return units.Watts(saved)
 }
 
-func TestAffinity(t *testing.T) {
-	p := priors(t)
-	host := hostOf(t, p)
-	vms := power.Share{BusyCores: 1, WakeUps: 10000}
-	all := host.Model.Change(power.Load{}, power.Load{BusyCores: 1, WakeUps: 10000})
-	effect := p.AffinityEffect()
-	got, err := host.Affinity(vms, effect)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := effect.Share * float64(all.Watts); math.Abs(float64(got.Watts)-want) > 1e-9 {
-		t.Errorf("saves %v W of %v W, want %v", got.Watts, all.Watts, want)
-	}
-	// Neither uncertainty is lost, and they do not add up to more than both.
-	ofModel, ofEffect := effect.Share*float64(all.StdErr), effect.StdErr*float64(all.Watts)
-	if stdErr := float64(got.StdErr); stdErr < max(ofModel, ofEffect)*0.99 || stdErr > ofModel+ofEffect+effect.StdErr*float64(all.StdErr) {
-		t.Errorf("standard error %v of %v from the model and %v from the effect", stdErr, ofModel, ofEffect)
-	}
-	// Crowded VMs cost more, as the study saw on Xen.
-	if worse, err := host.Affinity(vms, prior.Effect{Share: -0.1}); err != nil || !(worse.Watts < 0) {
-		t.Errorf("a loss is predicted as %v, %v", worse, err)
-	}
-}
-
-func TestEffectiveWindow(t *testing.T) {
-	for _, tc := range []struct {
-		packets units.PacketsPerSecond // both directions
-		window  time.Duration
-		want    time.Duration
-	}{
-		{0, time.Millisecond, 0},
-		{3999, time.Millisecond, 0},
-		{4000, time.Millisecond, time.Millisecond},
-		{15000, 250 * time.Microsecond, 0},
-		{16000, 250 * time.Microsecond, 250 * time.Microsecond},
-		{256000, time.Millisecond, time.Millisecond},
-		{512000, time.Millisecond, 500 * time.Microsecond},
-		{5120000, time.Millisecond, 50 * time.Microsecond},
-	} {
-		if got := effectiveWindow(curve.Rate{Packets: tc.packets}, tc.window); got != tc.want {
-			t.Errorf("%v packets/s with %v: %v, want %v", tc.packets, tc.window, got, tc.want)
-		}
-	}
-}
-
-func TestSlowVMsSaveNothingByBuffering(t *testing.T) {
-	p := priors(t)
-	got, err := hostOf(t, p).Buffering([]VM{{Key: oneVCPU(), Rate: curve.Rate{Packets: 100, Bits: 1e5}}}, time.Millisecond, p.BufferingEffect)
-	if err != nil || got != (power.Estimate{}) {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-// TestLearnedBufferingReplacesTheStudies: once both curves of a class are
-// learned, what the studies say of buffering no longer counts.
-func TestLearnedBufferingReplacesTheStudies(t *testing.T) {
-	p := priors(t)
-	host := hostOf(t, p)
-	key := oneVCPU()
-	with := curve.Key{Class: key.Class, Window: time.Millisecond}
-	for round := range 2000 {
-		rate := payload(10 + float64(round*37%400))
-		busy := 0.02 + 0.5*float64(rate.Packets)/(float64(rate.Packets)+1e4)
-		for of, cores := range map[curve.Key]float64{key: busy, with: 0.02 + (busy-0.02)*0.9} {
-			o := curve.Observation{Key: of, Rate: rate, HostCores: units.Cores(cores), WakeUps: 100, VCPUUse: 0.1}
-			if err := host.Curves.Observe(o, 15); err != nil {
-				t.Fatal(err)
-			}
-		}
-		host.Curves.EndRound()
-	}
-	rate := payload(200)
-	got, err := host.Buffering([]VM{{Key: key, Rate: rate}}, time.Millisecond, p.BufferingEffect)
-	if err != nil {
-		t.Fatal(err)
-	}
-	busy := 0.5 * float64(rate.Packets) / (float64(rate.Packets) + 1e4)
-	want := 0.1 * busy * float64(host.Model.Coefficients().PerBusyCore)
-	if math.Abs(float64(got.Watts)-want) > 0.2*want {
-		t.Errorf("saves %v W, learned was a tenth: %v W", got.Watts, want)
-	}
-}
-
 func TestUncertaintyShrinksWithTheModel(t *testing.T) {
 	host := hostOf(t, priors(t))
 	changes := published()[4].changes()
@@ -317,17 +187,10 @@ func TestUnknown(t *testing.T) {
 		// A meter that has nothing to do with the load.
 		wrong.Model.Update(power.Load{BusyCores: 1}, units.Watts(20+400*float64(i%2)), 15)
 	}
-	changes, vms := published()[0].changes(), []VM{{Key: oneVCPU(), Rate: payload(100)}}
+	changes := published()[0].changes()
 	traffic := func(h Host, c []curve.Change) func() (power.Estimate, error) {
 		return func() (power.Estimate, error) { return h.Traffic(c) }
 	}
-	buffering := func(h Host, vms []VM, window time.Duration) func() (power.Estimate, error) {
-		return func() (power.Estimate, error) { return h.Buffering(vms, window, p.BufferingEffect) }
-	}
-	affinity := func(h Host, s power.Share, e prior.Effect) func() (power.Estimate, error) {
-		return func() (power.Estimate, error) { return h.Affinity(s, e) }
-	}
-	nan := math.NaN()
 	for name, tc := range map[string]struct {
 		ask  func() (power.Estimate, error)
 		says string
@@ -336,15 +199,6 @@ func TestUnknown(t *testing.T) {
 		"no curves":           {traffic(Host{Model: good.Model}, changes), "no cost curves"},
 		"no change":           {traffic(good, nil), "no VM"},
 		"a model that is off": {traffic(wrong, changes), "not explained by its CPUs"},
-		"no number":           {traffic(good, []curve.Change{{Key: oneVCPU(), To: curve.Rate{Packets: units.PacketsPerSecond(nan)}}}), "not finite"},
-		"no VM to buffer":     {buffering(good, nil, time.Millisecond), "no VM, window"},
-		"no window":           {buffering(good, vms, 0), "no VM, window"},
-		"buffered already":    {buffering(good, []VM{{Key: curve.Key{Window: 1}}}, time.Millisecond), "already"},
-		"everything saved":    {affinity(good, power.Share{BusyCores: 1}, prior.Effect{Share: 1}), "not possible"},
-		"an effect of NaN":    {affinity(good, power.Share{BusyCores: 1}, prior.Effect{Share: nan}), "not possible"},
-		"an error of NaN":     {affinity(good, power.Share{BusyCores: 1}, prior.Effect{StdErr: nan}), "not possible"},
-		"a load of NaN":       {affinity(good, power.Share{BusyCores: units.Cores(nan)}, prior.Effect{}), "not possible"},
-		"no model to pin by":  {affinity(Host{}, power.Share{BusyCores: 1}, prior.Effect{}), "no model"},
 	} {
 		got, err := tc.ask()
 		var unknown *Unknown

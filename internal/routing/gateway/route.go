@@ -20,16 +20,16 @@ import (
 	"github.com/joulevirt/joulevirt/internal/routing"
 )
 
-// annotationTemplate is a digest of what a generated route says beside its
-// backends: a part that the template has no more is seen by it.
+// annotationTemplate is a hash of the route without its backends: it
+// shows that a part was removed from the template.
 const annotationTemplate = "joulevirt.io/template"
 
-// notTyped is how the API server calls an object that its schema does not know.
-// It says so with the code 500, and without a reason.
+// notTyped is in the API server's error for an object that does not match its
+// schema, which has the code 500 and no reason.
 const notTyped = "failed to create typed patch object"
 
-// wantedRoute returns what is to be applied, with these weights of backends.
-func (v *view) wantedRoute(weights map[string]int64) (*unstructured.Unstructured, error) {
+// buildRoute returns the object to apply, with these weights of backends.
+func (v *view) buildRoute(weights map[string]int64) (*unstructured.Unstructured, error) {
 	refs := []any{}
 	for _, name := range slices.Sorted(maps.Keys(weights)) {
 		refs = append(refs, map[string]any{
@@ -38,45 +38,25 @@ func (v *view) wantedRoute(weights map[string]int64) (*unstructured.Unstructured
 	}
 	rule := map[string]any{}
 	spec := map[string]any{}
-	object := v.object(v.kind.GroupVersion().String(), v.kind.Kind, v.group.Target.Name)
-	if v.generated() {
-		if err := v.addTemplate(spec, rule); err != nil {
-			return nil, err
-		}
-		digest, err := digestOf(spec, rule)
-		if err != nil {
-			return nil, err
-		}
-		object.SetAnnotations(map[string]string{annotationTemplate: digest})
-		object.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "joulevirt"})
-	} else {
-		object.SetOwnerReferences(nil)
-		object.SetAnnotations(map[string]string{v1alpha1.AnnotationProfile: v.group.Profile.Name})
+	if err := v.addTemplate(spec, rule); err != nil {
+		return nil, err
 	}
+	raw, err := json.Marshal([]any{spec, rule})
+	if err != nil {
+		return nil, fmt.Errorf("encode the template of %s: %w", v.routeName(), err)
+	}
+	object := v.newObject(v.kind.GroupVersion().String(), v.kind.Kind, v.group.Target.Name)
+	object.SetAnnotations(map[string]string{annotationTemplate: fmt.Sprintf("%x", sha256.Sum256(raw))[:16]})
+	object.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "joulevirt"})
 	rule["backendRefs"] = refs
 	spec["rules"] = []any{rule}
 	object.Object["spec"] = spec
 	return object, nil
 }
 
-// addTemplate adds what the profile says of the route.
+// addTemplate adds the profile's template of the route.
 func (v *view) addTemplate(spec, rule map[string]any) error {
 	template := v.group.Target.Route
-	parents := []any{}
-	for _, p := range template.ParentRefs {
-		parent := map[string]any{"name": p.Name}
-		if p.Namespace != nil {
-			parent["namespace"] = *p.Namespace
-		}
-		if p.SectionName != nil {
-			parent["sectionName"] = *p.SectionName
-		}
-		if p.Port != nil {
-			parent["port"] = int64(*p.Port)
-		}
-		parents = append(parents, parent)
-	}
-	spec["parentRefs"] = parents
 	if len(template.Hostnames) > 0 {
 		names := []any{}
 		for _, name := range template.Hostnames {
@@ -84,71 +64,62 @@ func (v *view) addTemplate(spec, rule map[string]any) error {
 		}
 		spec["hostnames"] = names
 	}
-	for field, raws := range map[string][]runtime.RawExtension{"matches": template.Matches, "filters": template.Filters} {
-		if len(raws) == 0 {
+	for _, list := range []struct {
+		field string
+		raws  []runtime.RawExtension
+		into  map[string]any
+	}{{"parentRefs", template.ParentRefs, spec}, {"matches", template.Matches, rule}, {"filters", template.Filters, rule}} {
+		if len(list.raws) == 0 {
 			continue
 		}
-		list := []any{}
-		for i := range raws {
+		values := []any{}
+		for i := range list.raws {
 			var value any
-			if err := utiljson.Unmarshal(raws[i].Raw, &value); err != nil {
-				return routing.Refuse(v1alpha1.ReasonRouteInvalid, "group.route.%s[%d] cannot be read: %v", field, i, err)
+			if err := utiljson.Unmarshal(list.raws[i].Raw, &value); err != nil {
+				return routing.Refuse(v1alpha1.ReasonRouteInvalid, "group.route.%s[%d] is not valid JSON: %v", list.field, i, err)
 			}
-			list = append(list, value)
+			values = append(values, value)
 		}
-		rule[field] = list
+		list.into[list.field] = values
 	}
 	return nil
 }
 
-func digestOf(values ...any) (string, error) {
-	raw, err := json.Marshal(values)
-	if err != nil {
-		return "", fmt.Errorf("encode the route's template: %w", err)
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(raw))[:16], nil
-}
-
-// applyRoute writes the route unless it is so already.
+// applyRoute writes the route unless it is as wanted already.
 func (w *Writer) applyRoute(ctx context.Context, v *view, weights map[string]int64) (written bool, err error) {
-	wanted, err := v.wantedRoute(weights)
+	wanted, err := v.buildRoute(weights)
 	if err != nil {
 		return false, err
 	}
 	options := []client.ApplyOption{client.FieldOwner(routing.FieldOwner)}
 	if v.route != nil {
-		if reverted, _ := v.routeReverted(); !reverted && sameRoute(v.route, wanted) {
+		if reverted, _ := v.reverted(); !reverted && isSameRoute(v.route, wanted) {
 			return false, nil
 		}
-		// Not another of that name, which was made meanwhile.
+		// The UID makes the API server refuse if the route was recreated meanwhile.
 		wanted.SetUID(v.route.GetUID())
-		if v.generated() {
-			options = append(options, client.ForceOwnership)
-		}
+		options = append(options, client.ForceOwnership)
 	}
 	err = w.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), options...)
 	v.wrote = v.wrote || err == nil
 	return true, v.applyError(err)
 }
 
-// applyError says whose fault an error is.
+// applyError turns an error that the user can correct into a Refusal.
 func (v *view) applyError(err error) error {
-	name := fmt.Sprintf("%s %s/%s", v.kind.Kind, v.group.Profile.Namespace, v.group.Target.Name)
 	switch {
 	case err == nil:
 		return nil
-	case apierrors.IsConflict(err) && !v.generated():
-		return routing.Refuse(v1alpha1.ReasonForeignRules, "%s got rules of somebody else, which are not overwritten: %v", name, err)
 	case apierrors.IsConflict(err):
-		return routing.Refuse(v1alpha1.ReasonForeignObject, "%s is made by somebody else at this time: choose another group.name: %v", name, err)
+		return routing.Refuse(v1alpha1.ReasonForeignObject, "somebody else creates %s at this time: choose another group.name: %v", v.routeName(), err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), strings.Contains(err.Error(), notTyped):
-		return routing.Refuse(v1alpha1.ReasonRouteInvalid, "the API server refuses %s: correct group.route: %v", name, err)
+		return routing.Refuse(v1alpha1.ReasonRouteInvalid, "the API server refuses %s: correct group.route: %v", v.routeName(), err)
 	}
-	return fmt.Errorf("apply %s: %w", name, err)
+	return fmt.Errorf("apply %s: %w", v.routeName(), err)
 }
 
-// sameRoute compares what is ours of a route.
-func sameRoute(have, want *unstructured.Unstructured) bool {
+// isSameRoute compares what we own of a route.
+func isSameRoute(have, want *unstructured.Unstructured) bool {
 	annotations := have.GetAnnotations()
 	for key, value := range want.GetAnnotations() {
 		if annotations[key] != value {
@@ -158,8 +129,8 @@ func sameRoute(have, want *unstructured.Unstructured) bool {
 	return contains(have.Object["spec"], want.Object["spec"])
 }
 
-// contains tells whether an object has all of what is wanted. The API server's
-// defaults may come on top.
+// contains returns whether an object has all fields of what is wanted. It may have
+// more: the API server sets defaults.
 func contains(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -178,4 +149,21 @@ func contains(have, want any) bool {
 		return ok && slices.EqualFunc(list, want, contains)
 	}
 	return have == want
+}
+
+// reverted returns whether somebody else changed the fields that we own, and who.
+func (v *view) reverted() (bool, string) {
+	if v.route == nil {
+		return false, ""
+	}
+	fields := []string{"f:rules", "f:parentRefs"}
+	if len(v.group.Target.Route.Hostnames) > 0 && len(v.spec.Hostnames) > 0 {
+		fields = append(fields, "f:hostnames")
+	}
+	for _, field := range fields {
+		if !slices.Contains(routing.FieldManagers(v.route, "f:spec", field), routing.FieldOwner) {
+			return true, routing.ForeignManager(v.route, "f:spec", field)
+		}
+	}
+	return false, ""
 }

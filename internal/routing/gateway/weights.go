@@ -9,25 +9,48 @@ import (
 // wholeWeight is the sum of a route's weights.
 const wholeWeight = 1000
 
-// candidate is a member as far as weights depend on it.
-type candidate struct {
+// weightInput is a member as far as weights depend on it.
+type weightInput struct {
 	name string
 	// wanted is the share asked for, inForce the one that the route gives now.
 	wanted, inForce float64
-	// ready members have a ready pod. Reachable ones are ready endpoints of the
-	// backend that they shall have.
+	// ready members have a ready pod. Reachable ones have a ready endpoint of their
+	// Service.
 	ready, reachable bool
 }
 
-// effective returns the shares to write now, and whom that waits for. Traffic
-// moves once all members with a share that are ready are reachable; until then
-// those that have it keep it. At least minActive members get some when there are
-// so many reachable. Nil: nobody is reachable.
-func effective(candidates []candidate, minActive int) (shares map[string]float64, waits string) {
+// weights returns the weights of backends to write now, and the member that is
+// waited for. Nil: nobody is reachable, and the route stays as it is.
+func (v *view) weights(shares map[string]float64) (map[string]int64, string) {
+	inForce := v.shares()
+	inputs := make([]weightInput, len(v.members))
+	for i := range v.members {
+		m := &v.members[i]
+		inputs[i] = weightInput{
+			name: m.Name, wanted: shares[m.Name], inForce: inForce[m.Name],
+			ready: m.Ready(), reachable: !m.Starting && v.isReachable(m),
+		}
+	}
+	allowed, waitsFor := allowedShares(inputs, int(v.group.Target.MinActive))
+	if allowed == nil {
+		return nil, waitsFor
+	}
+	byService := map[string]float64{}
+	for name, share := range allowed {
+		byService[serviceName(v.group, name)] = share
+	}
+	return apportion(byService), waitsFor
+}
+
+// allowedShares returns the shares to write now, and the member that it waits for.
+// Traffic moves once all ready members with a share are reachable; until then it
+// stays where it is. At least minActive members get some if so many are
+// reachable. Nil: nobody is reachable.
+func allowedShares(inputs []weightInput, minActive int) (shares map[string]float64, waitsFor string) {
 	wanted, kept := map[string]float64{}, map[string]float64{}
-	for _, c := range candidates {
-		if c.wanted > 0 && c.ready && !c.reachable && waits == "" {
-			waits = c.name
+	for _, c := range inputs {
+		if c.wanted > 0 && c.ready && !c.reachable && waitsFor == "" {
+			waitsFor = c.name
 		}
 		if !c.reachable {
 			continue
@@ -40,19 +63,19 @@ func effective(candidates []candidate, minActive int) (shares map[string]float64
 		}
 	}
 	shares = wanted
-	if waits != "" && len(kept) > 0 {
+	if waitsFor != "" && len(kept) > 0 {
 		shares = kept
 	}
-	fill(shares, candidates, minActive)
+	fillUp(shares, inputs, minActive)
 	if len(shares) == 0 {
-		return nil, waits
+		return nil, waitsFor
 	}
-	return shares, waits
+	return shares, waitsFor
 }
 
-// fill adds reachable members with the mean share until there are enough: first
+// fillUp adds reachable members with the mean share until there are enough: first
 // those that get traffic now.
-func fill(shares map[string]float64, candidates []candidate, minActive int) {
+func fillUp(shares map[string]float64, inputs []weightInput, minActive int) {
 	mean := 1.0
 	if len(shares) > 0 {
 		mean = 0
@@ -60,8 +83,8 @@ func fill(shares map[string]float64, candidates []candidate, minActive int) {
 			mean += share / float64(len(shares))
 		}
 	}
-	rest := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return !c.reachable || shares[c.name] > 0 })
-	slices.SortStableFunc(rest, func(a, b candidate) int { return cmp.Compare(b.inForce, a.inForce) })
+	rest := slices.DeleteFunc(slices.Clone(inputs), func(c weightInput) bool { return !c.reachable || shares[c.name] > 0 })
+	slices.SortStableFunc(rest, func(a, b weightInput) int { return cmp.Compare(b.inForce, a.inForce) })
 	for _, c := range rest {
 		if len(shares) >= max(minActive, 1) {
 			return

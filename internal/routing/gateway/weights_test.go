@@ -54,33 +54,36 @@ func FuzzApportion(f *testing.F) {
 	})
 }
 
-func TestEffective(t *testing.T) {
-	up := func(name string, wanted, inForce float64) candidate {
-		return candidate{name: name, wanted: wanted, inForce: inForce, ready: true, reachable: true}
+func TestAllowedShares(t *testing.T) {
+	up := func(name string, wanted, inForce float64) weightInput {
+		return weightInput{name: name, wanted: wanted, inForce: inForce, ready: true, reachable: true}
 	}
-	starting := func(name string, wanted float64) candidate { return candidate{name: name, wanted: wanted, ready: true} }
-	down := func(name string, wanted, inForce float64) candidate {
-		return candidate{name: name, wanted: wanted, inForce: inForce}
+	starting := func(name string, wanted float64) weightInput {
+		return weightInput{name: name, wanted: wanted, ready: true}
+	}
+	down := func(name string, wanted, inForce float64) weightInput {
+		return weightInput{name: name, wanted: wanted, inForce: inForce}
 	}
 	for _, test := range []struct {
-		name       string
-		candidates []candidate
-		minActive  int
-		want       map[string]float64
-		waits      string
+		name      string
+		inputs    []weightInput
+		minActive int
+		want      map[string]float64
+		waits     string
 	}{
-		{"all can", []candidate{up("a", 0.7, 0.5), up("b", 0.3, 0.5)}, 1, map[string]float64{"a": 0.7, "b": 0.3}, ""},
-		{"those that have it keep it", []candidate{up("a", 0, 1), starting("b", 1)}, 1, map[string]float64{"a": 1}, "b"},
-		{"nobody has it yet", []candidate{up("a", 0.5, 0), starting("b", 0.5)}, 1, map[string]float64{"a": 0.5}, "b"},
-		{"one fails", []candidate{up("a", 0.5, 0.5), down("b", 0.5, 0.5)}, 1, map[string]float64{"a": 0.5}, ""},
-		{"one fails and is replaced", []candidate{up("a", 0.5, 0.5), down("b", 0.5, 0.5), up("c", 0, 0)}, 2, map[string]float64{"a": 0.5, "c": 0.5}, ""},
-		{"who serves already first", []candidate{up("a", 1, 0.5), up("b", 0, 0), up("c", 0, 0.5)}, 2, map[string]float64{"a": 1, "c": 1}, ""},
-		{"none wanted", []candidate{up("a", 0, 0), up("b", 0, 0)}, 0, map[string]float64{"a": 1}, ""},
-		{"all fail", []candidate{down("a", 1, 1), down("b", 0, 0)}, 2, nil, ""},
-		{"fewer than wanted", []candidate{up("a", 1, 1)}, 3, map[string]float64{"a": 1}, ""},
+		{"all can", []weightInput{up("a", 0.7, 0.5), up("b", 0.3, 0.5)}, 1, map[string]float64{"a": 0.7, "b": 0.3}, ""},
+		{"those that have it keep it", []weightInput{up("a", 0, 1), starting("b", 1)}, 1, map[string]float64{"a": 1}, "b"},
+		{"traffic stays until all can take it", []weightInput{up("a", 0.5, 0), up("c", 0, 1), starting("b", 0.5)}, 1, map[string]float64{"c": 1}, "b"},
+		{"nobody has it yet", []weightInput{up("a", 0.5, 0), starting("b", 0.5)}, 1, map[string]float64{"a": 0.5}, "b"},
+		{"one fails", []weightInput{up("a", 0.5, 0.5), down("b", 0.5, 0.5)}, 1, map[string]float64{"a": 0.5}, ""},
+		{"one fails and is replaced", []weightInput{up("a", 0.5, 0.5), down("b", 0.5, 0.5), up("c", 0, 0)}, 2, map[string]float64{"a": 0.5, "c": 0.5}, ""},
+		{"who serves already first", []weightInput{up("a", 1, 0.5), up("b", 0, 0), up("c", 0, 0.5)}, 2, map[string]float64{"a": 1, "c": 1}, ""},
+		{"none wanted", []weightInput{up("a", 0, 0), up("b", 0, 0)}, 0, map[string]float64{"a": 1}, ""},
+		{"all fail", []weightInput{down("a", 1, 1), down("b", 0, 0)}, 2, nil, ""},
+		{"fewer than wanted", []weightInput{up("a", 1, 1)}, 3, map[string]float64{"a": 1}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, waits := effective(test.candidates, test.minActive)
+			got, waits := allowedShares(test.inputs, test.minActive)
 			if diff := cmp.Diff(test.want, got); diff != "" || waits != test.waits {
 				t.Errorf("waits for %q, want %q; shares (-want +got):\n%s", waits, test.waits, diff)
 			}

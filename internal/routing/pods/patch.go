@@ -21,8 +21,7 @@ var ErrChanged = errors.New("the pod changed meanwhile")
 // Set gives a pod a mark, and the pod the API server's answer. Nothing is
 // written when the pod has the mark already, or when it is gone. The error is
 // ErrChanged when the pod is no longer as it was read: somebody else's change is
-// never overwritten unseen. Of the pod its labels must be known, and of its
-// annotations that of the mark.
+// never overwritten unseen. The pod needs its labels, and the mark's annotation.
 func Set(ctx context.Context, writer client.Writer, pod *corev1.Pod, mark Mark) error {
 	changes := changesFor(pod, mark)
 	if changes == nil {
@@ -58,7 +57,6 @@ func changesFor(pod *corev1.Pod, mark Mark) map[string]any {
 		}
 	}
 	change(labels, pod.Labels, v1alpha1.LabelServing, mark.Serving)
-	change(labels, pod.Labels, v1alpha1.LabelFold, mark.Fold)
 	change(annotations, pod.Annotations, v1alpha1.AnnotationProfile, mark.Profile)
 	if len(labels)+len(annotations) == 0 {
 		return nil

@@ -1,10 +1,11 @@
 // Package pods reads the launcher pods of groups, and changes of them what the
-// manager may change: two labels and an annotation.
+// manager may change: a label and an annotation.
 package pods
 
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,62 +20,69 @@ import (
 // launcher is the value of KubeVirt's label on the pods that run VMs.
 const launcher = "virt-launcher"
 
-// Pod is a launcher pod that may run.
-type Pod struct {
-	*corev1.Pod
-	// Member is the name of the VM when it is one of the group's. Empty: it is not.
-	Member string
+// Member is a VM of a group with its launcher pods that may run.
+type Member struct {
+	Name string
+	// Starting members are not counted on.
+	Starting bool
+	Pods     []*corev1.Pod
 }
 
-// Mark is what the manager sets of a launcher pod. Empty fields are absent.
+// Ready returns whether the member may serve.
+func (m *Member) Ready() bool {
+	return !m.Starting && slices.ContainsFunc(m.Pods, routing.IsReady)
+}
+
+// Mark is the label and annotation that the manager sets on a launcher pod. Empty: absent.
 type Mark struct {
-	// Serving and Fold are the values of the labels, Profile of the annotation.
-	Serving, Fold, Profile string
+	// Serving is the value of the label, Profile of the annotation.
+	Serving, Profile string
 }
 
 // MarkOf returns the mark of a pod.
 func MarkOf(pod *corev1.Pod) Mark {
 	return Mark{
 		Serving: pod.Labels[v1alpha1.LabelServing],
-		Fold:    pod.Labels[v1alpha1.LabelFold],
 		Profile: pod.Annotations[v1alpha1.AnnotationProfile],
 	}
 }
 
-// List returns the launcher pods of a group's namespace, those of other VMs too,
-// without those that have ended or are being deleted. Those that are neither of a
-// member nor marked by the profile may be the cache's own: they are not to be
-// changed.
-func List(ctx context.Context, reader client.Reader, group *routing.Group) ([]Pod, error) {
+// List returns a group's members with their launcher pods, and the other launcher pods of
+// its namespace, without those that have ended or are being deleted. Of the others only those
+// that are marked by the profile may be changed: the rest may be the cache's own.
+func List(ctx context.Context, reader client.Reader, group *routing.Group) (members []Member, others []*corev1.Pod, err error) {
 	all, err := launchers(ctx, reader, group.Profile.Namespace)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	members := map[string]bool{}
-	byUID := map[types.UID]string{}
+	byName, byUID := map[string]int{}, map[types.UID]int{}
 	for i := range group.Members {
-		members[group.Members[i].Name] = true
-		for _, pod := range group.Members[i].Pods {
-			byUID[pod.UID] = group.Members[i].Name
+		m := &group.Members[i]
+		members = append(members, Member{Name: m.Name, Starting: m.Starting})
+		byName[m.Name] = i
+		for _, pod := range m.Pods {
+			byUID[pod.UID] = i
 		}
 	}
-	var out []Pod
 	for i := range all {
 		pod := &all[i]
-		if over(pod) {
+		if isEnding(pod) {
 			continue
 		}
-		// The caller need not know yet the pod that a migration just made.
-		name := byUID[pod.UID]
-		if vm := VM(pod); name == "" && members[vm] {
-			name = vm
+		at, is := byUID[pod.UID]
+		if !is { // the caller need not know yet the pod that a migration just made
+			at, is = byName[VM(pod)]
 		}
-		if name != "" || MarkOf(pod).Profile == group.Profile.Name {
-			pod = pod.DeepCopy()
+		switch {
+		case is:
+			members[at].Pods = append(members[at].Pods, pod.DeepCopy())
+		case MarkOf(pod).Profile == group.Profile.Name:
+			others = append(others, pod.DeepCopy())
+		default:
+			others = append(others, pod)
 		}
-		out = append(out, Pod{Pod: pod, Member: name})
 	}
-	return out, nil
+	return members, others, nil
 }
 
 // VM returns the name of the VM that a launcher pod runs. Empty: none owns it.
@@ -97,10 +105,10 @@ func launchers(ctx context.Context, reader client.Reader, namespace string) ([]c
 	return list.Items, nil
 }
 
-// over tells whether a pod gets no new traffic any more.
-func over(pod *corev1.Pod) bool {
+// isEnding returns whether a pod gets no new traffic any more.
+func isEnding(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// IsLauncher tells whether a pod runs a VM.
+// IsLauncher returns whether a pod runs a VM.
 func IsLauncher(pod *corev1.Pod) bool { return pod.Labels[virtv1.AppLabel] == launcher }

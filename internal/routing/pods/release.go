@@ -11,13 +11,13 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
-// Released returns the mark of a pod that no profile steers any more: what a
-// Service selects, and in no fold. A pod without the label does not get it.
+// Released returns the mark of a pod that no profile steers any more: the Service
+// selects it. A pod without the label does not get it.
 func Released(mark Mark) Mark {
 	if mark.Serving == v1alpha1.ServingStandby {
 		mark.Serving = v1alpha1.ServingActive
 	}
-	mark.Fold, mark.Profile = "", ""
+	mark.Profile = ""
 	return mark
 }
 
@@ -31,28 +31,14 @@ func Release(ctx context.Context, c client.Client, profile types.NamespacedName,
 	})
 }
 
-// ReleaseOrphans gives back the pods of a namespace, or of all when it is empty,
-// whose profile does not steer them any more, as is found when the manager was
-// away when a profile went or changed. kindOf returns the kind of a profile's
-// group; empty: the profile is gone or has none.
-func ReleaseOrphans(ctx context.Context, c client.Client, namespace string, kindOf func(profile types.NamespacedName) v1alpha1.GroupTargetKind) error {
-	return release(ctx, c, namespace, func(pod *corev1.Pod) (Mark, bool) {
+// ReleaseOrphans gives back the pods of all namespaces whose profile does not steer
+// a Service any more, as it was deleted or changed while no manager ran. Pods that no VMI
+// owns are left alone: anybody may label a pod.
+func ReleaseOrphans(ctx context.Context, c client.Client, steersService func(profile types.NamespacedName) bool) error {
+	return release(ctx, c, "", func(pod *corev1.Pod) (Mark, bool) {
 		mark := MarkOf(pod)
-		if mark.Profile == "" {
-			return mark, false
-		}
-		wanted := Released(mark)
-		switch kindOf(types.NamespacedName{Namespace: pod.Namespace, Name: mark.Profile}) {
-		case "":
-		case v1alpha1.GroupService:
-			wanted.Serving = mark.Serving
-		default:
-			wanted.Fold = mark.Fold
-		}
-		if wanted.Serving == v1alpha1.ServingStandby || wanted.Fold != "" {
-			wanted.Profile = mark.Profile
-		}
-		return wanted, true
+		orphan := VM(pod) != "" && mark.Profile != "" && !steersService(types.NamespacedName{Namespace: pod.Namespace, Name: mark.Profile})
+		return Released(mark), orphan
 	})
 }
 
@@ -65,7 +51,7 @@ func release(ctx context.Context, c client.Client, namespace string, decide func
 	var failed []error
 	for i := range all {
 		mark, ours := decide(&all[i])
-		if ours && !over(&all[i]) && mark != MarkOf(&all[i]) {
+		if ours && !isEnding(&all[i]) && mark != MarkOf(&all[i]) {
 			failed = append(failed, Set(ctx, c, all[i].DeepCopy(), mark))
 		}
 	}

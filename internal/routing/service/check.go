@@ -19,24 +19,24 @@ func checkService(s *corev1.Service) error {
 			"Service %s has type ExternalName, which has no endpoints: use a type with a selector, such as ClusterIP", name)
 	case spec.ClusterIP == corev1.ClusterIPNone:
 		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
-			"Service %s is headless (clusterIP None): its clients choose by DNS, and keep what they chose; make it anew with a clusterIP", name)
+			"Service %s is headless (clusterIP None): its clients choose by DNS, and keep what they chose; recreate it with a clusterIP", name)
 	case spec.PublishNotReadyAddresses:
 		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
 			"Service %s has publishNotReadyAddresses: VMs that are not ready would get traffic; set it to false", name)
 	case spec.SessionAffinity == corev1.ServiceAffinityClientIP:
-		return routing.Refuse(v1alpha1.ReasonSessionAffinity,
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
 			"Service %s has sessionAffinity ClientIP: clients stay with their VM whatever is planned; set it to None", name)
 	case spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal:
-		return routing.Refuse(v1alpha1.ReasonLocalTrafficPolicy,
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
 			"Service %s has externalTrafficPolicy Local: a node without an active VM would drop traffic; set it to Cluster", name)
 	case ptr.Deref(spec.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal:
-		return routing.Refuse(v1alpha1.ReasonLocalTrafficPolicy,
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
 			"Service %s has internalTrafficPolicy Local: a node without an active VM would drop traffic; set it to Cluster", name)
 	case ptr.Deref(spec.TrafficDistribution, "") != "":
-		return routing.Refuse(v1alpha1.ReasonLocalTrafficPolicy,
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
 			"Service %s has trafficDistribution %s: who gets traffic depends on where it comes from; remove it", name, *spec.TrafficDistribution)
 	case spec.Selector[v1alpha1.LabelServing] != v1alpha1.ServingActive:
-		return routing.Refuse(v1alpha1.ReasonLabelNotSelected,
+		return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
 			"selector of Service %s lacks %s: %s: add it, after the template of the VMs carries it and they were restarted",
 			name, v1alpha1.LabelServing, v1alpha1.ServingActive)
 	}
@@ -51,7 +51,7 @@ func (v *view) check() error {
 		m := &v.members[i]
 		for _, pod := range m.pods {
 			if pod.mark.Serving == "" && pod.mark.Profile == "" {
-				return routing.Refuse(v1alpha1.ReasonLabelNotSelected,
+				return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
 					"pod %s of VM %s lacks the label %s: add it with the value %s to spec.template.metadata.labels of the VM, and restart it",
 					pod.Name, m.name, v1alpha1.LabelServing, v1alpha1.ServingActive)
 			}

@@ -14,18 +14,16 @@ import (
 type decision struct {
 	// activate are pods to be put into the Service.
 	activate []*pod
-	// waits says which pod has to become an endpoint before anything else. Empty:
-	// none has.
+	// waits says which pod has to become an endpoint first. Empty: none.
 	waits string
-	// standby are pods to be taken out of the Service. None while there is
-	// something to wait for.
+	// standby are pods to take out of the Service. None while waits is set.
 	standby []*pod
 	// serving are the endpoints that stay.
 	serving []*pod
 }
 
-// decide makes before it breaks: nothing is taken out of the Service before all
-// that shall serve, and can, are in it.
+// decide makes before it breaks: no pod is taken out of the Service before all
+// pods that shall serve, and can, are its endpoints.
 func (v *view) decide(shares map[string]float64, minActive int) decision {
 	keep := v.keep(shares, minActive)
 	var d decision
@@ -113,7 +111,7 @@ func (v *view) standby(p *pod) pods.Mark {
 	return mark
 }
 
-// state tells what is in force.
+// state returns what is in force.
 func (v *view) state() routing.State {
 	s := routing.State{Shares: map[string]float64{}, Settled: true}
 	total := 0
@@ -139,15 +137,15 @@ func (v *view) state() routing.State {
 	return s
 }
 
-// reverted returns a pod whose label somebody else changed: one that the profile
-// put on standby and is not, or one on standby that no profile put there.
+// reverted returns a pod whose label somebody else changed, or nil: one that the
+// profile put on standby and is not, or one on standby without a profile.
 func (v *view) reverted() *pod {
 	for i := range v.members {
 		for j := range v.members[i].pods {
 			p := &v.members[i].pods[j]
 			switch {
 			case p.mark.Profile == "" && p.mark.Serving != v1alpha1.ServingActive,
-				p.mark.Profile == v.profile && p.mark.Fold == "" && p.mark.Serving != v1alpha1.ServingStandby:
+				p.mark.Profile == v.profile && p.mark.Serving != v1alpha1.ServingStandby:
 				return p
 			}
 		}

@@ -18,14 +18,14 @@ import (
 	"github.com/joulevirt/joulevirt/internal/routing/pods"
 )
 
-// view is what is known of a group at one time.
+// view is what is observed of a group.
 type view struct {
 	service *corev1.Service
 	profile string
 	// members in the order of the group.
 	members []member
-	// strays are pods that this profile marked and that are no members any more.
-	strays []*corev1.Pod
+	// former are pods that this profile marked and whose VMs are no members any more.
+	former []*corev1.Pod
 	// foreign names what the Service spreads traffic to beside the members.
 	foreign []string
 }
@@ -42,8 +42,7 @@ type member struct {
 type pod struct {
 	*corev1.Pod
 	mark pods.Mark
-	// ready tells the pod's own condition, endpoint that the Service spreads
-	// traffic to it.
+	// ready is the pod's own condition. An endpoint gets traffic of the Service.
 	ready, endpoint bool
 }
 
@@ -51,7 +50,7 @@ func (m *member) ready() bool {
 	return !m.starting && slices.ContainsFunc(m.pods, func(p pod) bool { return p.ready })
 }
 
-// serves tells whether the member gets new connections.
+// serves returns whether the member gets new connections.
 func (m *member) serves() bool {
 	return slices.ContainsFunc(m.pods, func(p pod) bool { return p.endpoint })
 }
@@ -70,76 +69,71 @@ func (w *Writer) observe(ctx context.Context, group *routing.Group) (*view, erro
 	if err := checkService(v.service); err != nil {
 		return nil, err
 	}
-	launchers, err := pods.List(ctx, w.cached, group)
+	members, others, err := pods.List(ctx, w.cached, group)
 	if err != nil {
 		return nil, err
 	}
-	ready, others, err := w.endpoints(ctx, key, launchers)
+	ready, err := w.endpoints(ctx, key, v, members, others)
 	if err != nil {
 		return nil, err
 	}
-	v.foreign = others
-	v.add(group, launchers, ready)
+	v.addPods(members, others, ready)
 	return v, nil
 }
 
-// add sorts the pods.
-func (v *view) add(group *routing.Group, launchers []pods.Pod, ready map[types.UID]bool) {
-	index := map[string]int{}
-	for i := range group.Members {
-		index[group.Members[i].Name] = i
-		v.members = append(v.members, member{name: group.Members[i].Name, starting: group.Members[i].Starting})
+// addPods adds the members with their pods, and which of the others the Service selects.
+func (v *view) addPods(members []pods.Member, others []*corev1.Pod, ready map[types.UID]bool) {
+	for i := range members {
+		m := member{name: members[i].Name, starting: members[i].Starting}
+		for _, p := range members[i].Pods {
+			m.pods = append(m.pods, pod{Pod: p, mark: pods.MarkOf(p), ready: routing.IsReady(p), endpoint: ready[p.UID]})
+		}
+		v.members = append(v.members, m)
 	}
 	selector := v.selector()
-	for _, l := range launchers {
-		p := pod{Pod: l.Pod, mark: pods.MarkOf(l.Pod), ready: routing.IsReady(l.Pod), endpoint: ready[l.UID]}
-		switch {
-		case l.Member != "":
-			m := &v.members[index[l.Member]]
-			m.pods = append(m.pods, p)
-			continue
-		case p.mark.Profile == v.profile:
-			v.strays = append(v.strays, l.Pod)
+	for _, p := range others {
+		if pods.MarkOf(p).Profile == v.profile {
+			v.former = append(v.former, p)
 		}
-		// A pod that is not ready gets no traffic, and its VM need not be known yet.
-		if p.ready && selector.Matches(labels.Set(p.Labels)) {
-			v.foreign = append(v.foreign, fmt.Sprintf("pod %s", p.Name))
+		// A pod that is not ready gets no traffic, and its VM may not be known yet.
+		if routing.IsReady(p) && selector.Matches(labels.Set(p.Labels)) {
+			v.foreign = append(v.foreign, "pod "+p.Name)
 		}
 	}
 }
 
-// endpoints returns the pods that the Service spreads new connections to, and
-// the names of those that are no launcher pods.
-func (w *Writer) endpoints(ctx context.Context, key types.NamespacedName, launchers []pods.Pod) (map[types.UID]bool, []string, error) {
+// endpoints returns the launcher pods that the Service spreads new connections to, and adds
+// to the view the names of endpoints that are none.
+func (w *Writer) endpoints(ctx context.Context, key types.NamespacedName, v *view, members []pods.Member, others []*corev1.Pod) (map[types.UID]bool, error) {
 	all, err := readyEndpoints(ctx, w.cached, key)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	known := map[types.UID]bool{}
-	for _, l := range launchers {
-		known[l.UID] = true
+	for i := range members {
+		for _, p := range members[i].Pods {
+			known[p.UID] = true
+		}
 	}
-	ready, others := map[types.UID]bool{}, map[string]bool{}
+	for _, p := range others {
+		known[p.UID] = true
+	}
+	ready := map[types.UID]bool{}
 	for _, endpoint := range all {
-		target := endpoint.TargetRef
-		if target != nil && known[target.UID] {
+		if target := endpoint.TargetRef; target != nil && known[target.UID] {
 			ready[target.UID] = true
 			continue
 		}
-		other, err := w.stranger(ctx, key.Namespace, endpoint)
+		foreign, err := w.foreignName(ctx, key.Namespace, endpoint)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if other != "" {
-			others[other] = true
+		if foreign != "" && !slices.Contains(v.foreign, foreign) {
+			v.foreign = append(v.foreign, foreign)
 		}
 	}
-	names := make([]string, 0, len(others))
-	for name := range others {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return ready, names, nil
+	slices.Sort(v.foreign)
+	return ready, nil
 }
 
 // readyEndpoints are those that get new connections of a Service.
@@ -161,9 +155,9 @@ func readyEndpoints(ctx context.Context, reader client.Reader, key types.Namespa
 	return out, nil
 }
 
-// stranger names an endpoint that is no launcher pod. Empty: it is one that ends,
-// and the slices lag behind.
-func (w *Writer) stranger(ctx context.Context, namespace string, endpoint discoveryv1.Endpoint) (string, error) {
+// foreignName names an endpoint that is no launcher pod. Empty: the pod is gone or
+// ending, and the EndpointSlices lag behind.
+func (w *Writer) foreignName(ctx context.Context, namespace string, endpoint discoveryv1.Endpoint) (string, error) {
 	target := endpoint.TargetRef
 	if target == nil || target.Kind != "Pod" {
 		return fmt.Sprintf("address %v", endpoint.Addresses), nil

@@ -1,3 +1,10 @@
+// Package service steers groups behind a Service. The Service's selector
+// includes the label joulevirt.io/serving: active, which the template of the
+// group's VMs carries; the writer changes that label on launcher pods, and
+// Kubernetes makes the Service's endpoints of it. A pod on standby gets no new
+// connections and keeps those that it has, so shares are 0 or 1/k of new
+// connections. Pods are born active: what restarts or migrates while nobody
+// steers serves.
 package service
 
 import (
@@ -6,6 +13,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,7 +58,7 @@ func (w *Writer) Write(ctx context.Context, group routing.Group, shares map[stri
 	if err != nil {
 		return routing.State{}, err
 	}
-	for _, pod := range v.strays {
+	for _, pod := range v.former {
 		err := pods.Set(ctx, w.cached, pod, pods.Released(pods.MarkOf(pod)))
 		if err != nil && !errors.Is(err, pods.ErrChanged) {
 			return routing.State{}, err
@@ -77,7 +85,7 @@ func (w *Writer) Write(ctx context.Context, group routing.Group, shares map[stri
 		return routing.State{}, err
 	}
 	if reverted != nil && !written[reverted.UID] {
-		state.Reverted = false // it stands, and is told when it is written anew
+		state.Reverted = false // it is reported when it is corrected
 	}
 	switch {
 	case len(d.activate)+len(d.standby) > 0:
@@ -90,8 +98,8 @@ func (w *Writer) Write(ctx context.Context, group routing.Group, shares map[stri
 	return state, nil
 }
 
-// apply does what was decided. It returns the pods that were written: those that
-// changed meanwhile are left to the next call.
+// apply writes the decision. It returns the pods that were written: those that
+// changed meanwhile wait for the next call.
 func (w *Writer) apply(ctx context.Context, v *view, d *decision) (map[types.UID]bool, error) {
 	written := map[types.UID]bool{}
 	for _, some := range []struct {
@@ -119,7 +127,7 @@ func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 	return pods.Release(ctx, w.cached, group.Profile, members)
 }
 
-// state tells what is in force, and which pod somebody else changed. Nil: none.
+// state returns what is in force, and the pod that somebody else changed, or nil.
 func (w *Writer) state(ctx context.Context, v *view) (routing.State, *pod, error) {
 	state := v.state()
 	p := v.reverted()
@@ -138,4 +146,38 @@ func (w *Writer) state(ctx context.Context, v *view) (routing.State, *pod, error
 	state.Reverted = true
 	state.RevertedBy = routing.ForeignManager(&pod, "f:metadata", "f:labels", "f:"+v1alpha1.LabelServing)
 	return state, p, nil
+}
+
+// confirm asks the API server itself whether pods serve, before others are put on
+// standby. The cache may lag behind: that a pod was put on standby a moment ago, by
+// us or by the manager before, need not be in it yet, and then nobody would be
+// left. It returns what is waited for; empty: nothing is.
+func (w *Writer) confirm(ctx context.Context, v *view, serving []*pod) (waits string, err error) {
+	key := client.ObjectKeyFromObject(v.service)
+	all, err := readyEndpoints(ctx, w.live, key)
+	if err != nil {
+		return "", err
+	}
+	ready := map[types.UID]bool{}
+	for _, endpoint := range all {
+		if endpoint.TargetRef != nil {
+			ready[endpoint.TargetRef.UID] = true
+		}
+	}
+	// A pod that was just put on standby may still be an endpoint: its label shows that.
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := w.live.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels(v.service.Spec.Selector)); err != nil {
+		return "", fmt.Errorf("list pods of Service %s: %w", key, err)
+	}
+	selected := map[types.UID]bool{}
+	for i := range list.Items {
+		selected[list.Items[i].UID] = list.Items[i].DeletionTimestamp == nil
+	}
+	for _, p := range serving {
+		if !ready[p.UID] || !selected[p.UID] {
+			return fmt.Sprintf("waits until it is known that pod %s serves: what is known of it is old", p.Name), nil
+		}
+	}
+	return "", nil
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -29,7 +29,7 @@ type Measured struct {
 // some time in which the lever was on or off throughout.
 type Block struct {
 	Node  string
-	Lever model.Lever
+	Lever v1alpha1.Lever
 	// From and To are the whole block with its wash-out, in which nothing else of the node
 	// and lever is booked.
 	From, To time.Time
@@ -46,15 +46,10 @@ type Block struct {
 	Measured
 }
 
-// Draw is what a node drew, whatever its levers did, and what of it was the product's own.
-// That of the manager has no Node, and tells only its CPU time.
+// Draw is what a node drew, whatever its levers did.
 type Draw struct {
 	Node     string
 	From, To time.Time
-	// CPUSeconds that the product used, and what one more busy core draws, with its
-	// standard error.
-	CPUSeconds          float64
-	PerBusyCore, StdErr units.Watts
 	Measured
 }
 
@@ -80,8 +75,6 @@ const (
 	// mostChance bounds errors of single blocks: a short one of many that share what was
 	// measured beside them has most of it.
 	mostChance = 100
-	// mostCores bounds what the product itself may have used.
-	mostCores = 1024
 )
 
 // checkTime tells what is wrong with the time of something to be booked.
@@ -127,16 +120,6 @@ func (b *Block) hasEvidence() bool {
 }
 
 func (m Measured) watts() units.Watts { return units.Watts(float64(m.Joules) / m.Seconds) }
-
-// checkOwn tells what is wrong with what the product itself used.
-func (d Draw) checkOwn() Cause {
-	ok := isAmount(d.CPUSeconds) && d.CPUSeconds <= mostCores*d.To.Sub(d.From).Seconds() &&
-		isAmount(float64(d.PerBusyCore)) && d.PerBusyCore <= MostNodeWatts && isAmount(float64(d.StdErr)) && d.StdErr <= MostNodeWatts
-	if !ok {
-		return Malformed
-	}
-	return ""
-}
 
 func isNumber(value float64) bool { return !math.IsNaN(value) && !math.IsInf(value, 0) }
 

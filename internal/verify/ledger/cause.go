@@ -13,8 +13,6 @@ const (
 	// MeterChanged: the power is from another source or of another scope at the block's
 	// end than at its start.
 	MeterChanged Cause = "MeterChanged"
-	// MeterSuspect: the meter went to another level by itself.
-	MeterSuspect Cause = "MeterSuspect"
 	// ClockJumped: the node's or the manager's clock was set within the block.
 	ClockJumped Cause = "ClockJumped"
 	// NotWatched: no manager watched the whole block.
@@ -57,13 +55,6 @@ const (
 // mayExclude tells whether who measures may exclude a block for the cause.
 func (c Cause) mayExclude() bool {
 	return slices.Contains([]Cause{
-		MeterFailed, MeterChanged, MeterSuspect, ClockJumped, NotWatched, NotAsScheduled, AgentRestarted, Replaced, Contradictory,
-	}, c)
-}
-
-// isKnown tells whether a cause is one of the above.
-func (c Cause) isKnown() bool {
-	return c.mayExclude() || slices.Contains([]Cause{
-		Malformed, AlreadyBooked, InFuture, TooOld, Implausible, Frozen, NoEvidence, TooManyNodes,
+		MeterFailed, MeterChanged, ClockJumped, NotWatched, NotAsScheduled, AgentRestarted, Replaced, Contradictory,
 	}, c)
 }

@@ -27,14 +27,10 @@ func TestChanceAddsUpBySquares(t *testing.T) {
 		variance += one * one
 	}
 	s := l.Statement(ledger.AllTime, false, confidence)
-	wantRange(t, "all time", s.Gross, s.Gross.Value, verify.Quantile(12, confidence)*math.Sqrt(variance))
+	wantRange(t, "all time", s.Saved, s.Saved.Value, verify.Quantile(12, confidence)*math.Sqrt(variance))
 	one := l.Node("node1", lever, false, confidence)
-	wantRange(t, "one node", one, s.Gross.Value/2, verify.Quantile(12, confidence)*math.Sqrt(variance/2))
-	again, err := ledger.Load(l.Save())
-	if err != nil {
-		t.Fatal(err)
-	}
-	alike(t, "what was stored", l, again)
+	wantRange(t, "one node", one, s.Saved.Value/2, verify.Quantile(12, confidence)*math.Sqrt(variance/2))
+	alike(t, "what was stored", l, load(t, save(t, l)))
 
 	// A block that an effect tells of as well errs by both.
 	both := block("node2", 40)
@@ -45,41 +41,6 @@ func TestChanceAddsUpBySquares(t *testing.T) {
 	for _, part := range []struct{ stdErr, freedom float64 }{{0.01, 20}, {0.005, 9}, {0.02, 12}} {
 		errors.Add(part.stdErr*float64(both.Joules)*1.1, part.freedom)
 	}
-	got := lone.Statement(ledger.AllTime, false, confidence).Gross
+	got := lone.Statement(ledger.AllTime, false, confidence).Saved
 	wantRange(t, "both", got, got.Value, errors.Half(confidence))
-}
-
-func TestChanceIsPutTogether(t *testing.T) {
-	one, two, want := ledger.New(), ledger.New(), ledger.New()
-	for at := range 8 {
-		b := alone("a", at)
-		mustBook(t, want, b)
-		if at < 5 {
-			mustBook(t, one, b)
-		}
-		if at > 2 {
-			mustBook(t, two, b)
-		}
-	}
-	if err := two.Rebase(one.Save()); err != nil {
-		t.Fatal(err)
-	}
-	alike(t, "what two managers booked", want, two)
-}
-
-func TestChanceThatCannotBe(t *testing.T) {
-	for name, spoil := range map[string]func(*ledger.Block){
-		"none":       func(b *ledger.Block) { b.Chance = 0 },
-		"no number":  func(b *ledger.Block) { b.Chance = math.NaN() },
-		"below none": func(b *ledger.Block) { b.Chance = -1 },
-		"endless":    func(b *ledger.Block) { b.Chance = math.Inf(1) },
-		"too large":  func(b *ledger.Block) { b.Chance = 101 },
-		"no freedom": func(b *ledger.Block) { b.ChanceFreedom = 0 },
-	} {
-		l, b := ledger.New(), alone("a", 0)
-		spoil(&b)
-		if cause := l.Book(b, b.To); cause != ledger.NoEvidence {
-			t.Errorf("%s: is booked as %q", name, cause)
-		}
-	}
 }

@@ -9,14 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 const (
-	lever      = model.LeverBuffering
+	lever      = v1alpha1.LeverBuffering
 	confidence = 0.95
 	hour       = time.Hour
 )
@@ -67,8 +67,7 @@ func TestABlockSaves(t *testing.T) {
 	var errors verify.ErrorSum
 	errors.Add(3300, 20)
 	errors.Add(1650, 9)
-	wantRange(t, "gross", s.Gross, 30_000, errors.Half(confidence))
-	wantRange(t, "net", s.Net, 30_000, errors.Half(confidence))
+	wantRange(t, "saved", s.Saved, 30_000, errors.Half(confidence))
 	wantRange(t, "the node", l.Node("a", lever, false, confidence), 30_000, errors.Half(confidence))
 	if len(s.Lines) != 1 || s.Lines[0].Lever != lever || s.Lines[0].Seconds != 6000 || s.Lines[0].Joules != 630_001 || s.Lines[0].Bytes != 2e9 {
 		t.Errorf("lines %+v", s.Lines)
@@ -77,7 +76,7 @@ func TestABlockSaves(t *testing.T) {
 	if !ok || !near(with, 315_000.5) || !near(without.Value, 330_000.5) || !(without.Low < without.Value && without.Value < without.High) {
 		t.Errorf("%g J/GB with and %+v without (%v)", with, without, ok)
 	}
-	if modelled := l.Statement(ledger.AllTime, true, confidence); len(modelled.Lines) != 0 || modelled.Net != (ledger.Range{}) {
+	if modelled := l.Statement(ledger.AllTime, true, confidence); len(modelled.Lines) != 0 || modelled.Saved != (ledger.Range{}) {
 		t.Errorf("of a measured block, modelled is %+v", modelled)
 	}
 }
@@ -86,7 +85,7 @@ func TestErrorsOfOneEffectDoNotAverageOut(t *testing.T) {
 	half := func(blocks ...ledger.Block) float64 {
 		l := ledger.New()
 		mustBook(t, l, blocks...)
-		all := l.Statement(ledger.AllTime, false, confidence).Gross
+		all := l.Statement(ledger.AllTime, false, confidence).Saved
 		return all.High - all.Value
 	}
 	of := func(nodes, blocks int, own, common float64) float64 {
@@ -118,45 +117,6 @@ func TestErrorsOfOneEffectDoNotAverageOut(t *testing.T) {
 }
 
 type joules = units.Joules
-
-func TestOwnDrawIsBookedAgainstSavings(t *testing.T) {
-	l := ledger.New()
-	mustBook(t, l, block("a", 48))
-	draw := ledger.Draw{
-		Node: "a", From: noon().Add(48 * hour), To: noon().Add(49 * hour), CPUSeconds: 100, PerBusyCore: 8, StdErr: 1,
-		Measured: ledger.Measured{Seconds: 3600, Joules: 360_000, Bytes: 2e9},
-	}
-	if cause := l.BookDraw(draw, draw.To); cause != "" {
-		t.Fatal(cause)
-	}
-	manager := draw
-	manager.Node, manager.Measured, manager.CPUSeconds = "", ledger.Measured{}, 50
-	if cause := l.BookDraw(manager, draw.To); cause != "" {
-		t.Fatal(cause)
-	}
-	if cause := l.BookDraw(manager, draw.To); cause != ledger.AlreadyBooked {
-		t.Errorf("the manager's draw is taken twice: %q", cause)
-	}
-	s := l.Statement(ledger.AllTime, false, confidence)
-	if !near(s.Own.Value, 1200) || !near(s.Net.Value, s.Gross.Value-1200) || s.Drawn != 360_000 || s.Bytes != 2e9 {
-		t.Errorf("own %+v, gross %+v, net %+v, drawn %g", s.Own, s.Gross, s.Net, s.Drawn)
-	}
-	// Errors of the watts of a busy core are the same for all.
-	wantRange(t, "own", s.Own, 1200, verify.Quantile(1000, confidence)*150)
-	with, without, ok := s.PerGB()
-	if !ok || !near(with, 180_000) || !near(without.Value, (360_000+s.Net.Value)/2) {
-		t.Errorf("%g J/GB with and %+v without (%v)", with, without, ok)
-	}
-	// Where the node's figures do not count, what the product drew does.
-	failed := draw
-	failed.From, failed.To, failed.Excluded = draw.To, draw.To.Add(hour), ledger.MeterFailed
-	if cause := l.BookDraw(failed, failed.To); cause != ledger.MeterFailed {
-		t.Errorf("a draw without a meter: %q", cause)
-	}
-	if again := l.Statement(ledger.AllTime, false, confidence); !near(again.Own.Value, 2000) || again.Drawn != s.Drawn {
-		t.Errorf("own %+v, drawn %g", again.Own, again.Drawn)
-	}
-}
 
 func TestAGroupMayDrawMoreThanANode(t *testing.T) {
 	l, b := ledger.New(), block("shop/web", 0)
@@ -317,7 +277,7 @@ func TestWhatModelsTellErrsTogether(t *testing.T) {
 	l := ledger.New()
 	for _, modelled := range []bool{false, true} {
 		one, other := block("a", 1), block("a", 1)
-		other.Lever = model.LeverAffinity
+		other.Lever = v1alpha1.LeverAffinity
 		if one.Modelled, other.Modelled = modelled, modelled; modelled {
 			one.Node, other.Node = "b", "b"
 		}
@@ -326,31 +286,35 @@ func TestWhatModelsTellErrsTogether(t *testing.T) {
 	half := func(r ledger.Range) float64 { return r.High - r.Value }
 	for modelled, want := range map[bool]float64{false: math.Sqrt2, true: 2} {
 		s := l.Statement(ledger.AllTime, modelled, confidence)
-		if got := half(s.Gross) / half(s.Lines[0].Saved); math.Abs(got/want-1) > 0.05 {
+		if got := half(s.Saved) / half(s.Lines[0].Saved); math.Abs(got/want-1) > 0.05 {
 			t.Errorf("modelled %t: two levers' interval is %.2f times that of one, want %.2f", modelled, got, want)
 		}
 	}
 }
 
-// TestUnits tells of each node and group what each lever saved there, and not of what they drew.
-func TestUnits(t *testing.T) {
+// TestDraws books what a node drew once, and nothing where its meter failed.
+func TestDraws(t *testing.T) {
 	l := ledger.New()
-	modelled, group, off := block("b", 1), block("shop/web", 1), block("c", 1)
-	modelled.Modelled, group.Lever, off.On = true, model.LeverTrafficShare, false
-	mustBook(t, l, block("b", 0), modelled, group, off, block("a", 0), block("a", 2))
-	drawn := block("d", 0)
-	if cause := l.BookDraw(ledger.Draw{Node: "d", From: drawn.From, To: drawn.To, CPUSeconds: 9, PerBusyCore: 8, Measured: drawn.Measured}, drawn.To); cause != "" {
-		t.Fatal(cause)
+	mustBook(t, l, block("a", 48))
+	draw := ledger.Draw{
+		Node: "a", From: noon().Add(48 * hour), To: noon().Add(49 * hour), Measured: ledger.Measured{Seconds: 3600, Joules: 360_000, Bytes: 2e9},
 	}
-	var got []string
-	for _, of := range l.Units(confidence) {
-		if of.Saved != l.Node(of.Unit, of.Lever, of.Modelled, confidence) || of.Saved.Low >= of.Saved.Value {
-			t.Errorf("%s: %+v", of.Unit, of.Saved)
+	failed := draw
+	failed.From, failed.To, failed.Excluded = draw.To, draw.To.Add(hour), ledger.MeterFailed
+	for _, c := range []struct {
+		draw ledger.Draw
+		want ledger.Cause
+	}{{draw, ""}, {draw, ledger.AlreadyBooked}, {failed, ledger.MeterFailed}} {
+		if cause := l.BookDraw(c.draw, c.draw.To); cause != c.want {
+			t.Errorf("booked as %q, want %q", cause, c.want)
 		}
-		got = append(got, fmt.Sprintf("%s %s %t", of.Unit, of.Lever, of.Modelled))
 	}
-	want := []string{"a Buffering false", "b Buffering false", "b Buffering true", "shop/web TrafficShare false"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	s := l.Statement(ledger.AllTime, false, confidence)
+	if s.Drawn != 360_000 || s.Bytes != 2e9 {
+		t.Errorf("drawn %g, %g bytes", s.Drawn, s.Bytes)
+	}
+	with, without, ok := s.PerGB()
+	if !ok || !near(with, 180_000) || !near(without.Value, (360_000+s.Saved.Value)/2) {
+		t.Errorf("%g J/GB with and %+v without (%v)", with, without, ok)
 	}
 }

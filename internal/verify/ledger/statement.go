@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -27,7 +27,7 @@ func rangeOf(value float64, errors verify.ErrorSum, confidence float64) Range {
 
 // Line is what one lever did.
 type Line struct {
-	Lever model.Lever
+	Lever v1alpha1.Lever
 	// Seconds, Joules and Bytes of all blocks that were booked, those with the lever off too.
 	Seconds float64
 	Joules  units.Joules
@@ -45,9 +45,8 @@ type Statement struct {
 	// Drawn joules and Bytes of all nodes, whatever their levers did.
 	Drawn units.Joules
 	Bytes float64
-	// Own joules that the product itself drew, Gross joules that the levers saved, and Net
-	// what is left of it.
-	Own, Gross, Net Range
+	// Saved joules. Less than 0: the levers cost energy.
+	Saved Range
 }
 
 // Months are those that anything was booked in and that are kept, the oldest first.
@@ -57,7 +56,7 @@ func (l *Ledger) Months() []Month { return l.state.months() }
 // below 1. What was not booked is 0.
 func (l *Ledger) Statement(month Month, modelled bool, confidence float64) Statement {
 	out := Statement{Month: month, Modelled: modelled}
-	var gross, own, net verify.ErrorSum
+	var all verify.ErrorSum
 	sum := together
 	if modelled {
 		sum = asOne
@@ -66,24 +65,20 @@ func (l *Ledger) Statement(month Month, modelled bool, confidence float64) State
 		if key.month != month || key.modelled != modelled {
 			continue
 		}
-		errors := of.errors()
-		net = sum(net, errors)
 		if key.lever == "" {
-			own = errors
-			out.Drawn, out.Bytes, out.Own.Value = units.Joules(of.joules), of.bytes, 0-of.saved
+			out.Drawn, out.Bytes = units.Joules(of.joules), of.bytes
 			continue
 		}
-		gross = sum(gross, errors)
-		out.Gross.Value += of.saved
+		errors := of.errors()
+		all = sum(all, errors)
+		out.Saved.Value += of.saved
 		out.Lines = append(out.Lines, Line{
 			Lever: key.lever, Seconds: of.seconds, Joules: units.Joules(of.joules), Bytes: of.bytes,
 			Saved: rangeOf(of.saved, errors, confidence),
 		})
 	}
 	slices.SortFunc(out.Lines, func(a, b Line) int { return cmp.Compare(a.Lever, b.Lever) })
-	out.Net = rangeOf(out.Gross.Value-out.Own.Value, net, confidence)
-	out.Gross = rangeOf(out.Gross.Value, gross, confidence)
-	out.Own = rangeOf(out.Own.Value, own, confidence)
+	out.Saved = rangeOf(out.Saved.Value, all, confidence)
 	return out
 }
 
@@ -101,9 +96,8 @@ func asOne(a, b verify.ErrorSum) verify.ErrorSum {
 	return sum
 }
 
-// Node tells what a lever saved on one node since the ledger was begun. Without a lever it
-// is what the product itself drew there, less than 0.
-func (l *Ledger) Node(node string, lever model.Lever, modelled bool, confidence float64) Range {
+// Node tells what a lever saved on one node since the ledger was begun.
+func (l *Ledger) Node(node string, lever v1alpha1.Lever, modelled bool, confidence float64) Range {
 	a := l.state.accounts[accountKey{node, lever}]
 	if a == nil {
 		return Range{}
@@ -116,45 +110,13 @@ func (l *Ledger) Node(node string, lever model.Lever, modelled bool, confidence 
 	return rangeOf(n.saved, errors, confidence)
 }
 
-// UnitSaving is what a lever saved on one unit, a node or a group, since the ledger was begun.
-type UnitSaving struct {
-	Unit     string
-	Lever    model.Lever
-	Modelled bool
-	// Saved joules. Less than 0: the lever cost energy there.
-	Saved Range
-}
-
-// Units tells what each lever saved on each unit on which anything was booked, in the order of
-// units, levers, and measured before modelled. Units that are gone are told of until they are
-// forgotten.
-func (l *Ledger) Units(confidence float64) []UnitSaving {
-	var all []UnitSaving
-	for key, a := range l.state.accounts {
-		if key.lever == "" {
-			continue
-		}
-		for _, modelled := range []bool{false, true} {
-			if n := &a.saved[index(modelled)]; n.saved != 0 || n.own != 0 || n.common != 0 || n.chance != (chance{}) {
-				all = append(all, UnitSaving{
-					Unit: key.node, Lever: key.lever, Modelled: modelled, Saved: l.Node(key.node, key.lever, modelled, confidence),
-				})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b UnitSaving) int {
-		return cmp.Or(cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.Lever, b.Lever), cmp.Compare(index(a.Modelled), index(b.Modelled)))
-	})
-	return all
-}
-
 // gigabyte is what joules are told for.
 const gigabyte = 1e9
 
 // PerGB returns the joules for each gigabyte (1e9 bytes) of VMs' traffic as it was, and as
 // it would have been without the product. False: there was no traffic.
 func (s Statement) PerGB() (with float64, without Range, ok bool) {
-	return perGB(s.Drawn, s.Bytes, s.Net)
+	return perGB(s.Drawn, s.Bytes, s.Saved)
 }
 
 // PerGB is as a Statement's, with the blocks of one lever and without that lever.

@@ -1,7 +1,7 @@
 package ledger
 
 import (
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
@@ -87,7 +87,7 @@ func (n *nodeSum) of(month Month) *float32 {
 // sumKey is what sums over all nodes are apart by. The sum of all draws has no lever.
 type sumKey struct {
 	month    Month
-	lever    model.Lever
+	lever    v1alpha1.Lever
 	modelled bool
 }
 
@@ -95,7 +95,7 @@ type sumKey struct {
 type sum struct {
 	// seconds, joules and bytes of all blocks, those with the lever off too.
 	seconds, joules, bytes float64
-	// saved joules; of draws, less than 0, what the product itself drew.
+	// saved joules.
 	saved float64
 	// own is of the nodes' own errors, each node's already added up.
 	own verify.ErrorSum

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
@@ -78,7 +78,7 @@ func (p *Proofs) Bookings() []ledger.Block {
 
 // bookHeld books what is due of a hold-back. chances are those of classes that were reckoned
 // before.
-func (p *Proofs) bookHeld(name string, lever model.Lever, l *lot, chances map[poolKey]chance) []ledger.Block {
+func (p *Proofs) bookHeld(name string, lever v1alpha1.Lever, l *lot, chances map[poolKey]chance) []ledger.Block {
 	u := p.units[name]
 	key := poolKey{lever, u.class}
 	of, has := chances[key]
@@ -140,7 +140,7 @@ func (p *Proofs) bookTrial(t *trial) []ledger.Block {
 	return all
 }
 
-func blockOf(name string, lever model.Lever, class verify.Class, effect verify.Shrunk, r *run) ledger.Block {
+func blockOf(name string, lever v1alpha1.Lever, class verify.Class, effect verify.Shrunk, r *run) ledger.Block {
 	return ledger.Block{
 		Node: name, Lever: lever, From: r.from, To: r.to, On: r.on, Class: class, Effect: effect,
 		Measured: ledger.Measured{

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/evidence"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 	"github.com/joulevirt/joulevirt/test/trials"
@@ -22,7 +22,7 @@ func oneLever(t testing.TB, seed uint64, units int, effect float64) *fleet {
 }
 
 // turn a lever's effect into another on all units, from the next block on.
-func (f *fleet) turn(lever model.Lever, effect float64) {
+func (f *fleet) turn(lever v1alpha1.Lever, effect float64) {
 	for name, plan := range f.plans {
 		f.truths[name][lever] = effect
 		if r := plan[lever]; r != nil {
@@ -32,31 +32,17 @@ func (f *fleet) turn(lever model.Lever, effect float64) {
 	}
 }
 
-func TestHoldBackFindsWhatBegunToCost(t *testing.T) {
-	f := oneLever(t, 1, 16, -0.05)
-	f.sets.HoldBack = 0.1
-	f.run(12 * time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 16 {
-		t.Fatalf("stances %v", got)
-	}
-	f.turn(model.LeverAffinity, 0.1)
-	f.run(72 * time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] > 0 {
-		t.Errorf("stances %v, want none to act", got)
-	}
-}
-
 func TestHoldBackThatDiffersAsksForATrial(t *testing.T) {
 	f := oneLever(t, 1, 16, -0.1)
 	f.sets.HoldBack = 0.2
 	f.run(4 * time.Hour)
-	f.turn(model.LeverAffinity, 0)
+	f.turn(v1alpha1.LeverAffinity, 0)
 	f.run(48 * time.Hour)
-	if f.count(proof.Retrial, model.LeverAffinity) == 0 || f.count(proof.TrialStarted, model.LeverAffinity) < 2 {
+	if f.count(proof.Retrial, v1alpha1.LeverAffinity) == 0 || f.count(proof.TrialStarted, v1alpha1.LeverAffinity) < 2 {
 		t.Errorf("news %v", f.trace)
 	}
 	f.run(48 * time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] > 0 {
+	if got := f.stances(v1alpha1.LeverAffinity); got[model.StanceAdopted] > 0 {
 		t.Errorf("stances %v, want none to act", got)
 	}
 }
@@ -67,12 +53,12 @@ func TestTrialAnewWithinAStratum(t *testing.T) {
 	f := oneLever(t, 1, 8, -0.1)
 	f.sets.HoldBack, f.restart = 0.2, true
 	f.run(4 * time.Hour)
-	f.turn(model.LeverAffinity, 0)
-	tried := f.count(proof.TrialStarted, model.LeverAffinity)
-	for end := f.now.Add(48 * time.Hour); f.now.Before(end) && f.count(proof.TrialStarted, model.LeverAffinity) == tried; {
+	f.turn(v1alpha1.LeverAffinity, 0)
+	tried := f.count(proof.TrialStarted, v1alpha1.LeverAffinity)
+	for end := f.now.Add(48 * time.Hour); f.now.Before(end) && f.count(proof.TrialStarted, v1alpha1.LeverAffinity) == tried; {
 		f.run(f.step)
 	}
-	if f.count(proof.TrialStarted, model.LeverAffinity) == tried {
+	if f.count(proof.TrialStarted, v1alpha1.LeverAffinity) == tried {
 		t.Fatal("the lever was not tried anew")
 	}
 	if booked := f.statement(); booked.Value <= 0 || f.booked[ledger.Malformed] > 0 {
@@ -91,7 +77,7 @@ func TestHoldBackGoesOnBesideAnotherTrial(t *testing.T) {
 	for range 6 * 24 {
 		f.run(10 * time.Minute)
 		for i := range f.units {
-			held, tried := f.of(f.units[i].Name, model.LeverAffinity), f.of(f.units[i].Name, model.LeverBuffering)
+			held, tried := f.of(f.units[i].Name, v1alpha1.LeverAffinity), f.of(f.units[i].Name, v1alpha1.LeverBuffering)
 			if tried.Stance != model.StanceOnTrial {
 				continue
 			}
@@ -101,7 +87,7 @@ func TestHoldBackGoesOnBesideAnotherTrial(t *testing.T) {
 			both++
 		}
 	}
-	if both == 0 || f.stances(model.LeverBuffering)[model.StanceAdopted] != 4 {
+	if both == 0 || f.stances(v1alpha1.LeverBuffering)[model.StanceAdopted] != 4 {
 		t.Errorf("both at once %d times; %v", both, f.trace)
 	}
 }
@@ -110,8 +96,8 @@ func TestWhatNobodyLooksAtIsTriedAgainAfterAMonth(t *testing.T) {
 	f := oneLever(t, 1, 16, -0.1)
 	f.sets.HoldBack, f.step = 0, 20*time.Minute
 	f.run(31 * 24 * time.Hour)
-	if f.count(proof.Retrial, model.LeverAffinity) != 1 || f.count(proof.Adopted, model.LeverAffinity) != 2 {
-		t.Errorf("%d retrials, adopted %d times", f.count(proof.Retrial, model.LeverAffinity), f.count(proof.Adopted, model.LeverAffinity))
+	if f.count(proof.Retrial, v1alpha1.LeverAffinity) != 1 || f.count(proof.Adopted, v1alpha1.LeverAffinity) != 2 {
+		t.Errorf("%d retrials, adopted %d times", f.count(proof.Retrial, v1alpha1.LeverAffinity), f.count(proof.Adopted, v1alpha1.LeverAffinity))
 	}
 }
 
@@ -120,21 +106,21 @@ func TestWhatNobodyLooksAtIsTriedAgainAfterAMonth(t *testing.T) {
 func TestTrialWaitsForALostMeter(t *testing.T) {
 	f := oneLever(t, 1, 1, -0.1)
 	f.run(time.Hour)
-	first := *f.of("a-0", model.LeverAffinity).Schedule
+	first := *f.of("a-0", v1alpha1.LeverAffinity).Schedule
 	f.units[0].Ready, f.units[0].MeterLost = false, true
 	for end := f.now.Add(time.Hour); f.now.Before(end); f.now = f.now.Add(f.step) {
 		f.units[0].Has = nil
 		f.news = append(f.news, f.proofs.Round(f.units, f.sets, f.now)...)
 	}
-	if f.count(proof.TrialEnded, model.LeverAffinity) != 0 {
+	if f.count(proof.TrialEnded, v1alpha1.LeverAffinity) != 0 {
 		t.Fatalf("news %v", f.news)
 	}
 	f.units[0].Ready, f.units[0].MeterLost = true, false
-	if s := f.of("a-0", model.LeverAffinity).Schedule; s == nil || s.Seed != first.Seed {
+	if s := f.of("a-0", v1alpha1.LeverAffinity).Schedule; s == nil || s.Seed != first.Seed {
 		t.Errorf("with the meter the trial's schedule is %v, was %v", s, first)
 	}
 	f.run(12 * time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 1 || f.count(proof.TrialStarted, model.LeverAffinity) != 1 {
+	if got := f.stances(v1alpha1.LeverAffinity); got[model.StanceAdopted] != 1 || f.count(proof.TrialStarted, v1alpha1.LeverAffinity) != 1 {
 		t.Errorf("stances %v, news %v", got, f.news)
 	}
 }
@@ -142,7 +128,7 @@ func TestTrialWaitsForALostMeter(t *testing.T) {
 func TestPauseEndsTheTrial(t *testing.T) {
 	f := oneLever(t, 1, 8, -0.1)
 	f.run(time.Hour)
-	first := *f.of("a-0", model.LeverAffinity).Schedule
+	first := *f.of("a-0", v1alpha1.LeverAffinity).Schedule
 	// Plans lose their schedules, and nothing new may be done.
 	for i := range f.units {
 		f.units[i].Ready = false
@@ -153,25 +139,25 @@ func TestPauseEndsTheTrial(t *testing.T) {
 		}
 		f.news = append(f.news, f.proofs.Round(f.units, f.sets, f.now)...)
 	}
-	if f.count(proof.TrialEnded, model.LeverAffinity) != 1 {
+	if f.count(proof.TrialEnded, v1alpha1.LeverAffinity) != 1 {
 		t.Fatalf("news %v", f.news)
 	}
-	if p := f.of("a-0", model.LeverAffinity); p.Use || p.Stance != model.StanceAwaiting {
+	if p := f.of("a-0", v1alpha1.LeverAffinity); p.Use || p.Stance != model.StanceAwaiting {
 		t.Errorf("while paused: %+v", p)
 	}
 	for i := range f.units {
 		f.units[i].Ready = true
 	}
 	f.run(time.Hour)
-	if next := f.of("a-0", model.LeverAffinity).Schedule; next == nil || next.Seed == first.Seed {
+	if next := f.of("a-0", v1alpha1.LeverAffinity).Schedule; next == nil || next.Seed == first.Seed {
 		t.Errorf("drawn anew: %v", next)
 	}
 	// What was seen before the pause is not judged.
-	if s := f.standing(model.LeverAffinity, ""); s.Pairs > 6 {
+	if s := f.standing(v1alpha1.LeverAffinity, ""); s.Pairs > 6 {
 		t.Errorf("%d pairs already", s.Pairs)
 	}
 	f.run(12 * time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 8 {
+	if got := f.stances(v1alpha1.LeverAffinity); got[model.StanceAdopted] != 8 {
 		t.Errorf("stances %v", got)
 	}
 }
@@ -183,10 +169,10 @@ func TestUnitThatLeavesEndsForItself(t *testing.T) {
 	gone := f.units[1].Name
 	f.units = append(f.units[:1:1], f.units[2:]...)
 	f.run(10 * time.Minute)
-	if p := f.of("a-0", model.LeverAffinity); p.Stance == model.StanceOnTrial && p.Schedule.Start.Before(f.now) {
+	if p := f.of("a-0", v1alpha1.LeverAffinity); p.Stance == model.StanceOnTrial && p.Schedule.Start.Before(f.now) {
 		t.Errorf("of another class: %+v", p)
 	}
-	if p := f.of("a-2", model.LeverAffinity); p.Stance != model.StanceOnTrial {
+	if p := f.of("a-2", v1alpha1.LeverAffinity); p.Stance != model.StanceOnTrial {
 		t.Errorf("that stays: %+v", p)
 	}
 	if len(f.proofs.Of(gone)) == 0 {
@@ -196,60 +182,8 @@ func TestUnitThatLeavesEndsForItself(t *testing.T) {
 	if len(f.proofs.Of(gone)) != 0 {
 		t.Error("a unit that is gone for a day is remembered")
 	}
-	if p := f.of("a-2", model.LeverAffinity); p.Stance != model.StanceAdopted {
+	if p := f.of("a-2", v1alpha1.LeverAffinity); p.Stance != model.StanceAdopted {
 		t.Errorf("that stayed: %+v", p)
-	}
-}
-
-func TestUnitThatIsNotReadyStaysInItsTrial(t *testing.T) {
-	f := oneLever(t, 1, 8, -0.1)
-	f.run(time.Hour)
-	f.units[0].Ready, f.units[0].Candidates = false, nil
-	f.run(time.Hour)
-	if p := f.of("a-0", model.LeverAffinity); p.Stance != model.StanceOnTrial || p.Schedule == nil {
-		t.Errorf("got %+v", p)
-	}
-}
-
-func TestManagerThatIsAwayForAnHour(t *testing.T) {
-	f := oneLever(t, 1, 16, -0.05)
-	f.run(time.Hour)
-	f.deaf = true
-	f.run(time.Hour)
-	f.deaf = false
-	f.run(12 * time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 16 {
-		t.Errorf("stances %v: %v", got, f.trace)
-	}
-}
-
-// TestClockThatIsSet: a clock that is off for some time, within a trial or when there is a
-// verdict, delays what is decided by a trial and its cool-down, and no longer.
-func TestClockThatIsSet(t *testing.T) {
-	const day = 24 * time.Hour
-	for _, jump := range []time.Duration{time.Hour, -time.Hour, 7 * day, -7 * day, 30 * day, -30 * day} {
-		for _, before := range []time.Duration{0, 80 * time.Minute, 16 * time.Hour} {
-			for _, off := range []time.Duration{20 * time.Minute, 3 * time.Hour} {
-				f := oneLever(t, 1, 16, -0.05)
-				f.run(before)
-				f.jump = jump
-				f.run(off)
-				f.jump = 0
-				if f.run(16 * time.Hour); jump.Abs() > day || off > time.Hour {
-					f.run(2 * day)
-				}
-				if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] != 16 {
-					t.Errorf("set by %v for %v after %v: %v: %v", jump, off, before, got, f.trace)
-				}
-				for i := range f.units {
-					p := f.of(f.units[i].Name, model.LeverAffinity)
-					if s := p.Schedule; s == nil || s.Start.After(f.now.Add(time.Hour)) || !s.Start.Add(time.Duration(len(s.On))*s.Block).After(f.now) {
-						t.Errorf("set by %v for %v after %v: %s is held back by %+v", jump, off, before, f.units[i].Name, s)
-						break
-					}
-				}
-			}
-		}
 	}
 }
 
@@ -260,12 +194,12 @@ func TestRejectionWhileTheClockIsAhead(t *testing.T) {
 	f := oneLever(t, 3, 16, 0.05)
 	f.jump = month
 	f.run(16 * time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceRejected] != 16 {
+	if got := f.stances(v1alpha1.LeverAffinity); got[model.StanceRejected] != 16 {
 		t.Fatalf("%v: %v", got, f.trace)
 	}
 	f.jump = 0
 	f.run(10 * time.Minute)
-	if s := f.standing(model.LeverAffinity, ""); s.Decided.After(f.now) || s.Until.After(f.now.Add(verify.CoolDown(0))) || !s.Until.After(f.now) {
+	if s := f.standing(v1alpha1.LeverAffinity, ""); s.Decided.After(f.now) || s.Until.After(f.now.Add(verify.CoolDown(0))) || !s.Until.After(f.now) {
 		t.Errorf("at %v it stands %+v", f.now, s)
 	}
 }
@@ -275,17 +209,17 @@ func TestUnitsThatShareNodesAreNotTriedAtOnce(t *testing.T) {
 	f := oneLever(t, 1, 6, -0.1)
 	f.units = append(f.units, proof.Unit{
 		Name: "shop/web", Nodes: []string{"a-0", "a-1", "a-2"}, Class: verify.Class{CPUModel: "a", Kernel: "6.12", Workload: "Group"},
-		Meter: verify.Meter{Interval: time.Second, Noise: 0.01}, Ready: true,
-		Candidates: []proof.Candidate{{Lever: model.LeverTrafficShare, Watts: 3}},
+		Meter: verify.Meter{Interval: time.Second}, Ready: true,
+		Candidates: []proof.Candidate{{Lever: v1alpha1.LeverTrafficShare, Watts: 3}},
 	})
-	f.truths["shop/web"] = map[model.Lever]float64{model.LeverTrafficShare: -0.1}
-	f.plans["shop/web"], f.acting["shop/web"] = map[model.Lever]*followed{}, map[model.Lever]int{}
+	f.truths["shop/web"] = map[v1alpha1.Lever]float64{v1alpha1.LeverTrafficShare: -0.1}
+	f.plans["shop/web"], f.acting["shop/web"] = map[v1alpha1.Lever]*followed{}, map[v1alpha1.Lever]int{}
 	both := 0
 	for range 6 * 72 {
 		f.run(10 * time.Minute)
-		group := f.of("shop/web", model.LeverTrafficShare)
+		group := f.of("shop/web", v1alpha1.LeverTrafficShare)
 		for _, name := range []string{"a-0", "a-1", "a-2"} {
-			p := f.of(name, model.LeverAffinity)
+			p := f.of(name, v1alpha1.LeverAffinity)
 			if group.Stance != model.StanceOnTrial {
 				continue
 			}
@@ -295,69 +229,7 @@ func TestUnitsThatShareNodesAreNotTriedAtOnce(t *testing.T) {
 			both++
 		}
 	}
-	if group := f.of("shop/web", model.LeverTrafficShare); group.Stance != model.StanceAdopted || both == 0 {
+	if group := f.of("shop/web", v1alpha1.LeverTrafficShare); group.Stance != model.StanceAdopted || both == 0 {
 		t.Errorf("group: %+v", group)
-	}
-}
-
-func evidenceOf(t *testing.T, log float64) evidence.Evidence {
-	t.Helper()
-	e, err := evidence.Evidence{}.Put(evidence.Entry{
-		Lever: model.LeverAffinity, Class: verify.Class{CPUModel: "a", Kernel: "6.12", Workload: "Mixed"},
-		Mean:    verify.Effect{Log: log, StdErr: 0.002, Freedom: 11, Units: 12, Pairs: 240},
-		Between: 0.003, From: noon, Until: noon, Version: "v1",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-func TestEvidenceAdoptsWithoutATrial(t *testing.T) {
-	f := oneLever(t, 1, 8, -0.05)
-	f.proofs.Import(evidenceOf(t, -0.05))
-	f.run(5 * time.Minute)
-	if p := f.of("a-0", model.LeverAffinity); p.Stance != model.StanceAdopted || !p.Use || p.Schedule == nil {
-		t.Errorf("got %+v", p)
-	}
-	if f.run(72 * time.Hour); f.count(proof.TrialStarted, model.LeverAffinity) > 0 || f.count(proof.EvidenceDropped, model.LeverAffinity) > 0 {
-		t.Errorf("news %v", f.trace)
-	}
-	if saved := f.statement(); f.saved < saved.Low || f.saved > saved.High || f.saved <= 0 {
-		t.Errorf("saved %v, booked %+v", f.saved, saved)
-	}
-	// What was imported is not told as measured here.
-	e := f.proofs.Evidence("v2").Entries()
-	for _, entry := range e {
-		if entry.Mean.Units > 8 {
-			t.Errorf("evidence %+v", entry)
-		}
-	}
-}
-
-func TestEvidenceThatIsWrongIsDropped(t *testing.T) {
-	f := oneLever(t, 1, 8, 0.02)
-	f.sets.HoldBack = 0.2
-	f.proofs.Import(evidenceOf(t, -0.1))
-	f.run(72 * time.Hour)
-	if f.count(proof.EvidenceDropped, model.LeverAffinity)+f.count(proof.RejectedOnUnit, model.LeverAffinity) == 0 {
-		t.Errorf("news %v", f.trace)
-	}
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] > 0 {
-		t.Errorf("stances %v: %v", got, f.trace)
-	}
-	f.proofs.Import(evidenceOf(t, -0.1))
-	f.run(time.Hour)
-	if got := f.stances(model.LeverAffinity); got[model.StanceAdopted] > 0 {
-		t.Errorf("what was dropped is believed again: %v", got)
-	}
-}
-
-func TestEvidenceIsMeasuredHere(t *testing.T) {
-	f := oneLever(t, 1, 16, -0.05)
-	f.run(12 * time.Hour)
-	e := f.proofs.Evidence("v1").Entries()
-	if len(e) != 1 || e[0].Lever != model.LeverAffinity || e[0].Mean.Units != 16 || e[0].Mean.Log > -0.04 || e[0].Version != "v1" {
-		t.Errorf("evidence %+v", e)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
@@ -21,31 +21,23 @@ const (
 )
 
 type poolKey struct {
-	lever model.Lever
+	lever v1alpha1.Lever
 	class verify.Class
 }
 
-// Effect of a lever on a unit as it is known now: its own, drawn to that of its class, with
-// what was imported. A unit that nothing was measured on has that of its class.
-func (p *Proofs) Effect(name string, lever model.Lever) verify.Shrunk {
+// Effect of a lever on a unit as it is known now: its own, drawn to that of its class.
+// A unit that nothing was measured on has that of its class.
+func (p *Proofs) Effect(name string, lever v1alpha1.Lever) verify.Shrunk {
 	u := p.units[name]
 	if u == nil {
 		return verify.Shrunk{}
 	}
-	return p.pool(poolKey{lever, u.class}).Join(p.prior(lever, u.class)).Unit(p.own(name, lever))
-}
-
-// prior is what evidence of other clusters says.
-func (p *Proofs) prior(lever model.Lever, class verify.Class) verify.Pooled {
-	if !isLoaded(class) {
-		return verify.Pooled{}
-	}
-	return p.imported.Prior(lever, class)
+	return p.pool(poolKey{lever, u.class}).Unit(p.own(name, lever))
 }
 
 // own is what was measured on the unit itself: in a trial alone, or else in that of its
 // class, and by hold-back since.
-func (p *Proofs) own(name string, lever model.Lever) verify.Effect {
+func (p *Proofs) own(name string, lever v1alpha1.Lever) verify.Effect {
 	u := p.units[name]
 	tried := p.stands(p.at(name, lever)).effectOf(name)
 	if !tried.IsKnown() {
@@ -55,7 +47,7 @@ func (p *Proofs) own(name string, lever model.Lever) verify.Effect {
 }
 
 // heldBack is what the unit's hold-back shows of the joules for the same work.
-func (u *unit) heldBack(lever model.Lever) verify.Effect {
+func (u *unit) heldBack(lever v1alpha1.Lever) verify.Effect {
 	l := u.lots[lever]
 	if l == nil || l.held.Strata() < leastStrata {
 		return verify.Effect{}
@@ -102,7 +94,7 @@ func costs(s verify.Shrunk) bool {
 // isDoubtful tells whether a lever that its class adopted may not act on a unit before a
 // trial there: for what is known of the class, too many such units would lose. Of a class
 // of one nothing is known of the next.
-func (p *Proofs) isDoubtful(name string, lever model.Lever) bool {
+func (p *Proofs) isDoubtful(name string, lever v1alpha1.Lever) bool {
 	if p.own(name, lever).IsKnown() {
 		return false
 	}

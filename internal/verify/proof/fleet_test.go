@@ -1,12 +1,14 @@
 package proof_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
@@ -26,8 +28,8 @@ type fleet struct {
 	step   time.Duration
 	sets   proof.Settings
 	// truths are the effects of levers on units.
-	truths map[string]map[model.Lever]float64
-	plans  map[string]map[model.Lever]*followed
+	truths map[string]map[v1alpha1.Lever]float64
+	plans  map[string]map[v1alpha1.Lever]*followed
 	ledger *ledger.Ledger
 	// saved joules in blocks that were booked, as they truly were.
 	saved  float64
@@ -35,14 +37,14 @@ type fleet struct {
 	news   []proof.News
 	seed   uint64
 	// acting counts steps in which levers were on, of all steps of a unit and lever.
-	acting map[string]map[model.Lever]int
+	acting map[string]map[v1alpha1.Lever]int
 	steps  int
 	// deaf is true while the manager is away: blocks go by untold.
 	deaf bool
 	// jump is what the clock is off by.
 	jump time.Duration
 	// guarded tells whether guards end the lever in on blocks. Nil: in none.
-	guarded func(unit string, lever model.Lever) bool
+	guarded func(unit string, lever v1alpha1.Lever) bool
 	// excluded tells why a block does not count. Nil: all do.
 	excluded func(unit string, on bool) ledger.Cause
 	// restart the manager after each step.
@@ -59,26 +61,26 @@ type followed struct {
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-func newFleet(t testing.TB, world trials.World, seed uint64, classes map[string]int, truth func(class string, n int, lever model.Lever) float64) *fleet {
+func newFleet(t testing.TB, world trials.World, seed uint64, classes map[string]int, truth func(class string, n int, lever v1alpha1.Lever) float64) *fleet {
 	f := &fleet{
 		t: t, proofs: proof.New(), world: world, now: noon, step: 5 * time.Minute, seed: seed,
 		sets:   proof.Settings{HoldBack: 0.05, Confidence: 0.95},
-		truths: map[string]map[model.Lever]float64{}, plans: map[string]map[model.Lever]*followed{},
-		ledger: ledger.New(), booked: map[ledger.Cause]int{}, acting: map[string]map[model.Lever]int{},
+		truths: map[string]map[v1alpha1.Lever]float64{}, plans: map[string]map[v1alpha1.Lever]*followed{},
+		ledger: ledger.New(), booked: map[ledger.Cause]int{}, acting: map[string]map[v1alpha1.Lever]int{},
 	}
 	for _, class := range sortedKeys(classes) {
 		for n := range classes[class] {
 			name := fmt.Sprintf("%s-%d", class, n)
 			f.units = append(f.units, proof.Unit{
 				Name: name, Nodes: []string{name}, Class: verify.Class{CPUModel: class, Kernel: "6.12", Workload: "Mixed"},
-				Meter: verify.Meter{Interval: time.Second, Noise: 0.01}, Ready: true,
-				Candidates: []proof.Candidate{{Lever: model.LeverAffinity, Watts: 20}, {Lever: model.LeverBuffering, Watts: 10}, {Lever: model.LeverShaping, Watts: 5}},
+				Meter: verify.Meter{Interval: time.Second}, Ready: true,
+				Candidates: []proof.Candidate{{Lever: v1alpha1.LeverAffinity, Watts: 20}, {Lever: v1alpha1.LeverBuffering, Watts: 10}, {Lever: v1alpha1.LeverShaping, Watts: 5}},
 			})
-			f.truths[name] = map[model.Lever]float64{}
+			f.truths[name] = map[v1alpha1.Lever]float64{}
 			for _, c := range f.units[len(f.units)-1].Candidates {
 				f.truths[name][c.Lever] = truth(class, n, c.Lever)
 			}
-			f.plans[name], f.acting[name] = map[model.Lever]*followed{}, map[model.Lever]int{}
+			f.plans[name], f.acting[name] = map[v1alpha1.Lever]*followed{}, map[v1alpha1.Lever]int{}
 		}
 	}
 	return f
@@ -113,7 +115,7 @@ func (f *fleet) round() {
 	for i := range f.units {
 		u := &f.units[i]
 		u.Has = nil
-		for _, lever := range []model.Lever{model.LeverAffinity, model.LeverBuffering, model.LeverShaping, model.LeverTrafficShare} {
+		for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverBuffering, v1alpha1.LeverShaping, v1alpha1.LeverTrafficShare} {
 			if r := f.plans[u.Name][lever]; r != nil {
 				u.Has = append(u.Has, r.schedule)
 			}
@@ -139,12 +141,25 @@ func (f *fleet) round() {
 }
 
 func (f *fleet) reload() {
-	stored := f.proofs.Save()
-	loaded, err := proof.Load(stored)
+	f.proofs = load(f.t, save(f.t, f.proofs))
+}
+
+func save(t testing.TB, p json.Marshaler) []byte {
+	t.Helper()
+	stored, err := json.Marshal(p)
 	if err != nil {
-		f.t.Fatalf("load: %v", err)
+		t.Fatal(err)
 	}
-	f.proofs = loaded
+	return stored
+}
+
+func load(t testing.TB, stored []byte) *proof.Proofs {
+	t.Helper()
+	p := proof.New()
+	if err := json.Unmarshal(stored, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // apply what the engine says to plans.
@@ -176,7 +191,7 @@ func (f *fleet) apply(now time.Time) {
 // deliver blocks that have ended.
 func (f *fleet) deliver(now time.Time) {
 	for _, u := range f.units {
-		for _, lever := range []model.Lever{model.LeverAffinity, model.LeverBuffering, model.LeverShaping, model.LeverTrafficShare} {
+		for _, lever := range []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverBuffering, v1alpha1.LeverShaping, v1alpha1.LeverTrafficShare} {
 			r := f.plans[u.Name][lever]
 			if r == nil {
 				continue
@@ -223,7 +238,7 @@ func (f *fleet) book(now time.Time) {
 }
 
 // stances counts units by how a lever stands.
-func (f *fleet) stances(lever model.Lever) map[model.Stance]int {
+func (f *fleet) stances(lever v1alpha1.Lever) map[model.Stance]int {
 	count := map[model.Stance]int{}
 	for _, u := range f.units {
 		for _, p := range f.proofs.Of(u.Name) {
@@ -236,5 +251,5 @@ func (f *fleet) stances(lever model.Lever) map[model.Stance]int {
 }
 
 func (f *fleet) statement() ledger.Range {
-	return f.ledger.Statement(ledger.AllTime, false, 0.95).Gross
+	return f.ledger.Statement(ledger.AllTime, false, 0.95).Saved
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -34,7 +35,7 @@ type hold struct {
 }
 
 // scheduleOf a unit's hold-back. Nil: it has none.
-func (h *hold) scheduleOf(name string, lever model.Lever) *model.Schedule {
+func (h *hold) scheduleOf(name string, lever v1alpha1.Lever) *model.Schedule {
 	if h == nil || h.schedule != nil {
 		if h == nil {
 			return nil
@@ -74,7 +75,7 @@ func (p *Proofs) takeHeld(u *unit, l *lot, c *Closed) {
 	if s == nil || s.Seed != c.Seed || !s.Start.Equal(c.Start) || c.Block < l.hold.next || c.Block >= len(s.On) {
 		return
 	}
-	t, strata, stratum := toldOf(c, s.On[c.Block]), l.held.Strata(), l.hold.stratum
+	t, strata, stratum := reportedOf(c, s.On[c.Block]), l.held.Strata(), l.hold.stratum
 	if stratum > 0 && l.hold.next > 0 && (l.hold.next-1)/stratum != c.Block/stratum {
 		l.endStratum()
 	}
@@ -182,7 +183,7 @@ func (p *Proofs) watchClass(at place, f *field, now time.Time) []News {
 	}
 	energy, work := heldBack(held)
 	f.checked = strata
-	news := p.checkEvidence(at, energy, now)
+	var news []News
 	low, high := energy.Interval(plain)
 	_, mostWork := work.Interval(workLost)
 	plan := verify.DefaultPlan(time.Hour, 1)
@@ -283,7 +284,7 @@ func (p *Proofs) holdBack(s Settings, now time.Time) {
 }
 
 // closeHold ends what is held back of a lever on a unit.
-func (p *Proofs) closeHold(u *unit, lever model.Lever, l *lot) {
+func (p *Proofs) closeHold(u *unit, lever v1alpha1.Lever, l *lot) {
 	if l.hold != nil {
 		l.endStratum()
 		l.hold = nil
@@ -303,7 +304,7 @@ func (l *lot) needsHold(stratum int, now time.Time) bool {
 	return !now.Before(l.hold.start.Add(time.Duration(blocks)*l.hold.block + late))
 }
 
-func (p *Proofs) drawHold(u *unit, lever model.Lever, stratum int, now time.Time) {
+func (p *Proofs) drawHold(u *unit, lever v1alpha1.Lever, stratum int, now time.Time) {
 	block, washOut, err := blocksOf(lever, u.here.Meter)
 	if err != nil {
 		return

@@ -1,7 +1,7 @@
 package proof
 
 import (
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
@@ -26,14 +26,12 @@ const (
 	Retrial Kind = "Retrial"
 	// TrialEnded: a trial was ended for a cause that is not the lever's.
 	TrialEnded Kind = "TrialEnded"
-	// EvidenceDropped: what was imported contradicts what was measured here.
-	EvidenceDropped Kind = "EvidenceDropped"
 )
 
 // News is what a round decided. Units are in order.
 type News struct {
 	Kind    Kind
-	Lever   model.Lever
+	Lever   v1alpha1.Lever
 	Class   verify.Class
 	Units   []string
 	Message string

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -60,7 +61,7 @@ func (p *Proofs) Of(name string) []model.Proof {
 	return proofs
 }
 
-func (p *Proofs) proofOf(name string, u *unit, lever model.Lever) model.Proof {
+func (p *Proofs) proofOf(name string, u *unit, lever v1alpha1.Lever) model.Proof {
 	at := p.at(name, lever)
 	f := p.stands(at)
 	proof := model.Proof{Lever: lever, Message: f.message}
@@ -117,7 +118,7 @@ func (p *Proofs) approvedProof(proof *model.Proof, name string, l *lot) {
 }
 
 // waiting says what a lever waits for.
-func (p *Proofs) waiting(u *unit, lever model.Lever, f *field) string {
+func (p *Proofs) waiting(u *unit, lever v1alpha1.Lever, f *field) string {
 	if u.here != nil {
 		if err := u.cannot(lever); err != nil {
 			return "cannot be tried: " + err.Error()
@@ -188,7 +189,7 @@ func (p *Proofs) meanOf(at place) verify.Effect {
 	if at.alone != "" {
 		return p.own(at.alone, at.lever)
 	}
-	return p.pool(poolKey{at.lever, at.class}).Join(p.prior(at.lever, at.class)).Mean
+	return p.pool(poolKey{at.lever, at.class}).Mean
 }
 
 func stanceOf(decision verify.Decision) model.Stance {

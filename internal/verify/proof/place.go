@@ -6,14 +6,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
 // place is where a lever is judged: on a class of units, or on one unit alone, because its
 // class is not known or because it is clearly unlike its class.
 type place struct {
-	lever model.Lever
+	lever v1alpha1.Lever
 	class verify.Class
 	alone string
 }
@@ -45,8 +45,6 @@ type field struct {
 // verdict that a lever stands under. An empty decision: none.
 type verdict struct {
 	decision verify.Decision
-	// imported is true when evidence of other clusters decided.
-	imported bool
 	// from is when what was seen of the lever begins, seen when it ends, decided when the
 	// verdict came, and until when it withholds the lever.
 	from, seen, decided, until time.Time
@@ -88,7 +86,7 @@ func compareEffects(e verify.UnitEffect, unit string) int { return strings.Compa
 func isLoaded(class verify.Class) bool { return class.CPUModel != "" }
 
 // at is where a lever is judged for a unit.
-func (p *Proofs) at(name string, lever model.Lever) place {
+func (p *Proofs) at(name string, lever v1alpha1.Lever) place {
 	u := p.units[name]
 	if !isLoaded(u.class) {
 		return place{lever: lever, alone: name}

@@ -2,12 +2,13 @@
 // schedules, and how each lever stands: it starts trials on several units of a class at
 // once, judges them as blocks come in, holds back a share of what was adopted, tries
 // rejected levers anew, and hands what was measured to the ledger. It is pure: time is
-// given, and nothing is asked for. docs/design/proof.md tells the rules.
+// given, and nothing is asked for. docs/design/proof-and-ledger.md tells the rules.
 package proof
 
 import (
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
@@ -41,7 +42,7 @@ type Unit struct {
 
 // Candidate is a lever that may be tried.
 type Candidate struct {
-	Lever model.Lever
+	Lever v1alpha1.Lever
 	// Watts that it would save by the models: what promises most is tried first.
 	Watts units.Watts
 	// Comes is how long it takes until the lever does all that it would here, because only so
@@ -59,7 +60,7 @@ type Settings struct {
 
 // Closed is a block that has ended, with what it brought.
 type Closed struct {
-	Lever model.Lever
+	Lever v1alpha1.Lever
 	// Seed and Start are those of the schedule.
 	Seed  int64
 	Start time.Time

@@ -4,18 +4,14 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/evidence"
 )
 
-// Proofs of one policy. Make them with New or Load. They are not safe for concurrent use.
+// Proofs of one policy. Make them with New, or by json.Unmarshal. They are not safe for concurrent use.
 type Proofs struct {
 	units  map[string]*unit
 	fields map[place]*field
 	// ended are trials whose blocks were not booked yet.
 	ended []*trial
-	// imported is evidence of other clusters, and dropped what was dropped of it, in order.
-	imported evidence.Evidence
-	dropped  []uint64
 	// confidence of the last round.
 	confidence float64
 	// resumed is when rounds began again after nobody called them. Zero: they went on.
@@ -71,7 +67,6 @@ func (p *Proofs) Round(units []Unit, s Settings, now time.Time) []News {
 	p.rewind(now)
 	p.see(units, now)
 	news := p.settle(now)
-	news = append(news, p.believe(s, now)...)
 	p.enter(now)
 	news = append(news, p.watch(now)...)
 	news = append(news, p.start(s, now)...)

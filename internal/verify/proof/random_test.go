@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
@@ -19,7 +20,7 @@ func randomFleet(t testing.TB, seed uint64) (*fleet, *rand.Rand) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	effects := []float64{-0.1, -0.03, 0, 0.05}
 	f := newFleet(t, trials.Worlds()[int(seed)%4], seed, map[string]int{"a": 3 + random.IntN(8), "b": 1 + random.IntN(4), "c": 1},
-		func(string, int, model.Lever) float64 { return effects[random.IntN(len(effects))] })
+		func(string, int, v1alpha1.Lever) float64 { return effects[random.IntN(len(effects))] })
 	f.sets.HoldBack = []float64{0, 0.05, 0.3}[random.IntN(3)]
 	for i := range f.units {
 		if f.units[i].Class.CPUModel == "c" {
@@ -29,10 +30,10 @@ func randomFleet(t testing.TB, seed uint64) (*fleet, *rand.Rand) {
 	}
 	f.units = append(f.units, proof.Unit{
 		Name: "shop/web", Nodes: []string{"a-0", "a-1"}, Class: verify.Class{CPUModel: "a", Kernel: "6.12", Workload: "Group"},
-		Meter: verify.Meter{Interval: time.Second}, Ready: true, Candidates: []proof.Candidate{{Lever: model.LeverTrafficShare, Watts: 30}},
+		Meter: verify.Meter{Interval: time.Second}, Ready: true, Candidates: []proof.Candidate{{Lever: v1alpha1.LeverTrafficShare, Watts: 30}},
 	})
-	f.truths["shop/web"] = map[model.Lever]float64{model.LeverTrafficShare: -0.05}
-	f.plans["shop/web"], f.acting["shop/web"] = map[model.Lever]*followed{}, map[model.Lever]int{}
+	f.truths["shop/web"] = map[v1alpha1.Lever]float64{v1alpha1.LeverTrafficShare: -0.05}
+	f.plans["shop/web"], f.acting["shop/web"] = map[v1alpha1.Lever]*followed{}, map[v1alpha1.Lever]int{}
 	f.step = 10 * time.Minute
 	return f, random
 }
@@ -50,7 +51,7 @@ func (f *fleet) disturb(random *rand.Rand) {
 	case 3:
 		u.Meter = verify.Meter{}
 	case 4:
-		u.Meter = verify.Meter{Interval: time.Second, Noise: 0.01}
+		u.Meter = verify.Meter{Interval: time.Second}
 	case 5:
 		u.Candidates = u.Candidates[:len(u.Candidates)/2]
 	case 6:
@@ -148,7 +149,7 @@ func TestRestartsChangeNothing(t *testing.T) {
 			if !slices.Equal(stays.trace, goes.trace) {
 				t.Fatalf("seed %d at %v: %v, %v", seed, stays.now, stays.trace, goes.trace)
 			}
-			if a, b := stays.proofs.Save(), goes.proofs.Save(); !slices.Equal(a, b) {
+			if a, b := save(t, stays.proofs), save(t, goes.proofs); !slices.Equal(a, b) {
 				t.Fatalf("seed %d at %v: %d bytes differ from %d", seed, stays.now, len(a), len(b))
 			}
 		}
@@ -157,121 +158,8 @@ func TestRestartsChangeNothing(t *testing.T) {
 				t.Errorf("%s: %+v, %+v", u.Name, a, b)
 			}
 		}
-		if stays.saved != goes.saved || !slices.Equal(stays.ledger.Save(), goes.ledger.Save()) {
+		if stays.saved != goes.saved || !slices.Equal(save(t, stays.ledger), save(t, goes.ledger)) {
 			t.Errorf("booked %v, %v", stays.statement(), goes.statement())
 		}
 	}
-}
-
-// TestTwoManagers lets two managers hear of the same blocks by halves, and puts what they
-// saw together.
-func TestTwoManagers(t *testing.T) {
-	f := oneLever(t, 1, 8, -0.05)
-	f.run(30 * time.Minute)
-	other, err := proof.Load(f.proofs.Save())
-	if err != nil {
-		t.Fatal(err)
-	}
-	third, err := proof.Load(f.proofs.Save())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, plan := range f.plans {
-		for lever, r := range plan {
-			for b := r.next; b < r.next+12; b++ {
-				c := proof.Closed{Lever: lever, Seed: r.schedule.Seed, Start: r.schedule.Start, Outcome: r.outcomes[b]}
-				third.Take(c)
-				// One does not watch all, and says so.
-				blind := c
-				blind.Excluded, blind.Seconds = "NotWatched", 3
-				if (b+len(name))%2 == 0 {
-					other.Take(c)
-					f.proofs.Take(blind)
-				} else {
-					f.proofs.Take(c)
-					other.Take(blind)
-				}
-			}
-			r.next += 12
-		}
-	}
-	mine, theirs := f.proofs.Save(), other.Save()
-	if err := f.proofs.Rebase(theirs); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Rebase(mine); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(f.proofs.Save(), third.Save()) || !slices.Equal(other.Save(), third.Save()) {
-		t.Error("two halves are not the whole")
-	}
-	if err := f.proofs.Rebase(mine[:len(mine)-1]); err == nil || !slices.Equal(f.proofs.Save(), third.Save()) {
-		t.Errorf("cut bytes: %v", err)
-	}
-	// A verdict that the other came to stands.
-	f.run(12 * time.Hour)
-	late, err := proof.Load(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := late.Rebase(f.proofs.Save()); err != nil {
-		t.Fatal(err)
-	}
-	f.proofs = late
-	if p := f.of("a-0", model.LeverAffinity); p.Stance != model.StanceAdopted {
-		t.Errorf("got %+v", p)
-	}
-}
-
-func FuzzLoad(f *testing.F) {
-	fleet := oneLever(f, 1, 3, -0.1)
-	fleet.run(2 * time.Hour)
-	f.Add(fleet.proofs.Save())
-	fleet.run(12 * time.Hour)
-	f.Add(fleet.proofs.Save())
-	f.Add(proof.New().Save())
-	f.Add(fleet.proofs.SaveSecond())
-	f.Fuzz(func(t *testing.T, stored []byte) {
-		p, err := proof.Load(resummed(stored))
-		if err != nil {
-			return
-		}
-		if now := p.Save(); now[len("joulevirt-proofs-")] == stored[len("joulevirt-proofs-")] && !slices.Equal(now, resummed(stored)) {
-			t.Error("what was loaded is stored as something else")
-		}
-		p.Standings()
-		p.Bookings()
-		p.Round(fleet.units, fleet.sets, noon.Add(14*time.Hour))
-		for _, u := range fleet.units {
-			p.Of(u.Name)
-		}
-		if _, err := proof.Load(p.Save()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func FuzzTake(f *testing.F) {
-	f.Add(0, true, 60.0, 1e4, 1e6, false, "", int64(0))
-	f.Add(-1, false, -1.0, 1e300, -1.0, true, "MeterFailed", int64(1))
-	f.Fuzz(func(t *testing.T, block int, on bool, seconds, joules, work float64, guarded bool, excluded string, shift int64) {
-		fleet := oneLever(t, 1, 2, -0.1)
-		fleet.run(15 * time.Minute)
-		s := fleet.of("a-0", model.LeverAffinity).Schedule
-		c := proof.Closed{Lever: s.Lever, Seed: s.Seed, Start: s.Start.Add(time.Duration(shift % 2)), Outcome: verify.Outcome{
-			Unit: "a-0", Block: block, On: on, Seconds: seconds, Work: work, Guarded: guarded, Excluded: excluded,
-			Before: verify.Stretch{Seconds: work, Work: joules},
-		}}
-		fleet.proofs.Take(c)
-		once := fleet.proofs.Save()
-		fleet.proofs.Take(c)
-		if !slices.Equal(once, fleet.proofs.Save()) {
-			t.Error("a block that came twice changed something")
-		}
-		if _, err := proof.Load(once); err != nil {
-			t.Error(err)
-		}
-		fleet.proofs.Round(fleet.units, fleet.sets, fleet.now.Add(72*time.Hour))
-		fleet.proofs.Bookings()
-	})
 }

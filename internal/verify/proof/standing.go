@@ -3,13 +3,14 @@ package proof
 import (
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
 // Standing is how a lever stands on a class of units, for people to read.
 type Standing struct {
-	Lever model.Lever
+	Lever v1alpha1.Lever
 	// Class of the units. Its zero value: Unit stands alone, for its class is not known.
 	Class  verify.Class
 	Unit   string

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
@@ -24,9 +24,9 @@ const (
 	ahead = 5 * time.Minute
 	// overdue is after how long what waits for its trial goes before what promises more.
 	overdue = 24 * time.Hour
-	// mostTold is how many blocks trials may have together: what is stored has to fit into
+	// maxReported is how many blocks trials may have together: what is stored has to fit into
 	// an object.
-	mostTold = 20_000
+	maxReported = 20_000
 	// longestComing is how long a trial waits at most for its lever to come to all VMs.
 	longestComing = 12 * time.Hour
 	// windowsTuned is how long blocks of buffering last at least: its windows are tuned
@@ -35,9 +35,9 @@ const (
 )
 
 // blocksOf a lever by a meter.
-func blocksOf(lever model.Lever, meter verify.Meter) (block, washOut time.Duration, err error) {
+func blocksOf(lever v1alpha1.Lever, meter verify.Meter) (block, washOut time.Duration, err error) {
 	block, washOut, err = verify.Blocks(verify.Settling(lever), meter)
-	if lever == model.LeverBuffering {
+	if lever == v1alpha1.LeverBuffering {
 		block = max(block, windowsTuned)
 	}
 	return block, washOut, err
@@ -107,7 +107,7 @@ func (p *Proofs) start(s Settings, now time.Time) []News {
 			}
 			continue
 		}
-		if p.blocksTold()+c.blocksToTell() > mostTold {
+		if p.blocksTold()+c.blocksToTell() > maxReported {
 			continue
 		}
 		t := p.draw(&c, s, now)
@@ -182,7 +182,7 @@ func (p *Proofs) inOrder(found map[place]*call, now time.Time) []call {
 }
 
 // isCalled tells whether a lever is to be tried on a unit now.
-func (p *Proofs) isCalled(name string, f *field, lever model.Lever, now time.Time) bool {
+func (p *Proofs) isCalled(name string, f *field, lever v1alpha1.Lever, now time.Time) bool {
 	if f.trial != nil {
 		return false
 	}
@@ -300,7 +300,7 @@ func (p *Proofs) draw(c *call, s Settings, now time.Time) *trial {
 
 // comes is how long it takes until a lever does all that it would on all of the units. Plans
 // have it from when the trial is drawn, and agents leave it off until its first block.
-func (p *Proofs) comes(names []string, lever model.Lever) time.Duration {
+func (p *Proofs) comes(names []string, lever v1alpha1.Lever) time.Duration {
 	var longest time.Duration
 	for _, name := range names {
 		longest = max(longest, p.units[name].comes(lever))

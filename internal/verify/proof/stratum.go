@@ -3,7 +3,7 @@ package proof
 import (
 	"math"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
@@ -65,7 +65,7 @@ type chance struct{ variance, freedom float64 }
 
 // chanceOf a lever on a unit, as its class shows it, or it alone where that tells nothing of
 // others.
-func (p *Proofs) chanceOf(name string, lever model.Lever) chance {
+func (p *Proofs) chanceOf(name string, lever v1alpha1.Lever) chance {
 	class := p.units[name].class
 	var squares, steps float64
 	for _, other := range p.names() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
@@ -22,7 +23,7 @@ func TestEachStratumIsBookedByItself(t *testing.T) {
 	effect := func(stratum int) float64 { return -0.02 * float64(1+stratum%3) }
 	u := proof.Unit{
 		Name: "a", Nodes: []string{"a"}, Class: verify.Class{CPUModel: "Xeon"}, Ready: true, Approved: true,
-		Meter: verify.Meter{Interval: time.Second, Noise: 0.01}, Candidates: []proof.Candidate{{Lever: model.LeverAffinity, Watts: 10}},
+		Meter: verify.Meter{Interval: time.Second}, Candidates: []proof.Candidate{{Lever: v1alpha1.LeverAffinity, Watts: 10}},
 	}
 	p, random := proof.New(), rand.New(rand.NewPCG(1, 2))
 	p.Round([]proof.Unit{u}, proof.Settings{HoldBack: 0.05, Confidence: 0.95}, noon)
@@ -40,10 +41,7 @@ func TestEachStratumIsBookedByItself(t *testing.T) {
 		from := s.Start.Add(time.Duration(b) * s.Block)
 		p.Take(proof.Closed{Lever: s.Lever, Seed: s.Seed, Start: s.Start, From: from, To: from.Add(s.Block), Outcome: o})
 		booked = append(booked, p.Bookings()...)
-		var err error
-		if p, err = proof.Load(p.Save()); err != nil {
-			t.Fatal(err)
-		}
+		p = load(t, save(t, p))
 	}
 	seconds, shares := 0.0, make([]float64, strata)
 	for i := range booked {
@@ -87,7 +85,7 @@ func TestMissingBlocksAreTold(t *testing.T) {
 	const says = "it may be the lever that ends them"
 	f := oneLever(t, 1, 4, -0.1)
 	f.run(24 * time.Hour)
-	if p := f.of("a-0", model.LeverAffinity); p.Stance != model.StanceAdopted || strings.Contains(p.Message, says) {
+	if p := f.of("a-0", v1alpha1.LeverAffinity); p.Stance != model.StanceAdopted || strings.Contains(p.Message, says) {
 		t.Fatalf("before: %+v", p)
 	}
 	blocks := 0
@@ -100,7 +98,7 @@ func TestMissingBlocksAreTold(t *testing.T) {
 	f.run(5 * 24 * time.Hour)
 	f.reload()
 	for _, u := range f.units {
-		p := f.of(u.Name, model.LeverAffinity)
+		p := f.of(u.Name, v1alpha1.LeverAffinity)
 		if told := strings.Contains(p.Message, says); p.Stance != model.StanceAdopted || told != (u.Name == "a-0") {
 			t.Errorf("%s: %+v", u.Name, p)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
@@ -63,12 +64,12 @@ type told struct {
 func causes() []ledger.Cause {
 	return []ledger.Cause{
 		"", ledger.MeterFailed, ledger.MeterChanged, ledger.ClockJumped, ledger.NotWatched,
-		ledger.NotAsScheduled, ledger.AgentRestarted, ledger.Replaced, ledger.Contradictory, ledger.MeterSuspect,
+		ledger.NotAsScheduled, ledger.AgentRestarted, ledger.Replaced, ledger.Contradictory,
 	}
 }
 
-// toldOf keeps a closed block. What cannot be is kept as contradictory.
-func toldOf(c *Closed, drawn bool) told {
+// reportedOf keeps a closed block. What cannot be is kept as contradictory.
+func reportedOf(c *Closed, drawn bool) told {
 	t := told{
 		came: true, guarded: c.Guarded, seconds: float32(c.Seconds), joules: float32(c.Joules), work: float32(c.Work),
 	}
@@ -93,8 +94,7 @@ func isAmount(f float32) bool { return f >= 0 && !math.IsInf(float64(f), 0) }
 
 // with is what two managers, or one twice, told of a block: one that counts goes before one
 // that does not, and of two the one that saw more of it, in whichever order they come. What
-// a manager could not see says nothing of the lever. But where one of them doubts the meter,
-// the other had not watched it for long enough.
+// a manager could not see says nothing of the lever.
 func (t told) with(o told) told {
 	if !t.came || !o.came {
 		if o.came {
@@ -111,10 +111,7 @@ func (t told) with(o told) told {
 }
 
 func (t told) isBefore(o *told) bool {
-	doubted := uint8(slices.Index(causes(), ledger.MeterSuspect))
 	switch {
-	case t.cause != o.cause && (t.cause == doubted || o.cause == doubted):
-		return t.cause == doubted
 	case t.cause != o.cause:
 		return t.cause < o.cause
 	case t.seconds != o.seconds:
@@ -177,7 +174,7 @@ func (t *trial) member(unit string) *member {
 }
 
 // memberOf is the unit's part in the trial of a lever that runs. Nil: it has none.
-func (p *Proofs) memberOf(name string, lever model.Lever) *member {
+func (p *Proofs) memberOf(name string, lever v1alpha1.Lever) *member {
 	f := p.fields[p.at(name, lever)]
 	if f == nil || f.trial == nil {
 		return nil
@@ -199,7 +196,7 @@ func (t *trial) take(c *Closed) bool {
 	if s == nil || s.Seed != c.Seed || !s.Start.Equal(c.Start) || c.Block < 0 || c.Block >= len(m.blocks) {
 		return false
 	}
-	if next := m.blocks[c.Block].with(toldOf(c, s.On[c.Block])); next != m.blocks[c.Block] {
+	if next := m.blocks[c.Block].with(reportedOf(c, s.On[c.Block])); next != m.blocks[c.Block] {
 		m.blocks[c.Block] = next
 		// Pairs that are not over yet are not looked at, but for guards.
 		if next.guarded || c.Block < 2*t.over {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
@@ -26,7 +26,7 @@ type unit struct {
 	metered, approved bool
 	// seen is the last round that had it.
 	seen time.Time
-	lots map[model.Lever]*lot
+	lots map[v1alpha1.Lever]*lot
 	// here is the unit in this round. Nil: the round has not.
 	here *Unit
 }
@@ -64,7 +64,7 @@ const (
 	untried
 )
 
-func (u *unit) lot(lever model.Lever) *lot {
+func (u *unit) lot(lever v1alpha1.Lever) *lot {
 	l := u.lots[lever]
 	if l == nil {
 		l = &lot{}
@@ -74,19 +74,19 @@ func (u *unit) lot(lever model.Lever) *lot {
 }
 
 // leversOf a unit that are tried: a group has "namespace/name".
-func leversOf(name string) []model.Lever {
+func leversOf(name string) []v1alpha1.Lever {
 	if strings.Contains(name, "/") {
-		return []model.Lever{model.LeverTrafficShare}
+		return []v1alpha1.Lever{v1alpha1.LeverTrafficShare}
 	}
-	return []model.Lever{model.LeverAffinity, model.LeverBuffering, model.LeverShaping}
+	return []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverBuffering, v1alpha1.LeverShaping}
 }
 
-func (u *unit) isCandidate(lever model.Lever) bool {
+func (u *unit) isCandidate(lever v1alpha1.Lever) bool {
 	return u.here != nil && slices.ContainsFunc(u.here.Candidates, func(c Candidate) bool { return c.Lever == lever })
 }
 
 // comes is how long it takes until a lever does all that it would on the unit.
-func (u *unit) comes(lever model.Lever) time.Duration {
+func (u *unit) comes(lever v1alpha1.Lever) time.Duration {
 	for _, c := range u.here.Candidates {
 		if c.Lever == lever {
 			return max(0, c.Comes)
@@ -96,7 +96,7 @@ func (u *unit) comes(lever model.Lever) time.Duration {
 }
 
 // cannot says why a lever cannot be tried on the unit, which the round has. Nil: it can.
-func (u *unit) cannot(lever model.Lever) error {
+func (u *unit) cannot(lever v1alpha1.Lever) error {
 	if _, _, err := blocksOf(lever, u.here.Meter); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (p *Proofs) see(units []Unit, now time.Time) {
 		given := &units[i]
 		u := p.units[given.Name]
 		if u == nil {
-			u = &unit{class: known(given.Class), lots: map[model.Lever]*lot{}}
+			u = &unit{class: known(given.Class), lots: map[v1alpha1.Lever]*lot{}}
 			p.units[given.Name] = u
 		}
 		if u.here != nil {

@@ -32,50 +32,6 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestRate runs paths without an effect against bounds at uneven looks.
-func TestRate(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 0))
-	shares := []float64{0.1, 0.17, 0.21, 0.5, 0.54, 0.9}
-	for _, rate := range []float64{0.025, 0.1} {
-		b := sequential.NewBound(rate)
-		bounds := make([]float64, len(shares))
-		for i, share := range shares {
-			bounds[i] = b.Next(share, i == len(shares)-1)
-		}
-		const paths = 100000
-		crossed := 0
-		for range paths {
-			x, at := 0.0, 0.0
-			for i, share := range shares {
-				x += math.Sqrt(share-at) * random.NormFloat64()
-				if at = share; x/math.Sqrt(share) >= bounds[i] {
-					crossed++
-					break
-				}
-			}
-		}
-		got, sd := float64(crossed)/paths, math.Sqrt(rate*(1-rate)/paths)
-		if math.Abs(got-rate) > 4*sd {
-			t.Errorf("rate %v: %v of the paths reach the bounds", rate, got)
-		}
-	}
-}
-
-// TestSpent never falls, and is nothing at first and all in the end.
-func TestSpent(t *testing.T) {
-	last := 0.0
-	for i := range 101 {
-		got := sequential.Spent(0.05, float64(i)/100)
-		if got < last || math.IsNaN(got) {
-			t.Fatalf("spent at %d %%: %v, after %v", i, got, last)
-		}
-		last = got
-	}
-	if early, all := sequential.Spent(0.05, 0.1), sequential.Spent(0.05, 1); early > 1e-8 || all != 0.05 {
-		t.Errorf("spent at 10 %%: %v, at the end: %v", early, all)
-	}
-}
-
 // TestOneLook is Student's interval.
 func TestOneLook(t *testing.T) {
 	// Quantiles of Student's distribution for 0.975.
@@ -131,25 +87,4 @@ func TestStopCovers(t *testing.T) {
 			t.Errorf("drift %v: the estimate is above it in %v", drift, share)
 		}
 	}
-}
-
-// FuzzEffect asks for effects of stops that no trial makes.
-func FuzzEffect(f *testing.F) {
-	f.Add(0.5, 2.0, 3.0, 0.2, -1.0, 2.5, 0.025)
-	f.Add(1.0, 300.0, 1e6, 0.9, -40.0, 40.0, 0.975)
-	f.Add(1.0, -38.0, 1.0, 0.001, 1.0, 1.0, 0.5)
-	f.Fuzz(func(t *testing.T, share, ratio, freedom, passed, lower, upper, probability float64) {
-		if !(share > 0 && share <= 1 && math.Abs(ratio) < 1e9 && freedom >= 1 && freedom < 1e9 &&
-			passed > 0 && passed < share && math.Abs(lower) <= sequential.Impassable && math.Abs(upper) <= sequential.Impassable &&
-			probability > 1e-4 && probability < 1-1e-4) {
-			return
-		}
-		stop := sequential.Stop{
-			Share: share, Ratio: ratio, Freedom: freedom,
-			Passed: []sequential.Look{{Share: passed, Lower: lower, Upper: upper, Freedom: freedom}},
-		}
-		if got := stop.Effects(probability)[0]; math.IsNaN(got) || math.IsInf(got, 0) {
-			t.Errorf("effect %v of %+v for %v", got, stop, probability)
-		}
-	})
 }

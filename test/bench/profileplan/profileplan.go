@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers"
+	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/cluster"
@@ -93,7 +93,7 @@ func (b *bench) populate(ctx context.Context) error {
 			return err
 		}
 	}
-	scheme, err := controllers.NewScheme()
+	scheme, err := objects.NewScheme()
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func (b *bench) report(ctx context.Context) error {
 		}
 	}
 	topology := v1alpha1.Topology{
-		Packages: 1, NUMANodes: 1, PhysicalCores: cores, LogicalCPUs: 2 * cores,
-		OnlineCPUs: online().String(), CoreGroups: []v1alpha1.CoreGroup{{}},
+		PhysicalCores: cores, LogicalCPUs: 2 * cores,
+		CoreGroups: []v1alpha1.CoreGroup{{}},
 	}
 	for i := range cores {
 		topology.CoreGroups[0].Cores = append(topology.CoreGroups[0].Cores, units.NewCPUSet(i, i+cores).String())

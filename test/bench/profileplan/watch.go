@@ -51,7 +51,7 @@ func (w *planWatch) all(ctx context.Context, pinned bool) ([]time.Time, error) {
 	return times, nil
 }
 
-// hasPins tells whether the plan pins every VM that it names.
+// hasPins returns true if the plan pins every VM that it names.
 func hasPins(plan *v1alpha1.NodePlan) bool {
 	unpinned := func(vm v1alpha1.VMPlan) bool { return vm.Affinity == nil }
 	return len(plan.Spec.VMs) > 0 && !slices.ContainsFunc(plan.Spec.VMs, unpinned)

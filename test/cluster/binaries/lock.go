@@ -19,7 +19,7 @@ func lock(ctx context.Context, path string, waiting func()) (unlock func(), err 
 	}
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
-	for told := false; ; told = true {
+	for reported := false; ; reported = true {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return func() { _ = file.Close() }, nil
@@ -28,7 +28,7 @@ func lock(ctx context.Context, path string, waiting func()) (unlock func(), err 
 			_ = file.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		if !told {
+		if !reported {
 			waiting()
 		}
 		select {

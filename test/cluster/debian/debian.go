@@ -39,7 +39,7 @@ type System struct {
 	// Run runs a program and returns its standard output; output that is meant
 	// for people goes to progress.
 	Run func(ctx context.Context, progress io.Writer, name string, args ...string) ([]byte, error)
-	// Root tells whether we may install.
+	// Root reports whether we may install.
 	Root bool
 }
 

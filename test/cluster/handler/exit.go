@@ -35,7 +35,7 @@ func watchExit(pid int, ended func()) (unwatch func(), err error) {
 	return func() { stop(); <-done }, nil
 }
 
-// hasExited tells whether the process behind a pidfd has ended.
+// hasExited reports whether the process behind a pidfd has ended.
 func hasExited(fd uintptr) bool {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(poll, 0)

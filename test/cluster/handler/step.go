@@ -97,7 +97,7 @@ func writeRunning(vmi *kubevirtv1.VirtualMachineInstance, now metav1.Time) {
 	}
 }
 
-// bridgesPodNetwork tells whether the VM has its pod's address itself, which
+// bridgesPodNetwork reports whether the VM has its pod's address itself, which
 // then cannot move to another pod.
 func bridgesPodNetwork(vmi *kubevirtv1.VirtualMachineInstance) bool {
 	pod := map[string]bool{}

@@ -159,7 +159,7 @@ func createCgroup(hierarchies []hierarchy, names []string, res resources) error 
 	return nil
 }
 
-// makeLevel creates dir, whose parent exists, and tells whether it was missing.
+// makeLevel creates dir, whose parent exists, and reports whether it was missing.
 func (h hierarchy) makeLevel(dir string) (created bool, err error) {
 	parent := filepath.Dir(dir)
 	if h.unified {

@@ -258,7 +258,7 @@ func (r *Runtime) newSandbox(pod *corev1.Pod) (*Sandbox, error) {
 	return s, nil
 }
 
-// isFileName tells whether name is one path element that is not hidden.
+// isFileName reports whether name is one path element that is not hidden.
 func isFileName(name string) bool {
 	return name != "" && name == filepath.Base(name) && name[0] != '.' && name[0] != '/'
 }

@@ -21,7 +21,7 @@ import (
 //	  record.json      what the run has made outside of this folder
 //	  POD-UID/         the pod's files
 //
-// A file lock instead of the PID tells whether an owner lives: PIDs come again.
+// A file lock instead of the PID reports whether an owner lives: PIDs come again.
 const (
 	runPattern = "run-*"
 	ownerFile  = "owner"

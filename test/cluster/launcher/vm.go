@@ -131,17 +131,6 @@ func (s *Sandbox) GuestBurn(ctx context.Context, workers int, seconds float64) e
 	return s.guestRequest(ctx, http.MethodPost, "/burn", query)
 }
 
-// GuestSend has the guest send to a TCP address at a steady rate for the given
-// seconds, in place of the transfer before.
-func (s *Sandbox) GuestSend(ctx context.Context, address string, bitsPerSecond, seconds float64) error {
-	query := url.Values{
-		"address":       {address},
-		"bitsPerSecond": {strconv.FormatFloat(bitsPerSecond, 'f', -1, 64)},
-		"seconds":       {strconv.FormatFloat(seconds, 'f', -1, 64)},
-	}
-	return s.guestRequest(ctx, http.MethodPost, "/send", query)
-}
-
 // announced tells, by a nil error, that the guest said on its console that it
 // serves.
 func (s *Sandbox) announced() error {

@@ -341,7 +341,7 @@ func checkStop(t *testing.T, s *Sandbox) {
 	}
 }
 
-// runs tells whether a process exists that has not ended. One that its parent
+// runs reports whether a process exists that has not ended. One that its parent
 // has yet to collect has: the host's first process may take its time.
 func runs(pid int) bool {
 	process, err := procfs.NewProc(pid)

@@ -71,14 +71,13 @@ func startManager(ctx context.Context, c *cluster.Cluster, group *proc.Group, po
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := freeAddresses(c, 3)
+	addresses, err := freeAddresses(c, 2)
 	if err != nil {
 		return nil, err
 	}
-	health, metrics, page := addresses[0], addresses[1], addresses[2]
+	health, metrics := addresses[0], addresses[1]
 	args := arguments(pod, map[string]string{"POD_NAMESPACE": Namespace})
-	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics,
-		"--page-bind-address="+page)
+	args = append(args, "--kubeconfig="+kubeconfig, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
 	process, err := group.Start("manager", command[0], append(args, command[1:]...)...)
 	if err != nil {
 		return nil, err

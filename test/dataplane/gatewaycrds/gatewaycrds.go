@@ -19,24 +19,17 @@ const module = "sigs.k8s.io/gateway-api"
 // establishTimeout bounds how long an API server may take to serve the kinds.
 const establishTimeout = time.Minute
 
-// Channel says which kinds and fields there are.
-type Channel string
+// channel is the one of the release channels that is installed.
+const channel = "standard"
 
-// The Gateway API's release channels.
-const (
-	Standard     Channel = "standard"
-	Experimental Channel = "experimental"
-)
-
-// Install installs a channel's CustomResourceDefinitions and its
-// ValidatingAdmissionPolicy and returns when the API server serves the kinds.
-// Standard must not follow Experimental: the policy forbids it.
-func Install(ctx context.Context, c *cluster.Cluster, channel Channel) error {
+// Install installs the CustomResourceDefinitions and the ValidatingAdmissionPolicy
+// of the standard channel and returns when the API server serves the kinds.
+func Install(ctx context.Context, c *cluster.Cluster) error {
 	root, err := gomod.Dir(ctx, "", module)
 	if err != nil {
 		return err
 	}
-	if err := c.ApplyManifests(ctx, filepath.Join(root, "config", "crd", string(channel))); err != nil {
+	if err := c.ApplyManifests(ctx, filepath.Join(root, "config", "crd", channel)); err != nil {
 		return fmt.Errorf("install the Gateway API's %s channel: %w", channel, err)
 	}
 	return c.WaitFor(ctx, establishTimeout, "the Gateway API's kinds are served", func(ctx context.Context) error {
@@ -46,7 +39,7 @@ func Install(ctx context.Context, c *cluster.Cluster, channel Channel) error {
 		}
 		found := 0
 		for i := range crds.Items {
-			if crds.Items[i].Annotations["gateway.networking.k8s.io/channel"] != string(channel) {
+			if crds.Items[i].Annotations["gateway.networking.k8s.io/channel"] != channel {
 				continue
 			}
 			if !cluster.Established(&crds.Items[i]) {

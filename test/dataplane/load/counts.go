@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxReasons bounds the kinds of failures that are told apart.
+// maxReasons bounds the kinds of failures that are distinguished.
 const maxReasons = 16
 
 // Counts is what came of requests.
@@ -17,6 +17,8 @@ type Counts struct {
 	Answers map[string]int
 	// Failures: no connection, no answer or another one than 200.
 	Failures int
+	// Paused counts requests that failed while the machine stood still. They are no Failures.
+	Paused int
 	// Reasons counts failures by what was said. Rare ones may be missing.
 	Reasons map[string]int
 }
@@ -35,13 +37,14 @@ func (c *Counts) add(name string, err error) {
 }
 
 func (c Counts) clone() Counts {
-	return Counts{Answers: maps.Clone(c.Answers), Failures: c.Failures, Reasons: maps.Clone(c.Reasons)}
+	return Counts{Answers: maps.Clone(c.Answers), Failures: c.Failures, Paused: c.Paused, Reasons: maps.Clone(c.Reasons)}
 }
 
 // Since returns what came after before was counted.
 func (c Counts) Since(before Counts) Counts {
 	since := c.clone()
 	since.Failures -= before.Failures
+	since.Paused -= before.Paused
 	for _, pair := range []struct{ now, then map[string]int }{{since.Answers, before.Answers}, {since.Reasons, before.Reasons}} {
 		for name, n := range pair.then {
 			if pair.now[name] -= n; pair.now[name] == 0 {
@@ -95,6 +98,9 @@ func (c Counts) String() string {
 		parts = append(parts, fmt.Sprintf("%s %.1f %%", name, 100*c.Share(name)))
 	}
 	parts = append(parts, fmt.Sprintf("of %d answers; %d failures", c.Total(), c.Failures))
+	if c.Paused > 0 {
+		parts = append(parts, fmt.Sprintf("%d more while the machine stood still", c.Paused))
+	}
 	return strings.Join(append(parts, c.reasons()...), ", ")
 }
 

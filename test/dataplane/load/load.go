@@ -15,7 +15,7 @@ import (
 // maxAnswer bounds what is read of an answer. Its first line names who gave it.
 const maxAnswer = 1 << 20
 
-// Options say what is asked, and how.
+// Options say what is asked, and how. Each request has a connection of its own.
 type Options struct {
 	// Dial connects; the address is that of URL.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -27,9 +27,6 @@ type Options struct {
 	Clients int
 	// PerSecond bounds the requests of all clients together. 0: no bound.
 	PerSecond int
-	// KeepAlive makes each client stay with its connection. Without, each request
-	// has a connection of its own.
-	KeepAlive bool
 	// Timeout of a request, with its connection.
 	Timeout time.Duration
 }
@@ -39,7 +36,7 @@ func (o Options) client() *http.Client {
 	return &http.Client{
 		Timeout: o.Timeout,
 		Transport: &http.Transport{
-			DialContext: o.Dial, DisableKeepAlives: !o.KeepAlive, MaxIdleConnsPerHost: 1,
+			DialContext: o.Dial, DisableKeepAlives: true,
 		},
 	}
 }
@@ -75,12 +72,23 @@ type Load struct {
 
 	mu     sync.Mutex
 	counts Counts
+	// tick is when the machine was last seen to go on, and paused the end of the last
+	// time that it stood still.
+	tick, paused time.Time
 }
+
+const (
+	// tickEvery is how often the machine is looked at, and pauseFrom how much later the
+	// look must be for the machine to have stood still.
+	tickEvery = 100 * time.Millisecond
+	pauseFrom = 3 * time.Second
+)
 
 // Start starts the clients. Call Stop to end them.
 func Start(o Options) *Load {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Load{options: o, cancel: cancel, counts: newCounts()}
+	l := &Load{options: o, cancel: cancel, counts: newCounts(), tick: time.Now()}
+	l.clients.Go(func() { l.watchMachine(ctx) })
 	for range o.Clients {
 		l.clients.Go(func() { l.run(ctx) })
 	}
@@ -94,14 +102,46 @@ func (l *Load) run(ctx context.Context) {
 	pace := newPace(l.options)
 	defer pace.stop()
 	for pace.wait(ctx) {
+		begun := time.Now()
 		name, err := l.options.ask(ctx, web)
 		if err != nil && ctx.Err() != nil {
 			return // ended by us
 		}
 		l.mu.Lock()
-		l.counts.add(name, err)
+		if err != nil && l.pausedSince(begun) {
+			l.counts.Paused++
+		} else {
+			l.counts.add(name, err)
+		}
 		l.mu.Unlock()
 	}
+}
+
+// watchMachine records when the machine stands still, as virtual ones do for seconds:
+// requests fail of it that no network lost.
+func (l *Load) watchMachine(ctx context.Context) {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := time.Now()
+		l.mu.Lock()
+		if now.Sub(l.tick) > pauseFrom {
+			l.paused = now
+		}
+		l.tick = now
+		l.mu.Unlock()
+	}
+}
+
+// pausedSince reports whether the machine stood still at some time after begun. The lock is
+// held.
+func (l *Load) pausedSince(begun time.Time) bool {
+	return l.paused.After(begun) || time.Since(l.tick) > pauseFrom
 }
 
 // Counts returns what was counted so far.

@@ -187,14 +187,8 @@ func (m *Member) Crash() {
 	}
 }
 
-// Hang makes the member accept connections and not answer, or answer again.
-func (m *Member) Hang(hang bool) { m.server.hang(hang) }
-
 // Counters reads what went through the pod's network device.
 func (m *Member) Counters() (node.Counters, error) { return m.network.Counters() }
-
-// Requests is the number of requests that were answered.
-func (m *Member) Requests() int64 { return m.server.answered.Load() }
 
 // close ends what is left, without a farewell. It is idempotent.
 func (m *Member) close() {

@@ -1,33 +1,24 @@
 package members
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-const (
-	// drainTimeout bounds the answers to what was asked before the end.
-	drainTimeout = 5 * time.Second
-	// maxPadding bounds the size of an answer, in bytes.
-	maxPadding = 1 << 20
-)
+// drainTimeout bounds the answers to what was asked before the end.
+const drainTimeout = 5 * time.Second
 
-// server answers each request with a name on the first line. A request with
-// ?bytes=N gets so many bytes more; one with ?close has its connection closed.
+// server answers each request with a name. A request with ?close has its
+// connection closed.
 type server struct {
-	http     http.Server
-	answered atomic.Int64
-	name     string
+	http http.Server
+	name string
 
 	mu    sync.Mutex
-	hangs chan struct{} // closed when answers may go on; nil: they may
 	conns map[net.Conn]bool
 }
 
@@ -43,37 +34,11 @@ func (s *server) start(listener net.Listener, name string) {
 }
 
 func (s *server) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	hangs := s.hangs
-	s.mu.Unlock()
-	if hangs != nil {
-		select {
-		case <-hangs:
-		case <-r.Context().Done():
-			return
-		}
-	}
 	if r.URL.Query().Has("close") {
 		w.Header().Set("Connection", "close")
 	}
-	padding, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // none, or nonsense: 0
-	padding = min(max(padding, 0), maxPadding)
-	s.answered.Add(1)
 	// A client that went needs no answer.
 	_, _ = io.WriteString(w, s.name+"\n")
-	_, _ = w.Write(bytes.Repeat([]byte{'.'}, padding))
-}
-
-func (s *server) hang(hang bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case hang && s.hangs == nil:
-		s.hangs = make(chan struct{})
-	case !hang && s.hangs != nil:
-		close(s.hangs)
-		s.hangs = nil
-	}
 }
 
 // drain serves on for some time and then answers only what was asked.

@@ -82,23 +82,14 @@ func (p *Pod) createLink() error {
 
 // Close cuts the pod off and ends its namespace.
 func (p *Pod) Close() {
-	_ = p.Cut() // one that is cut off already is fine
-	p.space.Close()
-}
-
-// Cut takes the pod's network away at once, as when its node dies: connections
-// hang.
-func (p *Pod) Cut() error {
-	return p.node.space.Do(func() error {
+	_ = p.node.space.Do(func() error {
 		link, err := netlink.LinkByName(p.link)
-		if err == nil {
-			err = netlink.LinkDel(link)
-		}
 		if err != nil {
-			return fmt.Errorf("cut off the pod %s: %w", p.address, err)
+			return err // it is gone already
 		}
-		return nil
+		return netlink.LinkDel(link)
 	})
+	p.space.Close()
 }
 
 // Address is the pod's.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -68,9 +66,8 @@ func (g *Group) Plan(ctx context.Context) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	steered := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSteered)
-	if steered == nil || steered.Status != metav1.ConditionTrue {
-		return Plan{}, fmt.Errorf("the group is not steered: %s %s: %s; condition %+v", status.State, status.Reason, status.Message, steered)
+	if status.State != v1alpha1.LeverInForce {
+		return Plan{}, fmt.Errorf("the group is not steered: %s %s: %s", status.State, status.Reason, status.Message)
 	}
 	plan := Plan{Revision: status.Revision, Shares: map[string]float64{}}
 	for _, share := range status.Shares {

@@ -105,33 +105,6 @@ func (w *World) WaitEndpoints(ctx context.Context, service types.NamespacedName,
 	})
 }
 
-// LauncherPod returns the launcher pod of the VM's member that serves.
-func (w *World) LauncherPod(ctx context.Context, vmi types.NamespacedName) (*corev1.Pod, error) {
-	member := w.Fleet.Member(vmi)
-	if member == nil {
-		return nil, fmt.Errorf("VM %s does not run", vmi)
-	}
-	pod := &corev1.Pod{}
-	if err := w.Client().Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: member.Pod}, pod); err != nil {
-		return nil, fmt.Errorf("launcher pod of VM %s: %w", vmi, err)
-	}
-	return pod, nil
-}
-
-// Label sets a label of the VM's launcher pod.
-func (w *World) Label(ctx context.Context, vmi types.NamespacedName, label, value string) error {
-	pod, err := w.LauncherPod(ctx, vmi)
-	if err != nil {
-		return err
-	}
-	before := pod.DeepCopy()
-	pod.Labels[label] = value
-	if err := w.Client().Patch(ctx, pod, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("label the launcher pod of VM %s: %w", vmi, err)
-	}
-	return nil
-}
-
 // Migrate moves a VM live and returns when it runs on the node.
 func (w *World) Migrate(ctx context.Context, vmi types.NamespacedName, node string) error {
 	migration := &kubevirtv1.VirtualMachineInstanceMigration{

@@ -131,7 +131,7 @@ func (w *World) startProxy(ctx context.Context) (err error) {
 }
 
 func (w *World) startGateway(ctx context.Context) error {
-	if err := gatewaycrds.Install(ctx, w.Cluster, gatewaycrds.Standard); err != nil {
+	if err := gatewaycrds.Install(ctx, w.Cluster); err != nil {
 		return err
 	}
 	var err error

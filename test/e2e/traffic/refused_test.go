@@ -6,23 +6,20 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/test/dataplane/product"
 )
 
-// TestServiceWithoutTheLabel is told, and spreads its traffic as before.
+// TestServiceWithoutTheLabel is reported, and spreads its traffic as before.
 func TestServiceWithoutTheLabel(t *testing.T) {
 	s := newStory(t, 3)
 	url := s.service("plain", map[string]string{"app": "web"}, len(s.names))
 	asking := s.ask(suite.Clients(clients, url), usual)
 	s.profile("plain", v1alpha1.TrafficGroup{Kind: v1alpha1.GroupService, Name: "plain"})
-	s.refused(suite.Group(s.key("plain"), asking), v1alpha1.ReasonLabelNotSelected)
+	s.refused(suite.Group(s.key("plain"), asking), v1alpha1.ReasonSelectorMismatch)
 	s.eventuallyAlike(asking)
 	s.allActive()
 	if err := asking.Counts().NoFailures(); err != nil {
@@ -30,7 +27,7 @@ func TestServiceWithoutTheLabel(t *testing.T) {
 	}
 }
 
-// TestAllMembersNotReady is told, and the VMs serve as soon as they can.
+// TestAllMembersNotReady is reported, and the VMs serve as soon as they can.
 func TestAllMembersNotReady(t *testing.T) {
 	s := newStory(t, 3)
 	url := s.service("unready", labels, len(s.names))
@@ -39,7 +36,7 @@ func TestAllMembersNotReady(t *testing.T) {
 	for _, name := range s.names {
 		s.setReady(name, false)
 	}
-	s.refused(group, string(model.ReasonNoReadyMembers))
+	s.refused(group, v1alpha1.ReasonNoReadyMembers)
 	s.allActive()
 	for _, name := range s.names {
 		s.setReady(name, true)
@@ -64,9 +61,8 @@ func (s *story) refused(group *product.Group, reason string) {
 		if err != nil {
 			return err
 		}
-		steered := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSteered)
-		if steered == nil || steered.Status != metav1.ConditionFalse || steered.Reason != reason {
-			return fmt.Errorf("condition Steered is %+v; %s %s: %s", steered, status.State, status.Reason, status.Message)
+		if status.State == v1alpha1.LeverInForce || status.Reason != reason {
+			return fmt.Errorf("%s %s: %s", status.State, status.Reason, status.Message)
 		}
 		return nil
 	})

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/dataplane/gateway"
@@ -20,7 +19,7 @@ func routed(name, host string) v1alpha1.TrafficGroup {
 	return v1alpha1.TrafficGroup{
 		Kind: v1alpha1.GroupHTTPRoute, Name: name, Port: ptr.To(int32(members.Port)),
 		Route: &v1alpha1.RouteTemplate{
-			ParentRefs: []v1alpha1.RouteParent{{Name: gateway.Name, Namespace: ptr.To(gateway.Namespace)}},
+			ParentRefs: []runtime.RawExtension{{Raw: fmt.Appendf(nil, `{"name":%q,"namespace":%q}`, gateway.Name, gateway.Namespace)}},
 			Hostnames:  []string{host},
 		},
 	}
@@ -58,40 +57,6 @@ func TestRouteFollowsThePlan(t *testing.T) {
 		t.Errorf("while the manager was killed: %v", err)
 	}
 	s.migrate(group)
-}
-
-// TestOlderRouteWins has a route of somebody else on the same host: it is told,
-// and keeps the traffic.
-func TestOlderRouteWins(t *testing.T) {
-	const host = "older.test"
-	s := newStory(t, 2)
-	// Of routes of the same second the first by name counts as older.
-	const theirs, ours = "first", "second"
-	s.service(theirs, map[string]string{members.VMLabel: s.names[0]}, 1)
-	if err := gatewayv1.Install(suite.Client().Scheme()); err != nil {
-		t.Fatal(err)
-	}
-	s.create(&gatewayv1.HTTPRoute{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: theirs},
-		Spec: gatewayv1.HTTPRouteSpec{
-			CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: []gatewayv1.ParentReference{{
-				Namespace: ptr.To(gatewayv1.Namespace(gateway.Namespace)), Name: gateway.Name,
-			}}},
-			Hostnames: []gatewayv1.Hostname{host},
-			Rules: []gatewayv1.HTTPRouteRule{{BackendRefs: []gatewayv1.HTTPBackendRef{{BackendRef: gatewayv1.BackendRef{
-				BackendObjectReference: gatewayv1.BackendObjectReference{Name: theirs, Port: ptr.To(gatewayv1.PortNumber(80))},
-			}}}}},
-		},
-	})
-	o := s.visitors(host)
-	s.answers(o)
-	asking := s.ask(o, usual)
-	s.profile(ours, routed(ours, host))
-	s.refused(suite.Group(s.key(ours), asking), v1alpha1.ReasonRouteNotAccepted)
-	s.eventually("the older route keeps the traffic", splitIs(asking, map[string]float64{s.names[0]: 1}))
-	if err := asking.Counts().NoFailures(); err != nil {
-		t.Error(err)
-	}
 }
 
 // answers waits until requests are answered.

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -40,8 +38,6 @@ type bench struct {
 	*testing.T
 	dir     string
 	outside *hosttest.Outside
-	lease   *datapath.Lease
-	program *datapath.Program
 	paused  atomic.Bool
 	socket  net.PacketConn
 	console io.Reader
@@ -100,39 +96,25 @@ func addTap() error {
 	return errors.Join(netlink.AddrAdd(tap, address), netlink.LinkSetUp(tap))
 }
 
-// attach puts the real programs on the tap. This machine's kernel may lack fq, without
-// which nothing towards the guest is held; to hear and to answer takes none.
+// attach puts the real programs on the tap, and keeps their lease, as agents do, unless it is
+// paused. This machine's kernel may lack fq, without which nothing towards the guest is held;
+// declarations need none.
 func (b *bench) attach() {
 	b.Helper()
-	var err error
-	b.lease, err = datapath.NewLease()
-	b.must(err)
-	b.Cleanup(func() { b.lease.Close() })
-	b.program, err = datapath.Load(b.lease)
-	b.must(err)
-	b.Cleanup(func() { b.program.Close() })
-	b.must(b.program.Configure(datapath.ConfigOf(model.Buffering{Window: time.Millisecond, OnPackets: 2000})))
+	path := datapath.New(datapath.Options{PinRoot: hosttest.NewPinRoot(b), WithoutQueue: true})
+	b.Cleanup(func() { b.must(path.Close()) })
 	b.outside.Do(func() error {
-		tap, err := netlink.LinkByName("tap0")
+		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
-		for at, program := range map[ebpf.AttachType]*ebpf.Program{
-			ebpf.AttachTCXIngress: b.program.Hear(), ebpf.AttachTCXEgress: b.program.Hold(),
-		} {
-			attached, err := link.AttachTCX(link.TCXOptions{Interface: tap.Attrs().Index, Program: program, Attach: at})
-			if err != nil {
-				return err
-			}
-			b.Cleanup(func() { attached.Close() })
+		defer handle.Close()
+		tap, err := handle.LinkByName("tap0")
+		if err != nil {
+			return err
 		}
-		return nil
+		return path.Apply(handle, tap, "tap0", datapath.ConfigOf(model.Buffering{Window: time.Millisecond, OnPackets: 2000}))
 	})
-	b.keepLease()
-}
-
-// keepLease extends the lease each second, as agents do, unless it is paused.
-func (b *bench) keepLease() {
 	ticker, ended := time.NewTicker(time.Second), make(chan struct{})
 	b.Cleanup(func() {
 		ticker.Stop()
@@ -142,7 +124,7 @@ func (b *bench) keepLease() {
 		defer close(ended)
 		for {
 			if !b.paused.Load() {
-				if err := b.lease.Extend(now() + leased); err != nil {
+				if err := path.Extend(leased); err != nil {
 					b.Errorf("extend the lease: %v", err)
 				}
 			}
@@ -153,15 +135,6 @@ func (b *bench) keepLease() {
 			}
 		}
 	}()
-}
-
-// now is the time of CLOCK_MONOTONIC.
-func now() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err)
-	}
-	return time.Duration(t.Nano())
 }
 
 // start boots the guest. It ends with the test. The guest's clock counts instructions, two
@@ -208,7 +181,7 @@ func (b *bench) start() {
 	b.Cleanup(func() { deadline.Stop() })
 }
 
-// kicks is how often the guest told QEMU of packets that it sends.
+// kicks is how often the guest reported QEMU of packets that it sends.
 func (b *bench) kicks() int {
 	b.Helper()
 	text, err := os.ReadFile(b.trace)

@@ -142,17 +142,6 @@ func TestInstaller(t *testing.T) {
 func TestExamples(t *testing.T) {
 	secret, vm, _ := strings.Cut(read(t, "vm.yaml"), "\n---\n")
 	parse(t, secret, &corev1.Secret{})
-	var withTools, withTimer kubevirtv1.VirtualMachine
+	var withTools kubevirtv1.VirtualMachine
 	parse(t, vm, &withTools)
-	parse(t, read(t, "tx-timer/vm.yaml"), &withTimer)
-	var hooks []struct {
-		Args      []string
-		ConfigMap struct{ Name, Key, HookPath string }
-	}
-	parse(t, withTimer.Spec.Template.ObjectMeta.Annotations["hooks.kubevirt.io/hookSidecars"], &hooks)
-	var script corev1.ConfigMap
-	parse(t, read(t, "tx-timer/configmap.yaml"), &script)
-	if len(hooks) != 1 || hooks[0].ConfigMap.Name != script.Name || script.Data[hooks[0].ConfigMap.Key] != read(t, "tx-timer/on_define_domain.py") {
-		t.Errorf("the VM's hook is %+v, the ConfigMap %s has %d bytes of another script", hooks, script.Name, len(script.Data))
-	}
 }

@@ -64,7 +64,7 @@ func (n *Node) Device(_ wire.None, device *wire.Device) error {
 
 // Decided tells what became of packets towards the VM, by the programs that are pinned.
 func (*Node) Decided(_ wire.None, decided *wire.Decided) error {
-	pinned, err := filepath.Glob(filepath.Join(pinRoot, "joulevirt/*/program", bpf.Version(), bpf.JvMapJvState))
+	pinned, err := filepath.Glob(filepath.Join(pinRoot, "joulevirt/*/program/buffering-*", bpf.JvMapJvState))
 	if err != nil {
 		return err
 	}

@@ -204,7 +204,7 @@ func (n *Node) Ask(q wire.Question, answer *json.RawMessage) error {
 	return call.Error
 }
 
-// State tells how the guest is.
+// State reports how the guest is.
 func (n *Node) State(_ wire.None, state *wire.GuestState) error {
 	g := &n.guest
 	text := console()

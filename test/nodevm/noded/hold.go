@@ -24,7 +24,7 @@ const leaseValid = 5 * time.Second
 
 // start extends the lease from now on.
 func (h *holder) start() {
-	h.path = datapath.New(datapath.Options{})
+	h.path = datapath.New(datapath.Options{PinRoot: pinRoot + "/noded"})
 	go func() {
 		for range time.Tick(leaseValid / 5) {
 			_ = h.path.Extend(leaseValid) // packets that are not held show it

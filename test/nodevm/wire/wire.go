@@ -140,7 +140,7 @@ type Question struct {
 	Within time.Duration
 }
 
-// GuestState tells how a guest is.
+// GuestState reports how a guest is.
 type GuestState struct {
 	Running bool
 	// Panicked is the line of its console that says so.

@@ -1,16 +1,86 @@
+// Package affinity binds threads of VMs to CPUs and lifts the bindings again, in the
+// way of package thread.
+//
+// A thread that could run on its whole cpuset gets the mask of all CPUs back: writing
+// its old mask back would keep it there for ever, also when the cpuset grows.
 package affinity
 
 import (
+	"cmp"
+	"fmt"
+
+	"github.com/joulevirt/joulevirt/internal/agent/actuate"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/sample"
 	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// Store keeps the entries on disk. journal.Journal is one.
-type Store interface {
-	Save(entries []journal.Entry) error
+type (
+	// Thread is a thread of a VM, with the CPUs that it may run on.
+	Thread = thread.Thread[units.CPUSet]
+	// Result is what became of one VM.
+	Result = thread.Result[units.CPUSet]
+)
+
+// Pins are the CPUs that a VM's threads are to be bound to. An empty set leaves
+// the threads unrestricted. The zero value binds nothing: all is undone as without
+// pins, but foreign changes stay counted.
+type Pins struct {
+	VCPUs   []model.Pin
+	Threads model.ThreadCPUs
+}
+
+// IsZero reports whether nothing is bound.
+func (p Pins) IsZero() bool { return len(p.VCPUs) == 0 && p.Threads.IsZero() }
+
+// Of implements thread.Wanted.
+func (p Pins) Of(role discover.Role) units.CPUSet {
+	switch role.Kind {
+	case discover.VCPU:
+		for i := range p.VCPUs {
+			if p.VCPUs[i].VCPU == role.VCPU {
+				return p.VCPUs[i].CPUs
+			}
+		}
+	case discover.Emulator:
+		return p.Threads.Emulator
+	case discover.IOThread:
+		return p.Threads.IOThreads
+	case discover.Vhost:
+		return p.Threads.Vhost
+	}
+	return units.CPUSet{}
+}
+
+// Feasible implements thread.Wanted: it checks that every pin has a CPU and every
+// pinned vCPU a thread.
+func (p Pins) Feasible(vm *thread.VM[units.CPUSet]) (actuate.Outcome, string) {
+	if p.IsZero() {
+		return actuate.Undone, ""
+	}
+	if vm.Cpuset.IsEmpty() {
+		return actuate.NoAllowedCore, "the container's cpuset could not be read"
+	}
+	present := map[int]bool{}
+	for _, one := range vm.Threads {
+		if one.Role.Kind == discover.VCPU {
+			present[one.Role.VCPU] = true
+		}
+		cpus := p.Of(one.Role)
+		if !cpus.IsEmpty() && cpus.Intersection(vm.Cpuset).IsEmpty() {
+			return actuate.NoAllowedCore, fmt.Sprintf("CPUs %.64s of the plan are not in the container's cpuset %.64s", cpus, vm.Cpuset)
+		}
+	}
+	for i := range p.VCPUs {
+		if vcpu := p.VCPUs[i].VCPU; !present[vcpu] {
+			return actuate.Incomplete, fmt.Sprintf("vCPU %d has no thread", vcpu)
+		}
+	}
+	return actuate.Applied, ""
 }
 
 // Actuator binds threads. It is used by one goroutine at a time.
@@ -18,26 +88,36 @@ type Actuator struct {
 	*thread.Actuator[units.CPUSet]
 }
 
-// New returns an Actuator that takes over what an earlier agent had bound.
-func New(h host.Host, store Store, entries []journal.Entry) *Actuator {
-	return &Actuator{thread.New(h, affinity{h}, store.Save, entries)}
-}
-
-// Pinned counts the pods of which some thread is bound now.
-func (a *Actuator) Pinned() int {
-	pods, _ := a.Held()
-	return pods
+// New returns an Actuator that takes over what an earlier agent had bound. save writes the
+// entries to disk.
+func New(h host.Host, save func([]journal.Entry) error, entries []journal.Entry) *Actuator {
+	return &Actuator{thread.New(h, affinity{h}, save, entries)}
 }
 
 // Apply makes the VMs' affinities what the plan wants, by pod UID, and lifts every
 // other binding of the agent: see thread.Actuator.
-func (a *Actuator) Apply(vms []VM, plan map[string]Pins) ([]Result, error) {
-	return a.Actuator.Apply(vms, func(podUID string) thread.Wanted[units.CPUSet] {
-		if pins, planned := plan[podUID]; planned {
+func (a *Actuator) Apply(vms []sample.VM, plan func(podUID string) (pins Pins, planned bool)) ([]Result, error) {
+	return a.Actuator.Apply(threadsOf(vms), func(podUID string) thread.Wanted[units.CPUSet] {
+		if pins, planned := plan(podUID); planned {
 			return pins
 		}
 		return nil
 	})
+}
+
+// Assume takes every bound thread of the VMs for one that the agent bound: see
+// thread.Actuator.
+func (a *Actuator) Assume(vms []sample.VM) []host.TaskID { return a.Actuator.Assume(threadsOf(vms)) }
+
+func threadsOf(vms []sample.VM) []thread.VM[units.CPUSet] {
+	out := make([]thread.VM[units.CPUSet], 0, len(vms))
+	for i := range vms {
+		vm := &vms[i]
+		out = append(out, thread.VM[units.CPUSet]{
+			VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity{}.Threads(&vm.Sample), Unread: cmp.Or(vm.Unread, vm.CpusetErr),
+		})
+	}
+	return out
 }
 
 // affinity is a thread's attribute.
@@ -56,21 +136,9 @@ func (a affinity) Set(id host.TaskID, cpus units.CPUSet) error {
 	return a.host.SetAffinity(id, cpus)
 }
 
-func (affinity) Threads(sample *host.ProcessSample) []Thread { return Threads(*sample) }
-
-// Fit is what of a mask the cpuset has: the kernel uses no other CPUs.
-func (affinity) Fit(vm *VM, cpus units.CPUSet) units.CPUSet { return cpus.Intersection(vm.Cpuset) }
-
-// Default is the whole cpuset.
-func (affinity) Default(vm *VM) (units.CPUSet, bool) { return vm.Cpuset, !vm.Cpuset.IsEmpty() }
-
-// Uniform is false: a vCPU that inherited its own mask from a thread that is unbound
-// later would be taken for bound by somebody else.
-func (affinity) Uniform() bool { return false }
-
 // Threads are the threads of a process, and the kernel's workers for it, whose
 // affinity could be read.
-func Threads(sample host.ProcessSample) []Thread {
+func (affinity) Threads(sample *host.ProcessSample) []Thread {
 	threads := make([]Thread, 0, len(sample.Threads)+len(sample.Workers))
 	for _, group := range [][]host.ThreadSample{sample.Threads, sample.Workers} {
 		for i := range group {
@@ -81,3 +149,17 @@ func Threads(sample host.ProcessSample) []Thread {
 	}
 	return threads
 }
+
+// Fit is what of a mask the cpuset has: the kernel uses no other CPUs.
+func (affinity) Fit(vm *thread.VM[units.CPUSet], cpus units.CPUSet) units.CPUSet {
+	return cpus.Intersection(vm.Cpuset)
+}
+
+// Default is the whole cpuset.
+func (affinity) Default(vm *thread.VM[units.CPUSet]) (units.CPUSet, bool) {
+	return vm.Cpuset, !vm.Cpuset.IsEmpty()
+}
+
+// Uniform is false: a vCPU that inherited its own mask from a thread that is unbound
+// later would be taken for bound by somebody else.
+func (affinity) Uniform() bool { return false }

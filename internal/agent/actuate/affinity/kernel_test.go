@@ -7,6 +7,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/sample"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -24,7 +25,9 @@ type kernel struct {
 	refuse error
 	// onWrite is called before each write.
 	onWrite func(host.TaskID)
-	writes  int
+	// onBind is called before a thread is bound.
+	onBind func(host.TaskID)
+	writes int
 }
 
 type kernelThread struct {
@@ -101,6 +104,7 @@ func (k *kernel) Affinity(id host.TaskID) (units.CPUSet, error) {
 }
 
 func (k *kernel) SetAffinity(id host.TaskID, cpus units.CPUSet) error {
+	k.onBind(id)
 	return k.write(id, cpus, cpus.Intersection(k.cpuset).IsEmpty())
 }
 
@@ -138,15 +142,14 @@ func (k *kernel) Sample(process host.TaskID) (host.ProcessSample, error) {
 }
 
 // vm is the VM as the agent would see it now.
-func (k *kernel) vm() VM {
-	sample, err := k.Sample(k.process)
+func (k *kernel) vm() sample.VM {
+	threads, err := k.Sample(k.process)
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return VM{
-		VM:      discover.VM{Process: k.process, PodUID: "pod", Namespace: "shop", Name: "web"},
-		Cpuset:  k.cpuset,
-		Threads: Threads(sample),
+	return sample.VM{
+		VM:     discover.VM{Process: k.process, PodUID: "pod", Namespace: "shop", Name: "web"},
+		Cpuset: k.cpuset, Sample: threads,
 	}
 }
 

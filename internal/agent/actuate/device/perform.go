@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate"
 	"github.com/joulevirt/joulevirt/internal/host"
 )
 
 // perform writes the journal with all that is to be done, then changes, and writes what
 // is left. Without a journal nothing new is done.
-func (a *Actuator[D, V]) perform(tasks []*task[V]) error {
+func (a *Actuator[V]) perform(tasks []*task[V]) error {
 	intended := maps.Clone(a.ours)
 	for _, t := range tasks {
 		for _, c := range t.decision.changes {
@@ -24,7 +25,7 @@ func (a *Actuator[D, V]) perform(tasks []*task[V]) error {
 	for _, t := range tasks {
 		for _, c := range t.decision.changes {
 			if c.action == apply && saveErr != nil {
-				t.failures = append(t.failures, fmt.Errorf("not %s without a journal: %w", a.words.Done, saveErr))
+				t.failures = append(t.failures, fmt.Errorf("not %s without a journal: %w", a.lever.Done, saveErr))
 				continue
 			}
 			a.do(t, c)
@@ -32,39 +33,36 @@ func (a *Actuator[D, V]) perform(tasks []*task[V]) error {
 		if t.memory != nil {
 			a.readBack(t)
 		}
+		if err := a.keeper.failure(); err != nil && t.decision.outcome == actuate.Applied {
+			t.failures = append(t.failures, err)
+		}
 	}
+	a.keeper.setDevices(a.lever.Devices, len(a.ours))
 	if saveErr != nil {
 		return saveErr
 	}
 	return a.saveAll(a.ours)
 }
 
-func (a *Actuator[D, V]) do(t *task[V], c change) {
+func (a *Actuator[V]) do(t *task[V], c change) {
 	k := Key{t.vm.Process, c.name}
 	var err error
 	switch c.action {
-	case keep:
-		err = a.lever.Failure(k)
 	case forget:
-		a.lever.End(k)
 		delete(a.ours, k)
 	case apply:
 		err = a.set(t, k)
-	case undo, tidy:
-		a.lever.End(k)
+	case undo:
 		if t.memory != nil {
 			delete(t.memory.applied, k.Name) // or its absence would be somebody else's doing
 		}
-		if err = a.lever.Unset(k); err == nil {
+		if err = a.lever.Unset(k.Process, k.Name); err == nil {
 			delete(a.ours, k)
-			if c.action == undo {
-				t.changed++
-			}
+			t.changed++
 		}
 	}
 	switch {
 	case errors.Is(err, host.ErrGone):
-		a.lever.End(k)
 		delete(a.ours, k)
 		t.gone = true
 	case err != nil:
@@ -74,59 +72,58 @@ func (a *Actuator[D, V]) do(t *task[V], c change) {
 
 // set does what is wanted to a device. What the host would not do for a reason that
 // lasts is an outcome and no failure.
-func (a *Actuator[D, V]) set(t *task[V], k Key) error {
+func (a *Actuator[V]) set(t *task[V], k Key) error {
 	_, wasOurs := a.ours[k]
 	a.ours[k] = k.entry(t.vm.PodUID)
 	// Until it is read back nothing is known to be applied: what a failure left half
 	// done is nobody else's work.
 	delete(t.memory.applied, k.Name)
-	err := a.lever.Set(k, *t.want)
+	err := a.lever.Set(k.Process, k.Name, *t.want)
 	switch {
 	case errors.Is(err, host.ErrForeign):
 		// Somebody was faster. What may be left of the agent's goes in the next round.
-		a.lever.End(k)
-		t.decision.outcome, t.decision.message = Foreign, err.Error()
+		t.decision.outcome, t.decision.message = actuate.Foreign, err.Error()
 		return nil
 	case errors.Is(err, host.ErrUnsupported):
 		if !wasOurs {
 			delete(a.ours, k)
 		}
-		t.decision.outcome, t.decision.message = Unsupported, err.Error()
-		t.memory.refuse(err.Error(), t.look)
+		t.decision.outcome, t.decision.message = actuate.Unsupported, err.Error()
+		t.memory.refused, t.memory.retry = err.Error(), t.now+retryAfter
 		return nil
 	}
 	t.changed++
 	return err
 }
 
-// readBack reads what was done, remembers what is as it was to be, and begins what goes
-// on there.
-func (a *Actuator[D, V]) readBack(t *task[V]) {
+// readBack reads what was done, and remembers what is as it was to be.
+func (a *Actuator[V]) readBack(t *task[V]) {
 	wrote := map[string]bool{}
 	for _, c := range t.decision.changes {
 		if c.action == apply {
 			wrote[c.name] = true
 		}
 	}
-	if len(wrote) == 0 || len(t.failures) > 0 || t.gone || t.decision.outcome != Applied {
+	if len(wrote) == 0 || len(t.failures) > 0 || t.gone || t.decision.outcome != actuate.Applied {
 		return
 	}
-	devices, err := a.lever.Devices(t.vm.Process)
+	devices, err := a.lever.List(t.vm.Process)
 	if err != nil {
 		t.gone = errors.Is(err, host.ErrGone)
 		t.failures = append(t.failures, err)
 		return
 	}
-	for _, one := range devices {
-		d := a.lever.Device(one)
+	for _, d := range devices {
 		if !wrote[d.Name] {
 			continue
 		}
-		if !a.lever.IsAs(one, *t.want) {
-			t.failures = append(t.failures, fmt.Errorf("%s was %s and reads back %s", d.Name, a.words.Done, a.lever.Tell(one)))
+		if !inForce(d) {
+			t.failures = append(t.failures, fmt.Errorf("%s was %s and reads back as %s, complete %v", d.Name, a.lever.Done, d.Queue, d.Complete))
 			continue
 		}
-		t.memory.remember(d.Name, *t.want, d.Index)
-		a.lever.Begin(Key{t.vm.Process, d.Name}, *t.want)
+		if t.memory.applied == nil {
+			t.memory.applied = map[string]done[V]{}
+		}
+		t.memory.applied[d.Name] = done[V]{*t.want, d.Index}
 	}
 }

@@ -1,94 +1,89 @@
+// Package slice gives threads of VMs scheduler slices and reverts them, in the way
+// of package thread. All threads of a VM, and the kernel's workers for it, have the
+// same slice: a packet waits for the slowest of those that handle it.
+//
+// A thread that nobody had given a slice gets the kernel's default back, which
+// changes with the number of CPUs, and not the slice that it was seen with.
 package slice
 
 import (
 	"errors"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate/thread"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
+	"github.com/joulevirt/joulevirt/internal/agent/sample"
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// lookEvery is after how many rounds a thread's slice is read again that was in
+// readEvery is after how many rounds a thread's slice is read again that was in
 // order. Threads that are new are read each round. It costs a few system calls a
 // thread, and a node has thousands.
-const lookEvery = 10
-
-// VM is a VM's process as it is now.
-type VM struct {
-	discover.VM
-	Cpuset units.CPUSet
-	Sample *host.ProcessSample
-	// Unread says why the VM could not be looked at: it is left as it is.
-	Unread error
-}
+const readEvery = 10
 
 // Result is what became of one VM.
 type Result = thread.Result[journal.Slice]
-
-// Store keeps the entries on disk. journal.Journal is one.
-type Store interface {
-	SaveSlices(entries []journal.SliceEntry) error
-}
 
 // Actuator gives slices. It is used by one goroutine at a time.
 type Actuator struct {
 	*thread.Actuator[journal.Slice]
 	slices slices
 	round  int
-	// unread are the processes that could not be looked at in the last round.
+	// unread are the processes that could not be read in the last round.
 	unread map[host.TaskID]bool
 }
 
-// New returns an Actuator that takes over the slices that an earlier agent had given.
-func New(h host.Host, store Store, entries []journal.SliceEntry) *Actuator {
-	return &Actuator{Actuator: thread.New(h, slices{h}, store.SaveSlices, entries), slices: slices{h}}
+// New returns an Actuator that takes over the slices that an earlier agent had given. save
+// writes the entries to disk.
+func New(h host.Host, save func([]journal.SliceEntry) error, entries []journal.SliceEntry) *Actuator {
+	return &Actuator{Actuator: thread.New(h, slices{h}, save, entries), slices: slices{h}}
 }
 
-// Apply gives the VMs' threads the slices of the plan, by pod UID, and takes back
-// every other one of the agent: see thread.Actuator. A slice of 0 is as none, but for
-// what is remembered of who contests it. Of a VM that has a thread without
+// Apply gives the VMs' threads the slices of the plan, by pod UID, and reverts
+// every other one of the agent: see thread.Actuator. A slice of 0 is as none, but foreign
+// changes stay counted. Of a VM that has a thread without
 // slices, on an old kernel all have none, nothing is changed.
-func (a *Actuator) Apply(vms []VM, plan map[string]time.Duration) ([]Result, error) {
+func (a *Actuator) Apply(vms []sample.VM, plan func(podUID string) (slice time.Duration, planned bool)) ([]Result, error) {
 	a.round++
 	unread := map[host.TaskID]bool{}
 	defer func() { a.unread = unread }()
-	looked := make([]thread.VM[journal.Slice], 0, len(vms))
+	read := make([]thread.VM[journal.Slice], 0, len(vms))
 	for i := range vms {
-		want := journal.Slice(plan[vms[i].PodUID])
+		planned, _ := plan(vms[i].PodUID)
+		want := journal.Slice(planned)
 		if vms[i].Dedicated {
 			want = 0
 		}
 		if want == 0 && !a.Touched(vms[i].Process) {
-			looked = append(looked, thread.VM[journal.Slice]{VM: vms[i].VM, Cpuset: vms[i].Cpuset, Unread: vms[i].Unread})
+			read = append(read, thread.VM[journal.Slice]{VM: vms[i].VM, Cpuset: vms[i].Cpuset, Unread: vms[i].Unread})
 			continue
 		}
-		one := a.look(&vms[i], want)
+		one := a.read(&vms[i], want)
 		if one.Unread != nil {
 			unread[one.Process] = true
 		}
-		looked = append(looked, one)
+		read = append(read, one)
 	}
-	return a.Actuator.Apply(looked, func(podUID string) thread.Wanted[journal.Slice] {
-		if slice, planned := plan[podUID]; planned {
+	return a.Actuator.Apply(read, func(podUID string) thread.Wanted[journal.Slice] {
+		if slice, planned := plan(podUID); planned {
 			return wanted(slice)
 		}
 		return nil
 	})
 }
 
-// look reads the slices of a VM's threads. Those that were in order, and are to stay
+// read reads the slices of a VM's threads. Those that were in order, and are to stay
 // as they are, are read now and then only, unless that failed: a thread that has no slice
 // any more keeps its VM from being in order until it has one.
-func (a *Actuator) look(vm *VM, want journal.Slice) thread.VM[journal.Slice] {
+func (a *Actuator) read(vm *sample.VM, want journal.Slice) thread.VM[journal.Slice] {
 	out := thread.VM[journal.Slice]{VM: vm.VM, Cpuset: vm.Cpuset, Unread: vm.Unread}
 	if vm.Unread != nil {
 		return out
 	}
-	due := (a.round+vm.Process.PID)%lookEvery == 0 || a.unread[vm.Process]
-	threads := threadsOf(vm.Sample)
+	due := (a.round+vm.Process.PID)%readEvery == 0 || a.unread[vm.Process]
+	threads := threadsOf(&vm.Sample)
 	out.Threads = make([]thread.Thread[journal.Slice], 0, len(threads))
 	for _, s := range threads {
 		one := thread.Thread[journal.Slice]{ID: s.ID, Role: discover.RoleOf(s.Thread), Value: want}
@@ -112,12 +107,12 @@ func (a *Actuator) look(vm *VM, want journal.Slice) thread.VM[journal.Slice] {
 // Assume takes every slice that threads of the VMs have for one that the agent gave,
 // and returns the threads. It is for an agent that lost its journal: KubeVirt gives
 // none.
-func (a *Actuator) Assume(vms []VM) []host.TaskID {
-	looked := make([]thread.VM[journal.Slice], 0, len(vms))
+func (a *Actuator) Assume(vms []sample.VM) []host.TaskID {
+	read := make([]thread.VM[journal.Slice], 0, len(vms))
 	for i := range vms {
-		looked = append(looked, a.look(&vms[i], 0))
+		read = append(read, a.read(&vms[i], 0))
 	}
-	return a.Actuator.Assume(looked)
+	return a.Actuator.Assume(read)
 }
 
 // wanted is the slice that all threads of a VM are to have. 0: the kernel's.
@@ -127,11 +122,11 @@ type wanted journal.Slice
 func (w wanted) Of(discover.Role) journal.Slice { return journal.Slice(w) }
 
 // Feasible implements thread.Wanted.
-func (w wanted) Feasible(*thread.VM[journal.Slice]) (thread.Outcome, string) {
+func (w wanted) Feasible(*thread.VM[journal.Slice]) (actuate.Outcome, string) {
 	if w == 0 {
-		return thread.Undone, ""
+		return actuate.Undone, ""
 	}
-	return thread.Applied, ""
+	return actuate.Applied, ""
 }
 
 // slices are a thread's attribute.

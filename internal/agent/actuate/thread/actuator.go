@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -15,8 +16,8 @@ type Actuator[V journal.Value[V]] struct {
 	host  host.Host
 	rules rules[V]
 	// save keeps the entries on disk.
-	save func(entries []journal.Record[V]) error
-	book book[V]
+	save  func(entries []journal.Record[V]) error
+	table table[V]
 	// saved is what is on disk; nil when that is not known.
 	saved    []journal.Record[V]
 	memories map[host.TaskID]*memory
@@ -31,41 +32,41 @@ func New[V journal.Value[V]](
 		host:     h,
 		rules:    rules[V]{attribute},
 		save:     save,
-		book:     newBook(records),
+		table:    newTable(records),
 		memories: map[host.TaskID]*memory{},
 	}
 }
 
-// Held counts what is changed now: the pods of which some thread is, and the threads.
-func (a *Actuator[V]) Held() (pods, threads int) {
-	seen := make(map[string]bool, len(a.book.processes))
-	for _, of := range a.book.processes {
+// Pods counts the pods of which some thread is changed now.
+func (a *Actuator[V]) Pods() int {
+	pods := make(map[string]bool, len(a.table.processes))
+	for _, of := range a.table.processes {
 		for _, entry := range of {
 			if !entry.Undone {
-				threads++
-				seen[entry.PodUID] = true
+				pods[entry.PodUID] = true
+				break
 			}
 		}
 	}
-	return len(seen), threads
+	return len(pods)
 }
 
 // Entry returns what the agent knows of a thread of a process that it changed.
 func (a *Actuator[V]) Entry(process, thread host.TaskID) (journal.Record[V], bool) {
-	entry, ours := a.book.processes[process][thread]
+	entry, ours := a.table.processes[process][thread]
 	return entry, ours
 }
 
-// Touched tells whether some thread of a process was changed, or was put back in the
+// Touched reports whether some thread of a process was changed, or was reverted in the
 // round before.
-func (a *Actuator[V]) Touched(process host.TaskID) bool { return len(a.book.processes[process]) > 0 }
+func (a *Actuator[V]) Touched(process host.TaskID) bool { return len(a.table.processes[process]) > 0 }
 
-// Apply gives the VMs' threads what the plan wants, by pod UID, and puts back
+// Apply gives the VMs' threads what the plan wants, by pod UID, and reverts
 // whatever of the agent's it does not want, also of processes that are
 // not among the VMs. Called again without a change it writes nothing. The
 // results are those of the VMs, in their order. The error is the journal's, and
 // then nothing new was given, or that of a process which is not among the VMs
-// and could not be put back.
+// and could not be reverted.
 func (a *Actuator[V]) Apply(vms []VM[V], plan func(podUID string) Wanted[V]) ([]Result[V], error) {
 	now, err := a.host.Uptime()
 	if err != nil {
@@ -74,7 +75,7 @@ func (a *Actuator[V]) Apply(vms []VM[V], plan func(podUID string) Wanted[V]) ([]
 	tasks := make([]*task[V], 0, len(vms))
 	for i := range vms {
 		vm := &vms[i]
-		known := a.book.processes[vm.Process]
+		known := a.table.processes[vm.Process]
 		if vm.Unread != nil {
 			outcome, message := outcomeOf(vm.Unread)
 			tasks = append(tasks, &task[V]{vm: vm, decision: decision[V]{outcome: outcome, message: message}})
@@ -85,7 +86,7 @@ func (a *Actuator[V]) Apply(vms []VM[V], plan func(podUID string) Wanted[V]) ([]
 	}
 	planned := len(tasks)
 	present := processesOf(vms)
-	for process, known := range a.book.processes {
+	for process, known := range a.table.processes {
 		if present[process] {
 			continue
 		}
@@ -102,34 +103,34 @@ func (a *Actuator[V]) Apply(vms []VM[V], plan func(podUID string) Wanted[V]) ([]
 	}
 	for _, t := range tasks[planned:] {
 		if len(t.failures) > 0 {
-			failures = append(failures, fmt.Errorf("put back the %s of process %d of pod %.64s: %w",
+			failures = append(failures, fmt.Errorf("revert the %s of process %d of pod %.64s: %w",
 				a.rules.Name(), t.vm.Process.PID, t.vm.PodUID, errors.Join(t.failures...)))
 		}
 	}
 	return results, errors.Join(failures...)
 }
 
-// Restore puts back all that the agent changed. Called again it does nothing.
+// Restore reverts all that the agent changed. Called again it does nothing.
 func (a *Actuator[V]) Restore() error {
 	// The second pass finds the threads that were created during the first.
 	const passes = 3
 	var err error
-	for pass := 0; pass < passes && a.book.count > 0; pass++ {
+	for pass := 0; pass < passes && a.table.count > 0; pass++ {
 		if _, err = a.host.Processes(); err != nil {
 			return err
 		}
 		// What fails for one process is no reason to leave the others changed.
 		_, err = a.Apply(nil, nil)
 	}
-	if a.book.count > 0 {
+	if a.table.count > 0 {
 		return errors.Join(fmt.Errorf("%d threads still have the agent's %s: run the agent's restore command again",
-			a.book.count, a.rules.Name()), err)
+			a.table.count, a.rules.Name()), err)
 	}
 	return err
 }
 
-// observe looks at a process that is no known VM and has entries: one that was
-// changed by an earlier agent, or whose VMI is not to be seen any more.
+// observe reads a process that is no known VM and has entries: one that was
+// changed by an earlier agent, or whose VMI is gone.
 func (a *Actuator[V]) observe(process host.TaskID, known entries[V]) *VM[V] {
 	vm := &VM[V]{VM: discover.VM{Process: process}}
 	for _, entry := range known {
@@ -163,7 +164,7 @@ func (a *Actuator[V]) Assume(vms []VM[V]) []host.TaskID {
 			if _, known := a.Entry(vm.Process, thread.ID); known || a.rules.hasDefault(vm, thread) {
 				continue
 			}
-			a.book.put(journal.Record[V]{
+			a.table.put(journal.Record[V]{
 				PodUID: vm.PodUID, Process: vm.Process, Thread: thread.ID,
 				Ours: thread.Value, Since: thread.ID.Start,
 			})
@@ -176,7 +177,7 @@ func (a *Actuator[V]) Assume(vms []VM[V]) []host.TaskID {
 func (a *Actuator[V]) memory(process host.TaskID) *memory {
 	m, found := a.memories[process]
 	if !found {
-		m = &memory{changedBack: map[host.TaskID]int{}}
+		m = &memory{contests: map[host.TaskID]*actuate.Contest{}}
 		a.memories[process] = m
 	}
 	return m

@@ -2,24 +2,20 @@ package thread
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// contestedAfter is how often something else may change a thread back before it is
-// left to it.
-const contestedAfter = 2
-
 // memory is what the actuator remembers of a VM from round to round.
 type memory struct {
 	// cpuset of the last round.
 	cpuset units.CPUSet
-	// changedBack counts how often something else changed a thread.
-	changedBack map[host.TaskID]int
-	// contested is true when the VM was yielded.
-	contested bool
+	// contests count how often something else changed a thread.
+	contests map[host.TaskID]*actuate.Contest
 	// failed is true when some change of the last round did not come about: what is
 	// found now may be what was to be changed.
 	failed bool
@@ -28,7 +24,7 @@ type memory struct {
 // decision is what to do for one VM, and what can be said about it before it
 // is done.
 type decision[V journal.Value[V]] struct {
-	outcome Outcome
+	outcome actuate.Outcome
 	message string
 	changes []change[V]
 }
@@ -42,26 +38,25 @@ type rules[V journal.Value[V]] struct {
 // entries for its process. want is nil for a VM of which nothing is wanted. It changes
 // nothing but the memory.
 func (r rules[V]) decide(vm *VM[V], want Wanted[V], known entries[V], m *memory, now uint64) decision[V] {
-	d := decision[V]{outcome: Undone}
+	d := decision[V]{outcome: actuate.Undone}
 	switch {
 	case want == nil:
-		m.contested = false
-		clear(m.changedBack)
+		clear(m.contests)
 	case vm.Dedicated:
-		d.outcome, want = Dedicated, nil
-	case m.contested:
-		d.outcome, want = Contested, nil
+		d.outcome, want = actuate.Dedicated, nil
+	case m.contested(now):
+		d.outcome, want = actuate.Contested, nil
 	default:
 		d.outcome, d.message = want.Feasible(vm)
-		if d.outcome == NoAllowedCore {
+		if d.outcome == actuate.NoAllowedCore {
 			want = nil
 		}
 	}
-	if want != nil && r.noteForeign(m, vm, want, known) {
-		d.outcome, want = Contested, nil
+	if want != nil && r.countForeign(m, vm, want, known, now) {
+		d.outcome, want = actuate.Contested, nil
 	}
-	if d.outcome == Contested {
-		d.message = fmt.Sprintf("something else changed the %s back twice: left to it until the VM leaves the plan", r.Name())
+	if d.outcome == actuate.Contested {
+		d.message = fmt.Sprintf("something else changed the %s back %d times within an hour: left to it", r.Name(), actuate.ContestLimit)
 	}
 	m.cpuset = vm.Cpuset
 	for _, thread := range vm.Threads {
@@ -72,10 +67,24 @@ func (r rules[V]) decide(vm *VM[V], want Wanted[V], known entries[V], m *memory,
 	return d
 }
 
-// noteForeign counts the threads that something else changed since the last
-// round, and tells whether the VM is to be yielded. A change of the cpuset is
+// contested reports whether the VM is left to whoever changes its threads. now is in ticks.
+func (m *memory) contested(now uint64) bool {
+	for _, c := range m.contests {
+		if c.Lost(duration(now)) {
+			return true
+		}
+	}
+	return false
+}
+
+func duration(ticks uint64) time.Duration {
+	return time.Duration(ticks) * (time.Second / host.TicksPerSecond)
+}
+
+// countForeign counts the threads that something else changed since the last
+// round, and reports whether the VM is to be yielded. A change of the cpuset is
 // the kubelet's, whose kernel may reset affinities with it: not counted.
-func (r rules[V]) noteForeign(m *memory, vm *VM[V], want Wanted[V], known entries[V]) bool {
+func (r rules[V]) countForeign(m *memory, vm *VM[V], want Wanted[V], known entries[V], now uint64) bool {
 	if m.failed || !m.cpuset.Equal(vm.Cpuset) {
 		return false
 	}
@@ -84,12 +93,12 @@ func (r rules[V]) noteForeign(m *memory, vm *VM[V], want Wanted[V], known entrie
 		if !ours || entry.Undone || isZero(want.Of(thread.Role)) || thread.Value.Equal(r.shown(vm, entry.Ours)) {
 			continue
 		}
-		m.changedBack[thread.ID]++
-		if m.changedBack[thread.ID] >= contestedAfter {
-			m.contested = true
+		if m.contests[thread.ID] == nil {
+			m.contests[thread.ID] = &actuate.Contest{}
 		}
+		m.contests[thread.ID].Add(duration(now))
 	}
-	return m.contested
+	return m.contested(now)
 }
 
 // shown is what the kernel shows for a thread that was given a value: what of it the
@@ -147,7 +156,7 @@ func (r rules[V]) newEntry(
 	case inherited:
 		entry.Previous = thread.Value
 	case !r.hasDefault(vm, thread):
-		entry.Original.Value = thread.Value
+		entry.Original = thread.Value
 	}
 	if undone.Undone {
 		entry.Previous, entry.Since = undone.Ours, undone.Since
@@ -155,7 +164,7 @@ func (r rules[V]) newEntry(
 	return entry
 }
 
-// undo tells how an entry's thread gets back to what it was.
+// undo decides how an entry's thread gets back to what it was.
 func (r rules[V]) undo(vm *VM[V], thread Thread[V], entry journal.Record[V]) action {
 	_, known := r.Default(vm)
 	switch {
@@ -163,7 +172,7 @@ func (r rules[V]) undo(vm *VM[V], thread Thread[V], entry journal.Record[V]) act
 		return forget
 	case r.given(vm, thread, entry) || !known:
 		return restore
-	case r.hasDefault(vm, thread) && entry.Original.Unrestricted():
+	case r.hasDefault(vm, thread) && isZero(entry.Original):
 		// Reset by the kernel or by somebody, and still bound in the kernel's
 		// memory, perhaps: only writing lifts that for certain.
 		return restore
@@ -177,7 +186,7 @@ func (r rules[V]) hasDefault(vm *VM[V], thread Thread[V]) bool {
 	return thread.Value.Equal(standard)
 }
 
-// inherits tells whether a thread has a value that the agent gave to another
+// inherits reports whether a thread has a value that the agent gave to another
 // thread of the process before this one was created: a new thread starts with its
 // creator's.
 func (r rules[V]) inherits(vm *VM[V], thread Thread[V], known entries[V]) bool {
@@ -195,7 +204,7 @@ func (r rules[V]) inherits(vm *VM[V], thread Thread[V], known entries[V]) bool {
 	return false
 }
 
-// given tells whether a thread has the value that the agent gave to the thread of
+// given reports whether a thread has the value that the agent gave to the thread of
 // an entry: the last one, or the one before, which it still has when the agent
 // was killed between the journal's write and its own.
 func (r rules[V]) given(vm *VM[V], thread Thread[V], entry journal.Record[V]) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/joulevirt/joulevirt/internal/agent/actuate"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
 )
@@ -21,11 +22,11 @@ type task[V journal.Value[V]] struct {
 
 // perform journals what will be given, makes the changes, and journals what
 // became of them. What was inherited is lifted first: until the entries change, all
-// who look at the journal know it for the agent's.
+// who read the journal know it for the agent's.
 func (a *Actuator[V]) perform(tasks []*task[V]) error {
 	needed := slices.ContainsFunc(tasks, func(t *task[V]) bool { return len(t.decision.changes) > 0 })
 	// Without a change to make, entries went with their threads, or were assumed.
-	if !needed && a.saved != nil && !a.book.changed {
+	if !needed && a.saved != nil && !a.table.changed {
 		return nil
 	}
 	a.each(tasks, func(t *task[V], c change[V]) {
@@ -39,7 +40,7 @@ func (a *Actuator[V]) perform(tasks []*task[V]) error {
 			intended[c.thread] = c.entry
 		}
 	})
-	saveErr := a.write(a.book.sorted(intended))
+	saveErr := a.write(a.table.sorted(intended))
 	a.each(tasks, func(t *task[V], c change[V]) {
 		switch {
 		case c.action == release:
@@ -55,8 +56,8 @@ func (a *Actuator[V]) perform(tasks []*task[V]) error {
 			t.gone = errors.Is(err, host.ErrGone)
 		}
 	}
-	err := a.write(a.book.sorted(nil))
-	a.book.changed = err != nil
+	err := a.write(a.table.sorted(nil))
+	a.table.changed = err != nil
 	return errors.Join(saveErr, err)
 }
 
@@ -85,23 +86,24 @@ func (a *Actuator[V]) do(t *task[V], c change[V]) {
 	var err error
 	switch c.action {
 	case forget:
-		a.book.remove(c.entry.Process, c.thread)
+		a.table.remove(c.entry.Process, c.thread)
 		return
 	case give:
 		err = a.give(c)
 	case restore:
-		if err = a.putBack(t.vm, c.thread, c.entry.Original); err == nil {
+		if err = a.restore(t.vm, c.thread, c.entry.Original); err == nil {
 			c.entry.Undone = true
-			a.book.put(c.entry)
+			a.table.put(c.entry)
 		}
 	case release:
-		if err = a.putBack(t.vm, c.thread, journal.Original[V]{}); err != nil {
-			a.book.put(c.entry)
+		var standard V
+		if err = a.restore(t.vm, c.thread, standard); err != nil {
+			a.table.put(c.entry)
 		}
 	}
 	switch {
 	case errors.Is(err, host.ErrGone):
-		a.book.remove(c.entry.Process, c.thread)
+		a.table.remove(c.entry.Process, c.thread)
 		t.gone = true
 	case err != nil:
 		t.failures = append(t.failures, err)
@@ -117,11 +119,11 @@ func (a *Actuator[V]) give(c change[V]) error {
 		if _, known := a.Entry(c.entry.Process, c.thread); !known && !isZero(c.entry.Previous) {
 			// It still has what it inherited.
 			c.entry.Ours = c.entry.Previous
-			a.book.put(c.entry)
+			a.table.put(c.entry)
 		}
 		return err
 	}
-	a.book.put(c.entry)
+	a.table.put(c.entry)
 	got, err := a.rules.Get(c.thread)
 	if err != nil {
 		return err
@@ -132,12 +134,11 @@ func (a *Actuator[V]) give(c change[V]) error {
 	return nil
 }
 
-// putBack writes an original value and reads it back. One that cannot be had any
+// restore writes an original value and reads it back. One that cannot be had any
 // more, such as CPUs that have left the cpuset, becomes the default, as the kernel
 // would have made it.
-func (a *Actuator[V]) putBack(vm *VM[V], thread host.TaskID, original journal.Original[V]) error {
+func (a *Actuator[V]) restore(vm *VM[V], thread host.TaskID, value V) error {
 	_, known := a.rules.Default(vm)
-	value := original.Value
 	if known && isZero(a.rules.Fit(vm, value)) {
 		var none V
 		value = none
@@ -150,12 +151,12 @@ func (a *Actuator[V]) putBack(vm *VM[V], thread host.TaskID, original journal.Or
 		return err
 	}
 	if want := a.rules.shown(vm, value); known && !got.Equal(want) {
-		return fmt.Errorf("thread %d was to get back %s %.64v and reads back %.64v", thread.TID, a.rules.Name(), want, got)
+		return fmt.Errorf("thread %d was restored to %s %.64v and reads back %.64v", thread.TID, a.rules.Name(), want, got)
 	}
 	return nil
 }
 
-// forgetEnded drops the entries of threads that are not in view any more and have
+// forgetEnded drops the entries of threads that were not read any more and have
 // ended. One that has no such attribute now may have it again, with our value: the kernel
 // keeps the slice of a thread that is real-time for a while.
 func (a *Actuator[V]) forgetEnded(known entries[V], vm *VM[V]) {
@@ -177,26 +178,25 @@ func (a *Actuator[V]) forgetEnded(known entries[V], vm *VM[V]) {
 			continue
 		}
 		if _, err := a.rules.Get(id); errors.Is(err, host.ErrGone) {
-			a.book.remove(vm.Process, id)
+			a.table.remove(vm.Process, id)
 		}
 	}
 }
 
 // result says what became of a VM.
 func (a *Actuator[V]) result(t *task[V]) Result[V] {
-	r := Result[V]{
-		PodUID: t.vm.PodUID, Namespace: t.vm.Namespace, Name: t.vm.Name,
-		Outcome: t.decision.outcome, Message: t.decision.message, Changed: t.changed,
-	}
+	r := Result[V]{Result: actuate.Result{
+		VM: t.vm.VM, Outcome: t.decision.outcome, Message: t.decision.message, Changed: t.changed,
+	}}
 	switch {
 	case t.gone:
-		r.Outcome, r.Message = Gone, "the VM ended"
+		r.Outcome, r.Message = actuate.Gone, "the VM ended"
 		return r
 	case len(t.failures) > 0:
 		r.Outcome, r.Message = outcomeOf(t.failures[0])
 		return r
 	}
-	known := a.book.processes[t.vm.Process]
+	known := a.table.processes[t.vm.Process]
 	if len(known) > 0 {
 		r.Held = make([]Thread[V], 0, len(known))
 	}
@@ -208,9 +208,9 @@ func (a *Actuator[V]) result(t *task[V]) Result[V] {
 	return r
 }
 
-func outcomeOf(failure error) (Outcome, string) {
+func outcomeOf(failure error) (actuate.Outcome, string) {
 	if errors.Is(failure, host.ErrUnsupported) {
-		return Unsupported, failure.Error()
+		return actuate.Unsupported, failure.Error()
 	}
-	return Failed, failure.Error()
+	return actuate.Failed, failure.Error()
 }

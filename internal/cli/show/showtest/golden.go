@@ -1,4 +1,4 @@
-// Package showtest holds what commands print to files.
+// Package showtest compares output of commands with files.
 package showtest
 
 import (
@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files") //nolint:goche
 func Golden(t *testing.T, name string, view show.View) {
 	t.Helper()
 	var out bytes.Buffer
-	if err := show.Tables(&out, view, true); err != nil {
+	if _, err := show.Tables(&out, view, true); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join("testdata", name+".txt")

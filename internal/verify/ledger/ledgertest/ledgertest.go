@@ -10,7 +10,7 @@ import (
 
 	"gonum.org/v1/gonum/stat/distuv"
 
-	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
 	"github.com/joulevirt/joulevirt/internal/verify/ledger"
@@ -47,7 +47,7 @@ type Outcome struct {
 }
 
 // Lever that fleets have.
-const Lever = model.LeverBuffering
+const Lever = v1alpha1.LeverBuffering
 
 // Start of the time that is booked.
 func Start() time.Time { return time.Date(2026, 2, 26, 0, 0, 0, 0, time.UTC) }
@@ -213,10 +213,10 @@ func Cover(kind Fleet, fleets int) Coverage {
 		}
 		counted++
 		all := out.Ledger.Statement(ledger.AllTime, false, confidence)
-		whole += within(all.Net, out.Saved)
+		whole += within(all.Saved, out.Saved)
 		months := out.Ledger.Months()
 		month := months[len(months)-1]
-		last += within(out.Ledger.Statement(month, false, confidence).Net, out.Months[month])
+		last += within(out.Ledger.Statement(month, false, confidence).Saved, out.Months[month])
 		for name, saved := range out.Nodes {
 			singles++
 			single += within(out.Ledger.Node(name, Lever, false, confidence), saved)

@@ -1,0 +1,326 @@
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/routing"
+	"github.com/joulevirt/joulevirt/test/dataplane/gatewaycrds"
+)
+
+func TestGroupIsSteered(t *testing.T) {
+	s := newScene(t, "steered", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", nil)
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
+	s.learn(profile, vmis)
+	policy := s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
+
+	status := s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	s.serves("web", 2)
+	if status.Members != 6 || status.ReadyMembers != 6 || status.ActiveMembers != 2 || status.Revision == "" || status.RecommendedAt != nil {
+		t.Errorf("%+v", status)
+	}
+	if status.Saving == nil || status.Saving.Watts.Value.Float() <= 0 || status.Saving.Watts.Low.Float() >= status.Saving.Watts.High.Float() {
+		t.Errorf("saving %+v", status.Saving)
+	}
+	if status.Now == nil || status.Planned == nil || status.Now.EffectiveTalkers.Value() != 6 || status.Planned.EffectiveTalkers.Value() != 2 {
+		t.Errorf("spread %+v, planned %+v", status.Now, status.Planned)
+	}
+	// The made-up agents tell the rates of before: all but two sixths linger.
+	if status.LingeringBytesPercent == nil || *status.LingeringBytesPercent != 67 {
+		t.Errorf("lingering %v %%", status.LingeringBytesPercent)
+	}
+	s.reported(profile, policy)
+	s.onlyOwners(profile)
+
+	// One fails: another has its place before the next plan would be due.
+	active := s.serving("web")
+	s.podReady(active[0], false)
+	s.groupStatus(profile, "the failed VM is replaced", func(t *v1alpha1.TrafficStatus) bool {
+		return t.ReadyMembers == 5 && t.ActiveMembers == 2
+	})
+	s.podReady(active[0], true)
+	s.groupStatus(profile, "it is back", func(t *v1alpha1.TrafficStatus) bool { return t.ReadyMembers == 6 && t.ActiveMembers == 2 })
+
+	// Without a permission all serve.
+	s.must(suite.client.Delete(t.Context(), policy))
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
+	s.serves("web", 6)
+	for _, vmi := range vmis {
+		if pod := s.pod(vmi.Name); pod.Annotations[v1alpha1.AnnotationProfile] != "" {
+			t.Errorf("pod %s still names the profile", pod.Name)
+		}
+	}
+}
+
+// TestGroupIsWithdrawn: members that get more than an even share and wait beyond their service
+// level end the lever for the group, also under the next manager; one that gets less does not.
+func TestGroupIsWithdrawn(t *testing.T) {
+	s := newScene(t, "withdrawn", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", nil)
+	s.learn(profile, vmis)
+	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
+	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	s.serves("web", 2)
+	talkers := s.serving("web")
+
+	s.waits(usual, 0.5, talkers, vmis...)
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonGuardWithdrawn)
+	s.serves("web", 6)
+	w := profile.Status.Traffic.Withdrawn
+	if w == nil || w.Lever != v1alpha1.LeverTrafficShare || w.Sign != "Steal" || w.Count != 1 || w.PodUID == "" || !strings.Contains(w.Message, "Steal of 50 % of a CPU") {
+		t.Fatalf("withdrawn %+v", w)
+	}
+	s.eventually("an Event tells of it", func(ctx context.Context) error {
+		var events eventsv1.EventList
+		if err := suite.client.List(ctx, &events, client.InNamespace(s.name)); err != nil {
+			return err
+		}
+		reported := func(e eventsv1.Event) bool {
+			return e.Reason == v1alpha1.ReasonGuardWithdrawn && e.Type == corev1.EventTypeWarning && e.Regarding.Name == profile.Name && strings.Contains(e.Note, w.Message)
+		}
+		if !slices.ContainsFunc(events.Items, reported) {
+			return fmt.Errorf("there are %d Events, and none does", len(events.Items))
+		}
+		return nil
+	})
+	s.traffic(usual, vmis...)
+	restartManager(t)
+	before := profile.DeepCopy()
+	profile.Spec.Group.MinActive = 2
+	s.must(suite.client.Patch(t.Context(), profile, client.MergeFrom(before)))
+	s.groupStatus(profile, "a new manager has looked at it", func(t *v1alpha1.TrafficStatus) bool { return t.ObservedGeneration == profile.Generation })
+	if got := profile.Status.Traffic; got.Reason != v1alpha1.ReasonGuardWithdrawn || got.Withdrawn == nil || !got.Withdrawn.Time.Equal(&w.Time) {
+		t.Errorf("under the next manager: %+v", got)
+	}
+	s.serves("web", 6)
+}
+
+// reported checks what the statuses of profile and policy say of the lever.
+func (s *scene) reported(profile *v1alpha1.VMNetworkProfile, policy *v1alpha1.EnergyPolicy) {
+	s.Helper()
+	s.eventually("the profile tells of its VMs", func(ctx context.Context) error {
+		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(profile), profile); err != nil {
+			return err
+		}
+		want := v1alpha1.LeverCount{Lever: v1alpha1.LeverTrafficShare, State: v1alpha1.LeverInForce, Reason: "Skewed", Count: 6}
+		if !slices.Contains(profile.Status.Levers, want) || profile.Status.VMsInForce != 6 {
+			return fmt.Errorf("it is %+v, %d in force", profile.Status.Levers, profile.Status.VMsInForce)
+		}
+		return nil
+	})
+	s.eventually("the policy tells of the group", func(ctx context.Context) error {
+		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(policy), policy); err != nil {
+			return err
+		}
+		reached := slices.ContainsFunc(policy.Status.Coverage, func(c v1alpha1.LeverCoverage) bool {
+			return c.Lever == v1alpha1.LeverTrafficShare && c.ReachedVMs == 6 && c.VMs == 6 && c.ReachedBytesPercent != nil && *c.ReachedBytesPercent == 100
+		})
+		saves := slices.ContainsFunc(policy.Status.Potential, func(p v1alpha1.Saving) bool {
+			return p.Lever == v1alpha1.LeverTrafficShare && p.Watts.Value.Float() > 0
+		})
+		if !reached || !saves {
+			return fmt.Errorf("it is %+v, %+v", policy.Status.Coverage, policy.Status.Potential)
+		}
+		return nil
+	})
+}
+
+// onlyOwners checks that status.traffic has one writer, and the rest another.
+func (s *scene) onlyOwners(profile *v1alpha1.VMNetworkProfile) {
+	s.Helper()
+	for _, entry := range profile.ManagedFields {
+		if entry.Subresource != "status" || entry.FieldsV1 == nil {
+			continue
+		}
+		traffic := strings.Contains(entry.FieldsV1.GetRawString(), `"f:traffic"`)
+		if traffic != (entry.Manager == routing.FieldOwner) {
+			s.Errorf("%s owns %s", entry.Manager, entry.FieldsV1.GetRawString())
+		}
+	}
+}
+
+func TestGroupAwaitsApproval(t *testing.T) {
+	s := newScene(t, "approve", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", nil)
+	s.learn(profile, vmis)
+	policy := s.trafficPolicy("recommend", v1alpha1.ModeRecommend)
+	status := s.verdict(profile, v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval)
+	if status.Revision == "" || status.RecommendedAt == nil || !strings.Contains(status.Message, policy.Name) || len(s.serving("web")) != 6 {
+		t.Fatalf("%+v, serving %v", status, s.serving("web"))
+	}
+	before := policy.DeepCopy()
+	policy.Spec.Approvals = []string{status.Revision}
+	s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
+	revision := status.Revision
+	if status = s.verdict(profile, v1alpha1.LeverInForce, "Skewed"); status.Revision != revision {
+		t.Errorf("revision %s is in force, %s was approved", status.Revision, revision)
+	}
+	s.serves("web", 2)
+	before = policy.DeepCopy()
+	policy.Spec.Approvals = nil
+	s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
+	s.verdict(profile, v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval)
+	s.serves("web", 6)
+}
+
+// A manager that starts anew knows nothing of what was learned, and moves nothing
+// for that.
+func TestGroupOutlivesTheManager(t *testing.T) {
+	s := newScene(t, "restart", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", nil)
+	s.learn(profile, vmis)
+	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
+	before := *s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	versions := func() map[string]string {
+		out := map[string]string{}
+		for _, vmi := range vmis {
+			out[vmi.Name] = s.pod(vmi.Name).ResourceVersion
+		}
+		return out
+	}
+	was := versions()
+	restartManager(t)
+	// Its own word about a change shows that it looked, and planned anew.
+	s.podReady(s.standby("web"), false)
+	after := s.groupStatus(profile, "it was looked at", func(t *v1alpha1.TrafficStatus) bool { return t.ReadyMembers == 5 && t.Saving != nil })
+	if after.Revision != before.Revision || after.State != v1alpha1.LeverInForce {
+		t.Errorf("before %+v, after %+v", before, *after)
+	}
+	is := versions()
+	delete(was, s.standby("web"))
+	for name, version := range was {
+		if is[name] != version && s.pod(name).Labels[v1alpha1.LabelServing] == v1alpha1.ServingActive {
+			t.Errorf("pod of VM %s was written", name)
+		}
+	}
+
+	// A profile that goes while no manager runs leaves nobody on standby.
+	stopManager(t)
+	s.must(suite.client.Delete(t.Context(), profile))
+	startManagerAgain(t)
+	s.serves("web", 6)
+}
+
+// standby is a VM that does not serve.
+func (s *scene) standby(app string) string {
+	s.Helper()
+	var pods corev1.PodList
+	s.must(suite.client.List(s.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels{"app": app, v1alpha1.LabelServing: v1alpha1.ServingStandby}))
+	if len(pods.Items) == 0 {
+		s.Fatal("all VMs serve")
+	}
+	return strings.TrimPrefix(pods.Items[0].Name, "virt-launcher-")
+}
+
+func TestGroupIsContested(t *testing.T) {
+	s := newScene(t, "contested", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", nil)
+	s.learn(profile, vmis)
+	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
+	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	vm := s.standby("web")
+	activate := func() {
+		pod := s.pod(vm)
+		before := pod.DeepCopy()
+		pod.Labels[v1alpha1.LabelServing] = v1alpha1.ServingActive
+		s.must(suite.client.Patch(t.Context(), pod, client.MergeFrom(before), client.FieldOwner("somebody")))
+	}
+	activate()
+	s.eventually("the label is put back", func(context.Context) error {
+		if pod := s.pod(vm); pod.Labels[v1alpha1.LabelServing] != v1alpha1.ServingStandby {
+			return fmt.Errorf("it is %v", pod.Labels)
+		}
+		return nil
+	})
+	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	activate()
+	status := s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonContested)
+	if !strings.Contains(status.Message, "somebody changed") {
+		t.Errorf("contested: %s", status.Message)
+	}
+	if got := s.pod(vm).Labels[v1alpha1.LabelServing]; got != v1alpha1.ServingActive {
+		t.Errorf("the label is %s: it was to be left alone", got)
+	}
+	// A change of the profile is a new start.
+	before := profile.DeepCopy()
+	profile.Spec.Group.MinActive = 3
+	s.must(suite.client.Patch(t.Context(), profile, client.MergeFrom(before)))
+	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	s.serves("web", 3)
+}
+
+func TestGroupIsRefused(t *testing.T) {
+	s := newScene(t, "refused", 1)
+	s.vms("other", 1, s.nodes[0])
+	misspelt := func(spec *v1alpha1.VMNetworkProfileSpec) {
+		spec.Selector.MatchLabels = map[string]string{"app": "other"}
+		spec.Group.Name = "misspelt"
+	}
+	lost := s.groupProfile("a", misspelt)
+	s.verdict(lost, v1alpha1.LeverBlocked, v1alpha1.ReasonGroupNotFound)
+	// A younger profile has to leave the same target alone.
+	if status := s.verdict(s.groupProfile("b", misspelt), v1alpha1.LeverBlocked, v1alpha1.ReasonGroupTaken); !strings.Contains(status.Message, "VMNetworkProfile a") {
+		t.Errorf("message %q", status.Message)
+	}
+
+	// A profile that has no group any more has no status of one.
+	before := lost.DeepCopy()
+	lost.Spec.Group = nil
+	s.must(suite.client.Patch(t.Context(), lost, client.MergeFrom(before)))
+	s.eventually("no status of a group", func(ctx context.Context) error {
+		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(lost), lost); err != nil {
+			return err
+		}
+		if diff := cmp.Diff((*v1alpha1.TrafficStatus)(nil), lost.Status.Traffic); diff != "" {
+			return fmt.Errorf("(-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// A kind of route may be installed long after the manager started.
+func TestGroupOfARoute(t *testing.T) {
+	s := newScene(t, "route", 3)
+	vmis := s.groupVMs("web", 6)
+	profile := s.groupProfile("web", func(spec *v1alpha1.VMNetworkProfileSpec) {
+		spec.Group = &v1alpha1.TrafficGroup{
+			Kind: v1alpha1.GroupHTTPRoute, Name: "web", Port: ptr.To(int32(80)),
+			Route: &v1alpha1.RouteTemplate{ParentRefs: []runtime.RawExtension{{Raw: []byte(`{"name":"gateway"}`)}}},
+		}
+	})
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonKindNotServed)
+	s.must(gatewaycrds.Install(t.Context(), suite.cluster))
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
+	route := &metav1.PartialObjectMetadata{}
+	route.SetGroupVersionKind(schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"})
+	key := client.ObjectKeyFromObject(profile)
+	if err := suite.client.Get(t.Context(), key, route); !apierrors.IsNotFound(err) {
+		t.Fatalf("a route without a policy: %v", err)
+	}
+	s.traffic(usual, vmis...)
+	s.trafficPolicy("recommend", v1alpha1.ModeRecommend)
+	// Nobody plays the Gateway, which would have to look at the route: it is there,
+	// and the group waits.
+	s.eventually("the route is generated", func(ctx context.Context) error { return suite.client.Get(ctx, key, route) })
+	s.must(suite.client.Delete(t.Context(), profile))
+}

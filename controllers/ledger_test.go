@@ -1,0 +1,86 @@
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/verify"
+	"github.com/joulevirt/joulevirt/internal/verify/ledger"
+	"github.com/joulevirt/joulevirt/internal/verify/memory"
+	"github.com/joulevirt/joulevirt/internal/verify/proof"
+)
+
+// What another manager stored is reported in the status once the one that leads stores too, and
+// by every manager that comes. What nobody can read is left as it is until it is deleted.
+func TestLedgerOnARealAPIServer(t *testing.T) {
+	s := newScene(t, "ledger", 1)
+	policy := s.policy("p", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
+	})
+	s.policyCondition(policy, v1alpha1.ConditionLedgerStored, metav1.ConditionTrue, v1alpha1.ReasonLedgerStored, "")
+	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionTrue, v1alpha1.ReasonLedgerRead, "")
+
+	// The manager ends, and what it kept has another's hand in it.
+	stopManager(t)
+	object := &v1alpha1.EnergyLedger{}
+	s.must(suite.client.Get(t.Context(), client.ObjectKeyFromObject(policy), object))
+	if len(object.OwnerReferences) != 1 || object.OwnerReferences[0].UID != policy.UID {
+		t.Errorf("owned by %+v", object.OwnerReferences)
+	}
+	object.Status.Memory = bookedElsewhere(t)
+	s.must(suite.client.Status().Update(t.Context(), object))
+	for range 2 {
+		startManagerAgain(t)
+		s.status(policy, "savings that were booked elsewhere", func(status *v1alpha1.EnergyPolicyStatus) bool {
+			return len(status.Savings) > 0 && status.Savings[len(status.Savings)-1].KilowattHours.Value == "0.0513"
+		})
+		stopManager(t)
+	}
+
+	s.must(suite.client.Get(t.Context(), client.ObjectKeyFromObject(policy), object))
+	object.Status.Memory = []byte("what nobody can read")
+	s.must(suite.client.Status().Update(t.Context(), object))
+	startManagerAgain(t)
+	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionFalse, v1alpha1.ReasonLedgerUnreadable, "")
+	s.must(suite.client.Get(t.Context(), client.ObjectKeyFromObject(policy), object))
+	if string(object.Status.Memory) != "what nobody can read" {
+		t.Error("it was written over")
+	}
+	s.must(suite.client.Delete(t.Context(), object))
+	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionTrue, v1alpha1.ReasonLedgerRead, "")
+	s.eventually("the EnergyLedger is there again", func(ctx context.Context) error {
+		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(policy), object); err != nil {
+			return err
+		}
+		if string(object.Status.Memory) == "what nobody can read" {
+			return errors.New("it is the old one")
+		}
+		return nil
+	})
+}
+
+// bookedElsewhere is the ledger of a manager that booked 5 % of a kilowatt-hour.
+func bookedElsewhere(t *testing.T) []byte {
+	t.Helper()
+	now := time.Now()
+	from := now.Add(-time.Hour)
+	book := ledger.New()
+	cause := book.Book(ledger.Block{
+		Node: "elsewhere", Lever: v1alpha1.LeverBuffering, From: from, To: from.Add(10 * time.Minute), On: true,
+		Effect:   verify.Shrunk{Log: -0.05, Own: 0.005, Freedom: 20},
+		Measured: ledger.Measured{Seconds: 600, Joules: 3.6e6, Bytes: 1e12},
+	}, now)
+	if cause != "" {
+		t.Fatalf("the block was not booked: %s", cause)
+	}
+	stored, err := (&memory.Memory{Trials: proof.New(), Ledger: book}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}

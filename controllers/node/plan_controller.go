@@ -1,0 +1,242 @@
+// Package node writes NodePlans, cleans up NodeReports, and observes the nodes: their power, and
+// what levers do to their VMs.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers/collect"
+	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/plan"
+	"github.com/joulevirt/joulevirt/internal/planner"
+)
+
+// FieldOwner is the name under which the manager applies NodePlans.
+const FieldOwner = "joulevirt-manager"
+
+// PlanReconciler writes the plan of each node that a policy governs. It
+// writes the spec only: the status is the agent's.
+//
+// A node that no policy governs has no plan: the plan is deleted rather than
+// emptied, so that what exists is what is governed, and the agent undoes what
+// no plan names.
+type PlanReconciler struct {
+	Client   client.Client
+	Observer *observe.Observer
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	Metrics  *collect.Metrics
+	// Planned is reported with what a node is planned.
+	Planned func(model.Node)
+	Reviews *Reviews
+
+	Potentials *PotentialStore
+
+	changing nodesChanging
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch
+// +kubebuilder:rbac:groups=joulevirt.io,resources=nodeplans,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=joulevirt.io,resources=nodereports;energypolicies;vmnetworkprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// conflictRetry is when a node is looked at again whose plan changed meanwhile.
+const conflictRetry = time.Second
+
+// Reconcile makes the plan of one node and writes it when it differs. A plan that is not
+// as it was read is left as it is, and looked at again: another manager may lead by now.
+func (r *PlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return result, err
+}
+
+func (r *PlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var node corev1.Node
+	if err := r.Client.Get(ctx, req.NamespacedName, &node); apierrors.IsNotFound(err) {
+		r.forget(req.Name)
+		return ctrl.Result{}, r.remove(ctx, req.Name, nil)
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("get node %s: %w", req.Name, err)
+	}
+	seen, err := r.Observer.Node(ctx, &node)
+	if errors.Is(err, observe.ErrUnreadable) {
+		// Only a change of the object helps, and brings its own event.
+		return ctrl.Result{}, reconcile.TerminalError(err)
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("observe node %s: %w", node.Name, err)
+	}
+	if !seen.Governed {
+		r.forget(node.Name)
+		r.changing.leave(node.Name)
+		if seen.Plan == nil {
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, r.remove(ctx, node.Name, seen.Plan)
+	}
+	if seen.ReportErr != nil {
+		ctrl.LoggerFrom(ctx).Error(seen.ReportErr, "nothing new is planned for the node")
+	}
+	r.Planned(seen.Node)
+	now := r.Clock.Now()
+	r.Potentials.planned(seen.Node, now)
+	review, wait := r.Reviews.due(node.Name, now)
+	seen.Node.Review = review
+	plan, err := r.plan(ctx, &seen.Node, now)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.write(ctx, &node, seen.Plan, plan); err != nil {
+		r.changing.drop(node.Name)
+		return ctrl.Result{}, err
+	}
+	if seen.Edited {
+		r.Recorder.Eventf(seen.Plan, nil, corev1.EventTypeWarning, v1alpha1.ReasonEdited, "Plan",
+			"somebody else changed the plan: it was made anew; what it may do is said in EnergyPolicies and VMNetworkProfiles")
+	}
+	if review {
+		wait = r.Reviews.done(node.Name, now)
+	}
+	return ctrl.Result{RequeueAfter: min(wait, again(plan, seen, now))}, nil
+}
+
+// forget drops what is remembered of a node that has no plan any more.
+func (r *PlanReconciler) forget(node string) {
+	r.Reviews.forget(node)
+	r.Potentials.forget(node)
+}
+
+// plan makes the plan of a node: without anything new when enough others are changing.
+func (r *PlanReconciler) plan(ctx context.Context, node *model.Node, now time.Time) (model.Plan, error) {
+	plan := planner.Plan(*node, now)
+	if planner.Changed(*node, plan) == 0 {
+		r.changing.leave(node.Name)
+		return plan, nil
+	}
+	may, err := r.mayChange(ctx, node.Name, node.Policy.Name, node.Policy.MaxNodesChanging)
+	if err != nil || may {
+		return plan, err
+	}
+	node.NodesBusy = true
+	return planner.Plan(*node, now), nil
+}
+
+// again is how long until the plan may be another though nothing changes.
+func again(plan model.Plan, seen observe.Observation, now time.Time) time.Duration {
+	wait := DefaultReview
+	soonest := func(at time.Time) { wait = min(wait, max(time.Second, at.Sub(now))) }
+	if expiry := untilExpiry(plan, seen.Node.Policy, now); expiry > 0 {
+		wait = min(wait, expiry)
+	}
+	if !seen.Times.Again.IsZero() {
+		soonest(seen.Times.Again)
+	}
+	if room, waits := planner.RoomAt(plan, now); waits && plan.Reason == v1alpha1.ReasonChangeBudgetHour {
+		soonest(room)
+	}
+	if back := untilReturn(&plan, now); !back.IsZero() {
+		soonest(back)
+	}
+	if seen.Node.NodesBusy {
+		wait = min(wait, objects.ChangingRetry)
+	}
+	return wait
+}
+
+// untilExpiry is the time until a recommendation may be replaced, or 0.
+func untilExpiry(plan model.Plan, policy model.Policy, now time.Time) time.Duration {
+	if plan.RecommendedAt.IsZero() {
+		return 0
+	}
+	return max(time.Second, plan.RecommendedAt.Add(policy.RecommendationValidity).Sub(now))
+}
+
+// remove deletes the plan of a node, if it is as was is. The garbage collector does it
+// too when the node went; whoever comes first.
+func (r *PlanReconciler) remove(ctx context.Context, name string, was *v1alpha1.NodePlan) error {
+	r.changing.leave(name)
+	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	var asRead []client.DeleteOption
+	if was != nil {
+		asRead = append(asRead, client.Preconditions{UID: &was.UID, ResourceVersion: &was.ResourceVersion})
+	}
+	if err := r.Client.Delete(ctx, plan, asRead...); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete NodePlan %s, which no policy governs: %w", name, err)
+	}
+	return nil
+}
+
+// write applies the plan when it says something else than the one there is. The error is
+// a conflict when that one changed since it was read.
+func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, was *v1alpha1.NodePlan, planned model.Plan) error {
+	spec := plan.Encode(&planned)
+	if was != nil && equality.Semantic.DeepEqual(was.Spec, spec) && ownedBy(was, node) {
+		r.changing.drop(node.Name)
+		return nil
+	}
+	desired, err := nodePlanFor(node, &spec)
+	if err != nil {
+		return fmt.Errorf("encode NodePlan %s: %w", node.Name, err)
+	}
+	if was != nil {
+		desired.SetResourceVersion(was.ResourceVersion)
+	}
+	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), client.FieldOwner(FieldOwner), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
+	}
+	r.changing.wrote(node.Name, desired.GetGeneration())
+	r.Metrics.PlansWritten.Inc()
+	if was == nil || was.Spec.Revision != spec.Revision || was.Spec.Apply != spec.Apply {
+		r.Recorder.Eventf(desired, nil, corev1.EventTypeNormal, spec.Reason, "Plan",
+			"revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)
+	}
+	r.reportWithdrawn(ctx, was, desired, &planned)
+	return nil
+}
+
+func ownedBy(plan *v1alpha1.NodePlan, node *corev1.Node) bool {
+	for _, owner := range plan.OwnerReferences {
+		if owner.UID == node.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// nodePlanFor is what the manager applies: exactly the fields that it owns.
+func nodePlanFor(node *corev1.Node, spec *v1alpha1.NodePlanSpec) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return nil, err
+	}
+	plan := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
+	plan.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodePlan"))
+	plan.SetName(node.Name)
+	plan.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+	})
+	return plan, nil
+}

@@ -1,0 +1,184 @@
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+)
+
+// gone waits until a node has no plan.
+func (s *scene) gone(node string) {
+	s.Helper()
+	s.eventually("no plan of node "+node, func(ctx context.Context) error {
+		err := suite.client.Get(ctx, types.NamespacedName{Name: node}, &v1alpha1.NodePlan{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("it is there"))
+	})
+}
+
+func TestNodePlanFollowsPolicyAndProfile(t *testing.T) {
+	s := newScene(t, "follow", 2)
+	web, db := s.vms("web", 2, s.nodes[0]), s.vms("db", 1, s.nodes[0])
+	s.agent(s.nodes[0], v1alpha1.PowerRAPL, web[0], web[1], db[0])
+	profile := s.profile("web", "web")
+
+	// The other node's plan tells that the manager looked at all nodes.
+	other := s.policy("a-older", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
+		spec.NodeSelector.MatchLabels = map[string]string{"kubernetes.io/hostname": s.nodes[1]}
+	})
+	s.plan(s.nodes[1], "no agent there", func(p *v1alpha1.NodePlan) bool { return p.Spec.Reason == v1alpha1.ReasonNoReport })
+	s.gone(s.nodes[0])
+
+	policy := s.policy("enforce", v1alpha1.ModeEnforce, nil)
+	plan := s.plan(s.nodes[0], "web pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, web...) && p.Spec.Apply })
+	if plan.Spec.Policy != policy.Name || plan.Spec.Reason != v1alpha1.ReasonPlanned || len(plan.OwnerReferences) != 1 ||
+		plan.OwnerReferences[0].Kind != "Node" || len(plan.Spec.VMs) != 2 {
+		t.Errorf("plan %+v of owners %+v", plan.Spec, plan.OwnerReferences)
+	}
+	cores := map[string]bool{}
+	for _, vm := range plan.Spec.VMs {
+		for _, pin := range vm.Affinity.VCPUs {
+			cores[pin.CPUs] = true
+		}
+	}
+	if len(cores) != 4 {
+		t.Errorf("four busy vCPUs are on cores %v, want all four", cores)
+	}
+	s.plan(s.nodes[1], "the older policy stays", func(p *v1alpha1.NodePlan) bool { return p.Spec.Policy == other.Name })
+
+	s.must(suite.client.Delete(t.Context(), profile))
+	s.plan(s.nodes[0], "no VM left", func(p *v1alpha1.NodePlan) bool { return len(p.Spec.VMs) == 0 && p.Spec.Apply })
+	s.must(suite.client.Delete(t.Context(), policy))
+	s.gone(s.nodes[0])
+}
+
+func TestNodePlanIsConstant(t *testing.T) {
+	s := newScene(t, "constant", 1)
+	vmis := s.vms("web", 1, s.nodes[0])
+	s.profile("web", "web")
+	s.policy("enforce", v1alpha1.ModeEnforce, nil)
+	s.agent(s.nodes[0], v1alpha1.PowerRAPL, vmis...)
+	before := s.plan(s.nodes[0], "pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) })
+
+	// Another VM's plan comes after at least one more look at this node.
+	more := s.vms("more", 1, s.nodes[0])
+	s.agent(s.nodes[0], v1alpha1.PowerRAPL, vmis[0], more[0])
+	profile := s.profile("more", "more")
+	s.plan(s.nodes[0], "both pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis[0], more[0]) })
+	s.must(suite.client.Delete(t.Context(), profile))
+	after := s.plan(s.nodes[0], "one pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) })
+	if before.Spec.Revision != after.Spec.Revision {
+		t.Errorf("the pins of a VM changed with another's coming and going: %+v, then %+v", before.Spec.VMs, after.Spec.VMs)
+	}
+	// Five looks at the node without news, then one with: one write.
+	for i := range 5 {
+		s.label(s.nodes[0], "look", fmt.Sprint(i))
+	}
+	s.cordon(s.nodes[0], true)
+	frozen := s.plan(s.nodes[0], "frozen", func(p *v1alpha1.NodePlan) bool { return p.Spec.Reason == v1alpha1.ReasonNodeFrozen })
+	if frozen.Generation != after.Generation+1 {
+		t.Errorf("generation %d, then %d: want one write", after.Generation, frozen.Generation)
+	}
+}
+
+func (s *scene) label(name, key, value string) {
+	s.Helper()
+	node := &corev1.Node{}
+	s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: name}, node))
+	before := node.DeepCopy()
+	node.Labels[key] = value
+	s.must(suite.client.Patch(s.Context(), node, client.MergeFrom(before)))
+}
+
+func (s *scene) cordon(name string, unschedulable bool) {
+	s.Helper()
+	node := &corev1.Node{}
+	s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: name}, node))
+	before := node.DeepCopy()
+	node.Spec.Unschedulable = unschedulable
+	s.must(suite.client.Patch(s.Context(), node, client.MergeFrom(before)))
+}
+
+func TestNodePlanGoesWithItsNode(t *testing.T) {
+	s := newScene(t, "nodegone", 1)
+	s.policy("enforce", v1alpha1.ModeEnforce, nil)
+	s.agent(s.nodes[0], v1alpha1.PowerRAPL)
+	s.plan(s.nodes[0], "there", func(*v1alpha1.NodePlan) bool { return true })
+	node := &corev1.Node{}
+	node.Name = s.nodes[0]
+	s.must(suite.client.Delete(t.Context(), node))
+	s.gone(s.nodes[0])
+	s.eventually("no NodeReport either", func(ctx context.Context) error {
+		err := suite.client.Get(ctx, types.NamespacedName{Name: s.nodes[0]}, &v1alpha1.NodeReport{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+}
+
+func TestNodePlanRecommends(t *testing.T) {
+	s := newScene(t, "recommend", 1)
+	vmis := s.vms("web", 1, s.nodes[0])
+	s.profile("web", "web")
+	s.agent(s.nodes[0], v1alpha1.PowerNone, vmis...)
+	policy := s.policy("recommend", v1alpha1.ModeRecommend, nil)
+	plan := s.plan(s.nodes[0], "a recommendation", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) })
+	if plan.Spec.Apply || plan.Spec.Reason != v1alpha1.ReasonAwaitingApproval || plan.Spec.RecommendedAt == nil {
+		t.Fatalf("plan %+v, want one that awaits approval", plan.Spec)
+	}
+	approved := plan.Spec.Revision
+	before := policy.DeepCopy()
+	policy.Spec.Approvals = []string{approved}
+	s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
+	s.plan(s.nodes[0], "approved", func(p *v1alpha1.NodePlan) bool { return p.Spec.Apply && p.Spec.Revision == approved })
+
+	// A VM that comes later is not part of what was approved.
+	more := s.vms("web-more", 1, s.nodes[0])
+	s.profile("more", "web-more")
+	s.agent(s.nodes[0], v1alpha1.PowerNone, vmis[0], more[0])
+	s.plan(s.nodes[0], "the newcomer waits", func(p *v1alpha1.NodePlan) bool {
+		return len(p.Spec.VMs) == 2 && pinned(p, vmis...) && p.Spec.Apply && p.Spec.Revision == approved
+	})
+}
+
+func TestNodePlanReasons(t *testing.T) {
+	s := newScene(t, "reasons", 1)
+	vmis := s.vms("web", 1, s.nodes[0])
+	s.profile("web", "web")
+	s.agent(s.nodes[0], v1alpha1.PowerNone, vmis...)
+	policy := s.policy("p", v1alpha1.ModeObserve, nil)
+	change := func(with func(*v1alpha1.EnergyPolicySpec)) {
+		t.Helper()
+		before := policy.DeepCopy()
+		with(&policy.Spec)
+		s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
+	}
+	reason := func(want string, apply bool) {
+		t.Helper()
+		s.plan(s.nodes[0], "reason "+want, func(p *v1alpha1.NodePlan) bool { return p.Spec.Reason == want && p.Spec.Apply == apply })
+	}
+	reason(v1alpha1.ReasonObserveOnly, false)
+	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Mode = v1alpha1.ModeEnforce })
+	reason(v1alpha1.ReasonNoMeter, false)
+	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Energy.AllowModelled = true })
+	reason(v1alpha1.ReasonPlanned, true)
+	// An agent that falls silent costs no VM its pins.
+	suite.agents.Silence(s.nodes[0], true)
+	reason(v1alpha1.ReasonNoRates, true)
+	s.plan(s.nodes[0], "pins stay", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) })
+	suite.agents.Silence(s.nodes[0], false)
+	reason(v1alpha1.ReasonPlanned, true)
+	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Levers = []v1alpha1.Lever{v1alpha1.LeverTrafficShare} })
+	reason(v1alpha1.ReasonLeverNotAllowed, false)
+}

@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers/collect"
+	"github.com/joulevirt/joulevirt/controllers/statuses"
+	"github.com/joulevirt/joulevirt/controllers/trials"
+)
+
+// statusCollector shows what statuses of policies, plans and groups say, from the cache, when
+// it is asked: nothing is kept that could go stale.
+type statusCollector struct {
+	collect.Set
+	reader client.Reader
+	// leads is false for a manager beside the leader, whose series would be there twice.
+	leads func() bool
+}
+
+// NewStatusCollector returns the collector of what statuses say.
+func NewStatusCollector(reader client.Reader, leads func() bool) prometheus.Collector {
+	set := collect.NewSet("policy_info", "policy_nodes", "policy_hold_back_ratio", "policy_reached_vms", "policy_unreached_vms", "policy_reached_bytes_ratio",
+		"policy_potential_watts", "nodeplan_applied", "nodeplan_levers", "group_info", "group_planned_sigma_bytes_per_second",
+		"group_planned_effective_talkers", "group_predicted_saving_low_watts", "group_predicted_saving_high_watts", "group_share_ratio")
+	return &statusCollector{set, reader, leads}
+}
+
+// Collect implements prometheus.Collector.
+func (c *statusCollector) Collect(out chan<- prometheus.Metric) {
+	if !c.leads() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), collect.CollectTimeout)
+	defer cancel()
+	for _, part := range []struct {
+		name    string
+		collect func(context.Context, chan<- prometheus.Metric) error
+	}{{"policy_info", c.collectPolicies}, {"nodeplan_applied", c.collectPlans}, {"group_info", c.collectGroups}} {
+		if err := part.collect(ctx, out); err != nil {
+			out <- prometheus.NewInvalidMetric(c.Set[part.name], err)
+		}
+	}
+}
+
+func (c *statusCollector) collectPolicies(ctx context.Context, out chan<- prometheus.Metric) error {
+	var policies v1alpha1.EnergyPolicyList
+	if err := c.reader.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range policies.Items {
+		policy := &policies.Items[i]
+		name, status := policy.Name, &policy.Status
+		mode := string(policy.Spec.Mode)
+		if policy.Spec.Paused {
+			mode = "Paused"
+		}
+		c.Gauge(out, "policy_info", 1, name, mode)
+		c.Gauge(out, "policy_hold_back_ratio", trials.ProofSettings(policy).HoldBack, name)
+		for state, count := range map[string]int32{
+			"selected": status.Nodes.Selected, "governed": status.Nodes.Governed, "reporting": status.Nodes.Reporting, "metered": status.Nodes.Metered,
+		} {
+			c.Gauge(out, "policy_nodes", float64(count), name, state)
+		}
+		for _, coverage := range status.Coverage {
+			lever := string(coverage.Lever)
+			c.Gauge(out, "policy_reached_vms", float64(coverage.ReachedVMs), name, lever)
+			if coverage.ReachedBytesPercent != nil {
+				c.Gauge(out, "policy_reached_bytes_ratio", float64(*coverage.ReachedBytesPercent)/100, name, lever)
+			}
+			unreached := map[string]float64{}
+			for _, reason := range coverage.Reasons {
+				unreached[reason.Reason] += float64(reason.Count)
+			}
+			for reason, count := range unreached {
+				c.Gauge(out, "policy_unreached_vms", count, name, lever, reason)
+			}
+		}
+		for _, saving := range status.Potential {
+			c.Gauge(out, "policy_potential_watts", saving.Watts.Value.Float(), name, string(saving.Lever))
+		}
+	}
+	return nil
+}
+
+func (c *statusCollector) collectPlans(ctx context.Context, out chan<- prometheus.Metric) error {
+	var plans v1alpha1.NodePlanList
+	if err := c.reader.List(ctx, &plans, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range plans.Items {
+		plan := &plans.Items[i]
+		if plan.Spec.Apply {
+			condition := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
+			c.Gauge(out, "nodeplan_applied", collect.OneIf(condition != nil && condition.Status == "True" && plan.Status.ObservedGeneration == plan.Generation), plan.Name)
+		}
+		type outcome struct {
+			lever  v1alpha1.Lever
+			state  v1alpha1.LeverState
+			reason string
+		}
+		vms := map[outcome]float64{}
+		for _, vm := range plan.Status.VMs {
+			vms[outcome{vm.Lever, vm.State, vm.Reason}]++
+		}
+		for o, count := range vms {
+			c.Gauge(out, "nodeplan_levers", count, plan.Name, string(o.lever), string(o.state), o.reason)
+		}
+	}
+	return nil
+}
+
+func (c *statusCollector) collectGroups(ctx context.Context, out chan<- prometheus.Metric) error {
+	var profiles v1alpha1.VMNetworkProfileList
+	if err := c.reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range profiles.Items {
+		if traffic := profiles.Items[i].Status.Traffic; traffic != nil && profiles.Items[i].Spec.Group != nil {
+			c.collectGroup(out, traffic, profiles.Items[i].Namespace, profiles.Items[i].Name)
+		}
+	}
+	return nil
+}
+
+func (c *statusCollector) collectGroup(out chan<- prometheus.Metric, traffic *v1alpha1.TrafficStatus, namespace, profile string) {
+	const bitsPerByte, mille = 8, 1000
+	c.Gauge(out, "group_info", 1, namespace, profile, string(traffic.State), traffic.Reason)
+	if planned := traffic.Planned; planned != nil {
+		c.Gauge(out, "group_planned_sigma_bytes_per_second", float64(planned.SigmaBitsPerSecond)/bitsPerByte, namespace, profile)
+		c.Gauge(out, "group_planned_effective_talkers", planned.EffectiveTalkers.AsApproximateFloat64(), namespace, profile)
+	}
+	if traffic.Saving != nil {
+		saving := statuses.RangeOf(traffic.Saving.Watts)
+		c.Gauge(out, "group_predicted_saving_low_watts", saving.Low, namespace, profile)
+		c.Gauge(out, "group_predicted_saving_high_watts", saving.High, namespace, profile)
+	}
+	for _, share := range traffic.Shares {
+		c.Gauge(out, "group_share_ratio", float64(share.PerMille)/mille, namespace, profile, share.Name, "Planned")
+		if share.MeasuredPerMille != nil {
+			c.Gauge(out, "group_share_ratio", float64(*share.MeasuredPerMille)/mille, namespace, profile, share.Name, "Measured")
+		}
+	}
+}

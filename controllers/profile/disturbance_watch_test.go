@@ -1,0 +1,237 @@
+package profile
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers/controllertest"
+	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/tuning"
+	"github.com/joulevirt/joulevirt/internal/observe/vmstate"
+	"github.com/joulevirt/joulevirt/internal/symptoms"
+)
+
+// byWeight says that a VM of weight 1 is stable, and one of weight 2 disturbed.
+type byWeight struct{ sample symptoms.Sample }
+
+func (d *byWeight) Add(s symptoms.Sample) { d.sample = s }
+
+func (d *byWeight) Disturbance() model.Disturbance {
+	out := model.Disturbance{Since: controllertest.StatusTime()}
+	switch {
+	case d.sample.Nested: // steal is not trusted
+	case d.sample.Rates.Weight == 1:
+		out.Verdict = v1alpha1.InterferenceStable
+	case d.sample.Rates.Weight == 2:
+		out.Verdict, out.Heavy = v1alpha1.InterferenceCoRunner, d.sample.MaxSteal < 0.06
+	}
+	return out
+}
+
+// watched is a watch over VMs a and b of profile web on node n, d of the same profile on
+// node m, and c without a profile.
+type watched struct {
+	*DisturbanceWatch
+	client   client.Client
+	clock    *testingclock.FakeClock
+	reported []string
+}
+
+func newWatched(t *testing.T) *watched {
+	t.Helper()
+	scheme, err := objects.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := controllertest.ProfileOf("web", "web", time.Hour)
+	web.Spec.ServiceLevels.MaxStealPercent = 8
+	objects := []client.Object{&web, &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+	for name, app := range map[string]string{"a": "web", "b": "web", "c": "db"} {
+		vmi := controllertest.VMIOn(name, app, "n")
+		objects = append(objects, &vmi)
+	}
+	elsewhere := controllertest.VMIOn("d", "web", "m")
+	objects = append(objects, &elsewhere)
+	w := &watched{clock: testingclock.NewFakeClock(controllertest.StatusTime())}
+	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	w.DisturbanceWatch = NewDisturbanceWatch(DisturbanceOptions{
+		Reader: w.client, Clock: w.clock, Settle: time.Minute,
+		Floods: vmstate.NewFloods(w.clock, 2*time.Minute, 30*time.Second), Tuning: tuning.NewStore(w.clock, 2*time.Minute),
+		Store:   vmstate.NewDisturbances(w.clock, 2*time.Minute, func() vmstate.Detector { return &byWeight{} }),
+		Changed: func(_ context.Context, p types.NamespacedName) { w.reported = append(w.reported, p.String()) },
+		Replan:  func(_ context.Context, node string) { w.reported = append(w.reported, "node "+node) },
+	})
+	return w
+}
+
+// after hears rates of VMs with these weights, and looks. It returns what was reported.
+func (w *watched) after(t *testing.T, wait time.Duration, weights map[string]float64) []string {
+	t.Helper()
+	w.clock.Step(wait)
+	rates := &model.NodeRates{Node: "n", Time: w.clock.Now(), IntervalSeconds: 1}
+	for vm, weight := range weights {
+		rates.VMs = append(rates.VMs, model.VMRates{PodUID: "pod-" + vm, Name: vm, Weight: weight})
+	}
+	w.reported = nil
+	w.Hear(t.Context(), rates)
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(w.reported)
+	return w.reported
+}
+
+func TestDisturbanceWatch(t *testing.T) {
+	w := newWatched(t)
+	w.Hear(t.Context(), &model.NodeRates{Node: "n", VMs: []model.VMRates{{PodUID: "pod-a", Weight: 2}}})
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.reported) != 0 || w.Store.Len() != 0 {
+		t.Errorf("reported %v of a node that no look had seen", w.reported)
+	}
+	for _, step := range []struct {
+		name    string
+		wait    time.Duration
+		weights map[string]float64
+		want    []string
+	}{
+		{"known", time.Second, map[string]float64{"a": 1, "b": 1, "c": 2}, []string{"ns/web"}},
+		{"the same", time.Second, map[string]float64{"a": 1, "b": 1, "c": 2}, nil},
+		{"disturbed", time.Second, map[string]float64{"a": 2, "b": 1}, []string{"node n", "ns/web"}},
+		{"another, too soon for a plan", 15 * time.Second, map[string]float64{"a": 1, "b": 2}, []string{"ns/web"}},
+		{"after a minute the plan follows", 46 * time.Second, map[string]float64{"a": 1, "b": 2}, []string{"node n"}},
+		{"recovered", time.Minute, map[string]float64{"a": 1, "b": 1}, []string{"node n", "ns/web"}},
+		{"disturbed again, too soon", time.Second, map[string]float64{"a": 2, "b": 1}, []string{"ns/web"}},
+		{"and recovered before the next plan", time.Second, map[string]float64{"a": 1, "b": 1}, []string{"ns/web"}},
+		{"a silent node", 3 * time.Minute, nil, []string{"ns/web"}},
+	} {
+		if diff := cmp.Diff(step.want, w.after(t, step.wait, step.weights)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+	if w.Store.Len() != 0 || len(w.planned) != 0 {
+		t.Errorf("%d VMs and the nodes %v are remembered", w.Store.Len(), w.planned)
+	}
+}
+
+func TestDisturbanceCircumstances(t *testing.T) {
+	w := newWatched(t)
+	if err := w.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.after(t, time.Second, map[string]float64{"a": 2, "c": 2, "d": 2, "nobody's": 2})
+	if a := w.Store.Of("pod-a"); a.Verdict != v1alpha1.InterferenceCoRunner || a.Heavy {
+		t.Errorf("a %+v: want it judged by its profile's level", a)
+	}
+	if w.Store.Len() != 1 {
+		t.Errorf("%d VMs are followed: want a alone, whose profile is known to have it on this node", w.Store.Len())
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"topology":{"nested":true}}}`))
+	if err := w.client.Patch(t.Context(), &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, patch); err != nil {
+		t.Fatal(err)
+	}
+	w.after(t, time.Second, nil)
+	w.after(t, time.Second, map[string]float64{"a": 2})
+	if a := w.Store.Of("pod-a"); a.Verdict != "" {
+		t.Errorf("%+v of a VM on a nested node", a)
+	}
+}
+
+func someDisturbances() *DisturbanceFacts {
+	return &DisturbanceFacts{profiles: map[types.NamespacedName]*profileSight{
+		{Namespace: "ns", Name: "web"}:       {verdicts: map[v1alpha1.Interference]int{v1alpha1.InterferenceStable: 3, v1alpha1.InterferenceCoRunner: 2, "": 1}, heavy: 1, watched: 4, flooded: 2},
+		{Namespace: "ns", Name: "unwatched"}: {},
+	}}
+}
+
+func TestDisturbanceMetrics(t *testing.T) {
+	var facts *DisturbanceFacts
+	collector := NewDisturbanceCollector(func() *DisturbanceFacts { return facts })
+	if got := testutil.CollectAndCount(collector); got != 0 {
+		t.Errorf("%d series of a manager that does not lead", got)
+	}
+	facts = someDisturbances()
+	want := `
+# HELP joulevirt_profile_flooded_vms Running VMs of a profile that are flooded with small packets, of those that lever Buffering watches.
+# TYPE joulevirt_profile_flooded_vms gauge
+joulevirt_profile_flooded_vms{namespace="ns",profile="web"} 2
+# HELP joulevirt_profile_heavy_steal_vms Those of the CoRunner VMs whose vCPUs wait so much that they had better run on another node.
+# TYPE joulevirt_profile_heavy_steal_vms gauge
+joulevirt_profile_heavy_steal_vms{namespace="ns",profile="unwatched"} 0
+joulevirt_profile_heavy_steal_vms{namespace="ns",profile="web"} 1
+# HELP joulevirt_profile_vms Running VMs that a profile governs, by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown (not seen for long enough).
+# TYPE joulevirt_profile_vms gauge
+joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="web"} 2
+joulevirt_profile_vms{interference="Self",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{interference="Self",namespace="ns",profile="web"} 0
+joulevirt_profile_vms{interference="Stable",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{interference="Stable",namespace="ns",profile="web"} 3
+joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="web"} 1
+`
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.CollectAndLint(collector); err != nil || len(problems) != 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// seenSince is what was seen of VM a of profile web.
+type seenSince struct{}
+
+func (seenSince) Of(podUID string) model.Tuning {
+	if podUID == "pod-a" {
+		return model.Tuning{Since: controllertest.StatusTime()}
+	}
+	return model.Tuning{}
+}
+
+// fixedCosts are those of every node.
+type fixedCosts struct{ model.PowerCosts }
+
+func (c fixedCosts) Costs(string, model.Topology) model.PowerCosts { return c.PowerCosts }
+
+// A plan is made with the node's kernel, its costs, and what disturbs its VMs.
+func TestWhatPlansAreMadeWith(t *testing.T) {
+	s := controllertest.NewOneNode(t)
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"capabilities":[{"name":"Other","available":true},{"name":"SchedSlice","available":true},{"name":"Buffering","message":"the kernel has no fq"}]}}`))
+	if err := s.Client.Patch(t.Context(), &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, patch); err != nil {
+		t.Fatal(err)
+	}
+	costs := model.PowerCosts{PerBusyCore: 9, Pinned: 0.2, Separated: 0.1}
+	observer := &observe.Observer{
+		Reader: s.Client, Powers: &observe.Powers{Rates: s.Heard(), Meters: s.Meters, Clock: s.Clock},
+		Costs: fixedCosts{costs}, Disturbances: controllertest.Disturbances{"pod-a": steals(20, 1)}, Tunings: seenSince{},
+	}
+	seen, err := observer.Node(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}})
+	if err != nil || len(seen.Node.VMs) != 1 {
+		t.Fatalf("%+v, %v", seen.Node.VMs, err)
+	}
+	if !seen.Node.Slices || seen.Node.Costs != costs || seen.Node.Buffering != "the kernel has no fq" {
+		t.Errorf("slices %t, costs %+v, buffering %q", seen.Node.Slices, seen.Node.Costs, seen.Node.Buffering)
+	}
+	if vm := seen.Node.VMs[0]; !vm.Tuning.Since.Equal(controllertest.StatusTime()) || !vm.DefendFloods {
+		t.Errorf("VM %+v", vm)
+	}
+	if vm := seen.Node.VMs[0]; vm.Disturbance.Verdict != v1alpha1.InterferenceCoRunner || vm.MaxSteal != 0.05 {
+		t.Errorf("VM %+v", vm)
+	}
+}

@@ -1,9 +1,0 @@
-package shape
-
-import (
-	"testing"
-
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
-)
-
-func TestMain(m *testing.M) { hosttest.Main(m) }

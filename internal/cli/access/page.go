@@ -1,0 +1,9 @@
+package access
+
+const (
+	// PagePath is the path that the manager serves its page below. People need the right to get
+	// the non-resource URL /page/*.
+	PagePath = "/page/"
+	// PageAudience is the audience of the tokens that open the page.
+	PageAudience = "joulevirt-page"
+)
