@@ -31,7 +31,6 @@ type options struct {
 	pull           controllers.PullOptions
 	energy         node.EnergyOptions
 	traffic        group.Options
-	agentFiles     fileClients
 	log            zap.Options
 }
 
@@ -73,10 +72,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"Time between two plans of a group's traffic, each of which moves a part of it. VMs that are not ready are replaced at once.")
 	flags.DurationVar(&o.traffic.Figures, "traffic-status-interval", o.traffic.Figures,
 		"Least time between two writes of status.traffic of a profile for changed figures alone.")
-	flags.StringVar(&o.agentFiles.caFile, "agent-ca-file", "",
-		"Authority of the agents' serving certificates, with --client-cert-file and --client-key-file. Empty: the manager's own authority.")
-	flags.StringVar(&o.agentFiles.certFile, "client-cert-file", "", "Certificate that the manager shows to agents.")
-	flags.StringVar(&o.agentFiles.keyFile, "client-key-file", "", "Key of --client-cert-file.")
 
 	// The controller runtime's zap options know the standard flag package only.
 	logFlags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -104,5 +99,5 @@ func (o *options) validate() error {
 	if o.pull.Concurrency < 1 {
 		return fmt.Errorf("--rates-concurrency must be 1 or more, not %d", o.pull.Concurrency)
 	}
-	return o.agentFiles.validate()
+	return nil
 }

@@ -121,20 +121,14 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 // addGate adds the controllers, which start once their kinds are installed, and
 // the health checks.
 func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper, live *controllers.Live) (*controllers.Gate, error) {
-	settings := pki.NewManagerTLS(keeper, clock.RealClock{}).Settings
-	if o.agentFiles.configured() {
-		if err := o.agentFiles.load(); err != nil {
-			return nil, err
-		}
-		settings = o.agentFiles.settings
-	}
+	agents := pki.NewAgentClients(pki.NewManagerTLS(keeper, clock.RealClock{}).Settings)
 	energyOptions := o.energy
 	energyOptions.Namespace = o.namespace
 	gate := &controllers.Gate{
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(),
 		Setup: func(ctx context.Context) error {
 			return controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: pki.NewAgentClients(settings), Pull: o.pull, Energy: energyOptions, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: policy.DefaultFiguresDelay,
+				Clients: agents, Pull: o.pull, Energy: energyOptions, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: policy.DefaultFiguresDelay,
 				Memory: trials.DefaultMemoryOptions(),
 				Clock:  clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
 				Live: live,

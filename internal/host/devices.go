@@ -47,8 +47,8 @@ type BufferSample struct {
 	// Window that is in force: the configured one, or what the guest tolerates when that
 	// is less. 0: packets are held only during floods.
 	Window time.Duration
-	// Passed packets towards the VM left at once, Held ones in one of Bunches.
-	Passed, Held, Bunches uint64
+	// Passed packets towards the VM left at once, Held ones in bunches.
+	Passed, Held uint64
 	// Active is the time in which packets were held.
 	Active time.Duration
 	// Drops of the queue in front of the tap. Nil: it was not read this time.

@@ -25,12 +25,6 @@ type Power struct {
 	Source v1alpha1.PowerSource `json:"source"`
 	Scope  v1alpha1.PowerScope  `json:"scope"`
 	Watts  units.Watts          `json:"watts"`
-	// StdErrWatts is the standard error of a modelled figure; 0 for meters,
-	// which do not tell theirs.
-	StdErrWatts units.Watts `json:"stdErrWatts,omitempty"`
-	// DRAMWatts is the power of the memory, where it is metered apart. It is no
-	// part of Watts.
-	DRAMWatts *units.Watts `json:"dramWatts,omitempty"`
 	// Time is when the interval ended, by the clock of who measured.
 	Time time.Time `json:"time"`
 	// IntervalSeconds is the time that Watts is the mean over. 0: an instant.

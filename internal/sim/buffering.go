@@ -58,7 +58,7 @@ func (h *Host) Buffered(process host.TaskID) ([]host.BufferSample, error) {
 	var drops uint64 // the queue is larger than any bunch: it is the VM's ring that loses
 	sample := host.BufferSample{
 		Name: tap, Window: b.config.Window,
-		Passed: uint64(b.passed), Held: uint64(b.held), Bunches: uint64(b.bunches), Active: duration(b.active), Drops: &drops,
+		Passed: uint64(b.passed), Held: uint64(b.held), Active: duration(b.active), Drops: &drops,
 	}
 	if b.flood != nil {
 		evidence := *b.flood

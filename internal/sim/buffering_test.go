@@ -66,14 +66,14 @@ func (r receiver) sample() host.BufferSample {
 // held is the share of packets that are held over a time, and how many are in a bunch.
 func (r receiver) held(over time.Duration) (share, each float64) {
 	r.t.Helper()
-	was := r.sample()
+	was, bunches := r.sample(), r.vms[0].buffering.bunches
 	r.Advance(over)
 	is := r.sample()
 	held, passed := float64(is.Held-was.Held), float64(is.Passed-was.Passed)
 	if held == 0 {
 		return 0, 0
 	}
-	return held / (held + passed), held / float64(is.Bunches-was.Bunches)
+	return held / (held + passed), held / (r.vms[0].buffering.bunches - bunches)
 }
 
 func usual(window time.Duration) model.Buffering {

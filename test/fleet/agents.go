@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -89,38 +87,22 @@ func (a *Agents) Clients() rates.Clients {
 	return pki.NewAgentClients(pki.NewManagerTLS(fixedAuthority{a.authority}, clock.RealClock{}).Settings)
 }
 
-// WriteClientFiles writes what a manager that runs as a process takes with
-// --agent-ca-file, --client-cert-file and --client-key-file to a folder, and
-// returns those arguments.
-func (a *Agents) WriteClientFiles(dir string) ([]string, error) {
-	certificate, err := a.authority.IssueClient(time.Now(), certificateLifetime)
+// ShareAuthority stores the agents' authority where a manager that runs as a process
+// keeps its own, before it starts.
+func (a *Agents) ShareAuthority(ctx context.Context, c client.Client, namespace string) error {
+	certificate, key, err := a.authority.Encode()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	err = c.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pki.AuthoritySecret},
+		Type:       corev1.SecretTypeTLS,
+		Data:       map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("encode the key of the agents' client: %w", err)
+		return fmt.Errorf("create Secret %s: %w", pki.AuthoritySecret, err)
 	}
-	var chain []byte
-	for _, der := range certificate.Certificate {
-		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-	}
-	var args []string
-	for _, file := range []struct {
-		flag, name string
-		content    []byte
-	}{
-		{"--agent-ca-file", "agents-ca.crt", a.authority.BundlePEM()},
-		{"--client-cert-file", "agents-client.crt", chain},
-		{"--client-key-file", "agents-client.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})},
-	} {
-		path := filepath.Join(dir, file.name)
-		if err := os.WriteFile(path, file.content, 0o600); err != nil {
-			return nil, fmt.Errorf("write the agents' client: %w", err)
-		}
-		args = append(args, file.flag+"="+path)
-	}
-	return args, nil
+	return nil
 }
 
 type fixedAuthority struct{ authority *pki.Authority }

@@ -37,16 +37,15 @@ func TestFamilies(t *testing.T) {
 		meters []prometheus.Meter
 		scope  v1alpha1.PowerScope
 		watts  float64
-		dram   float64
 	}{
-		"kepler-packages": {series: "Kepler", meters: twoSockets(), scope: v1alpha1.PowerScopePackage, watts: 150, dram: 20},
+		"kepler-packages": {series: "Kepler", meters: twoSockets(), scope: v1alpha1.PowerScopePackage, watts: 150},
 		"kepler-psys": {
 			series: "Kepler", meters: append(twoSockets(), kepler("psys", rapl("2"), 240)),
 			scope: v1alpha1.PowerScopePlatform, watts: 240,
 		},
 		"kepler-psys-of-nothing": {
 			series: "Kepler", meters: append(twoSockets(), kepler("psys", rapl("2"), 0.3)),
-			scope: v1alpha1.PowerScopePackage, watts: 150, dram: 20,
+			scope: v1alpha1.PowerScopePackage, watts: 150,
 		},
 		"platform-supplies": {
 			series: "Platform", meters: []prometheus.Meter{outlet("PowerSupply", "PSU.Slot.1", 110), outlet("PowerSupply", "PSU.Slot.2", 95)},
@@ -60,7 +59,7 @@ func TestFamilies(t *testing.T) {
 			meters: append(twoSockets(), outlet("PowerControl", "0", 260)),
 			scope:  v1alpha1.PowerScopePlatform, watts: 260,
 		},
-		"auto-kepler": {meters: twoSockets(), scope: v1alpha1.PowerScopePackage, watts: 150, dram: 20},
+		"auto-kepler": {meters: twoSockets(), scope: v1alpha1.PowerScopePackage, watts: 150},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -80,12 +79,6 @@ func TestFamilies(t *testing.T) {
 			if got.Source != v1alpha1.PowerPrometheus || got.Scope != test.scope || (got.IntervalSeconds > 0) != counts {
 				t.Errorf("reading %+v, want one of a meter, scope %s, over a time: %v", got, test.scope, counts)
 			}
-			switch {
-			case (got.DRAMWatts != nil) != (test.dram > 0):
-				t.Errorf("memory: %v W, want %v W", got.DRAMWatts, test.dram)
-			case test.dram > 0:
-				s.within("memory", float64(*got.DRAMWatts), test.dram, got.IntervalSeconds)
-			}
 			if age := time.Since(got.Time); age < 0 {
 				t.Errorf("the reading is %s in the future", -age)
 			}
@@ -100,11 +93,10 @@ func TestRecordedPage(t *testing.T) {
 	s.rescrape(func(target *prometheus.Target) { *target = s.exporter.Recorded(s.node.Name) })
 	from := s.source("Auto")
 	got := *s.await("a reading", from, isFull, nil).reading
-	if got.Scope != v1alpha1.PowerScopePackage || got.DRAMWatts == nil {
-		t.Fatalf("reading %+v, want the package's and the memory's", got)
+	if got.Scope != v1alpha1.PowerScopePackage {
+		t.Fatalf("reading %+v, want the package's", got)
 	}
 	s.within("package", float64(got.Watts), 3.289609489476676e-05, got.IntervalSeconds)
-	s.within("memory", float64(*got.DRAMWatts), 2.2401635173736874e-05, got.IntervalSeconds)
 }
 
 func TestOwnQuery(t *testing.T) {

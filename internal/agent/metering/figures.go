@@ -96,7 +96,7 @@ type origin struct {
 // from elsewhere, because joules of two meters do not add up.
 func (a *Account) count(now round) {
 	joules, seconds := a.joules(now)
-	a.use(units.Joules(float64(joules) * a.newShare(now)))
+	a.use(now, joules)
 	if a.moved() {
 		a.totals = model.Totals{Since: now.at}
 		return
@@ -125,21 +125,6 @@ func (a *Account) joules(now round) (units.Joules, float64) {
 	}
 }
 
-// newShare is the share of the round's joules that is not counted yet. A meter's
-// first reading after a failure is of the time of the failure too, of which
-// the end was modelled.
-func (a *Account) newShare(now round) float64 {
-	if now.reading == nil {
-		if a.fresh(now) {
-			a.modelledFor += now.seconds
-		}
-		return 1
-	}
-	share := max(0, 1-a.modelledFor/now.reading.Power.IntervalSeconds)
-	a.modelledFor = 0
-	return share
-}
-
 // fresh reports whether the figure is of this round.
 func (a *Account) fresh(now round) bool {
 	return now.reading != nil || (a.figure != nil && a.figure.Source == v1alpha1.PowerModel && a.figure.Time.Equal(now.at))
@@ -156,9 +141,17 @@ func (a *Account) moved() bool {
 	return was != a.origin && a.totals.MeteredSeconds > 0
 }
 
-func (a *Account) use(joules units.Joules) {
+// use adds the round's joules to those of their source. A meter's first reading after a
+// failure is of the time of the failure too, of which the end was modelled and is counted.
+func (a *Account) use(now round, joules units.Joules) {
 	if joules == 0 {
 		return
+	}
+	if now.reading == nil {
+		a.modelledFor += now.seconds
+	} else {
+		joules *= units.Joules(max(0, 1-a.modelledFor/now.reading.Power.IntervalSeconds))
+		a.modelledFor = 0
 	}
 	one := Used{Source: a.figure.Source, Scope: a.figure.Scope}
 	at, found := slices.BinarySearchFunc(a.used, one, func(x, y Used) int {

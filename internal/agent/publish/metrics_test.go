@@ -20,10 +20,8 @@ import (
 // metered is a state in which everything is known.
 func metered() *State {
 	s := state("web")
-	memory := units.Watts(8)
 	s.Rates.Power = measured(100)
 	s.Rates.CPUs = []model.CPURates{{CPU: 0, BusyCores: 0.5}, {CPU: 1}}
-	s.Rates.Power.DRAMWatts = &memory
 	s.Rates.VMs[0].Buffering = flooded()
 	s.Rates.Switches = []model.Switch{{Lever: v1alpha1.LeverAffinity, On: true}, {Lever: v1alpha1.LeverSlice}}
 	s.Energy = metering.Status{

@@ -1,14 +1,12 @@
 package publish
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -107,20 +105,11 @@ func serveTLS(t *testing.T, board *Board, settings *tls.Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- handlers.serveOn(ctx, listener, settings, handlers.Secured()) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return "https://" + listener.Addr().String()
+	server := httptest.NewUnstartedServer(handlers.Secured())
+	server.TLS = settings
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 func TestRatesNeedAClientCertificate(t *testing.T) {

@@ -22,7 +22,7 @@ func measured(watts units.Watts) *model.Power {
 }
 
 func modelled(watts units.Watts) *model.Power {
-	return &model.Power{Source: v1alpha1.PowerModel, Scope: v1alpha1.PowerScopePackage, Watts: watts, StdErrWatts: 7, Time: start(), IntervalSeconds: 1}
+	return &model.Power{Source: v1alpha1.PowerModel, Scope: v1alpha1.PowerScopePackage, Watts: watts, Time: start(), IntervalSeconds: 1}
 }
 
 func TestReportOfPower(t *testing.T) {

@@ -108,10 +108,6 @@ func (h *Handlers) Serve(ctx context.Context, address string, settings *tls.Conf
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", address, err)
 	}
-	return h.serveOn(ctx, listener, settings, handler)
-}
-
-func (h *Handlers) serveOn(ctx context.Context, listener net.Listener, settings *tls.Config, handler http.Handler) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout,

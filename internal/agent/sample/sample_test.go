@@ -212,7 +212,7 @@ func TestBufferingRates(t *testing.T) {
 	const s, window = time.Second, 500 * time.Microsecond
 	tools := func(tolerated int) *model.GuestTools { return &model.GuestTools{ToleratedMicroseconds: tolerated} }
 	flood := func(segments units.PacketsPerSecond) *model.Flood { return &model.Flood{SegmentsPerSecond: segments} }
-	before := host.BufferSample{Name: "tap0", Window: window, Passed: 100, Held: 1000, Bunches: 50, Active: 3 * s}
+	before := host.BufferSample{Name: "tap0", Window: window, Passed: 100, Held: 1000, Active: 3 * s}
 	for name, test := range map[string]struct {
 		before, after []host.BufferSample
 		drops         map[string]units.PacketsPerSecond
@@ -224,22 +224,22 @@ func TestBufferingRates(t *testing.T) {
 		"another tap's before": {before: []host.BufferSample{{Name: "tap1"}}, after: []host.BufferSample{before}, want: &model.BufferingRates{WindowMicroseconds: 500}},
 		"one tap": {
 			before: []host.BufferSample{before},
-			after:  []host.BufferSample{{Name: "tap0", Window: window, Passed: 140, Held: 9000, Bunches: 450, Active: 4 * s}},
+			after:  []host.BufferSample{{Name: "tap0", Window: window, Passed: 140, Held: 9000, Active: 4 * s}},
 			want:   &model.BufferingRates{WindowMicroseconds: 500, ActiveShare: 0.5, PassedPerSecond: 20, HeldPerSecond: 4000},
 		},
 		"counters that started over": {
-			before: []host.BufferSample{before}, after: []host.BufferSample{{Name: "tap0", Window: window, Passed: 40, Held: 10, Bunches: 2, Active: s}},
+			before: []host.BufferSample{before}, after: []host.BufferSample{{Name: "tap0", Window: window, Passed: 40, Held: 10, Active: s}},
 			want: &model.BufferingRates{WindowMicroseconds: 500},
 		},
 		"a clock that is late": {
-			before: []host.BufferSample{before}, after: []host.BufferSample{{Name: "tap0", Window: window, Active: 30 * s, Passed: 100, Held: 1000, Bunches: 50}},
+			before: []host.BufferSample{before}, after: []host.BufferSample{{Name: "tap0", Window: window, Active: 30 * s, Passed: 100, Held: 1000}},
 			want: &model.BufferingRates{WindowMicroseconds: 500, ActiveShare: 1},
 		},
 		"two taps": {
 			before: []host.BufferSample{before, {Name: "tap1"}},
 			after: []host.BufferSample{
-				{Name: "tap0", Window: 250 * time.Microsecond, Passed: 120, Held: 1000, Bunches: 50, Active: 3500 * time.Millisecond, Guest: tools(250), Flood: flood(20_000)},
-				{Name: "tap1", Window: window, Passed: 2, Held: 2000, Bunches: 100, Active: s, Guest: tools(1000), Flood: flood(30_000)},
+				{Name: "tap0", Window: 250 * time.Microsecond, Passed: 120, Held: 1000, Active: 3500 * time.Millisecond, Guest: tools(250), Flood: flood(20_000)},
+				{Name: "tap1", Window: window, Passed: 2, Held: 2000, Active: s, Guest: tools(1000), Flood: flood(30_000)},
 			},
 			drops: map[string]units.PacketsPerSecond{"tap0": 3, "tap1": 0, "tap7": 9},
 			want: &model.BufferingRates{

@@ -37,9 +37,8 @@ func (m *Model) Learn(load power.Load, reading model.Power) {
 
 // Power is what the model predicts at a load, as a mean over the seconds before at.
 func (m *Model) Power(load power.Load, at time.Time, seconds float64) model.Power {
-	predicted := m.node.Predict(load)
 	return model.Power{
-		Source: v1alpha1.PowerModel, Scope: m.scope, Watts: predicted.Watts, StdErrWatts: predicted.StdErr,
+		Source: v1alpha1.PowerModel, Scope: m.scope, Watts: m.node.Predict(load).Watts,
 		Time: at, IntervalSeconds: seconds,
 	}
 }

@@ -4,7 +4,7 @@
 //
 // The platform's counter (psys) is preferred; without it, the counters of all
 // packages are summed. Zones within a package, such as core and uncore, are
-// parts of it and are never added. Memory that is counted apart is distinguished.
+// parts of it and are never added, nor is memory.
 package powercap
 
 import (
@@ -26,8 +26,6 @@ const (
 	// mostPackageWatts is four times the rated power of the largest packages of
 	// today (500 W): bursts stay below twice of it.
 	mostPackageWatts units.Watts = 2000
-	// mostMemoryWatts is above 24 modules of 25 W on one package.
-	mostMemoryWatts units.Watts = 1000
 	// mostPlatformWatts is above machines with eight packages and accelerators.
 	mostPlatformWatts units.Watts = 20_000
 	// patience is for how many readings in a row a platform's counter may be of
@@ -60,7 +58,7 @@ type Reading struct {
 // Meter follows the counters of one node. The zero value is ready. It is not
 // for concurrent use.
 type Meter struct {
-	platform, packages, memory gauge
+	platform, packages gauge
 	// hasPlatform is true once there was a counter of the platform.
 	hasPlatform bool
 	// useless counts readings in a row in which the platform's counter was of no
@@ -116,7 +114,6 @@ func (m *Meter) readPlatform(found groups, at time.Time) (Reading, *energy.Refus
 
 func (m *Meter) readPackages(found groups, at time.Time, packages int) (Reading, *energy.Refusal) {
 	sum, refusal := m.packages.read(found.packages, at, v1alpha1.PowerScopePackage, mostPackageWatts)
-	memory, unknown := m.memory.read(found.memory, at, v1alpha1.PowerScopePackage, mostMemoryWatts)
 	switch counted := countPackages(found.packages); {
 	case counted == 0:
 		return Reading{}, energy.Refuse(energy.ReasonNoCounters, "none of the %d energy counters is that of a package or of the platform: "+
@@ -124,13 +121,8 @@ func (m *Meter) readPackages(found groups, at time.Time, packages int) (Reading,
 	case counted < packages:
 		return Reading{}, energy.Refuse(energy.ReasonNoCounters, "%d of %d packages have an energy counter: a sum without the others would "+
 			"look like a saving; load the processor's module again, such as intel_rapl_msr", counted, packages)
-	case refusal != nil:
-		return Reading{}, refusal
 	}
-	if unknown == nil {
-		sum.Power.DRAMWatts = &memory.Power.Watts
-	}
-	return sum, nil
+	return sum, refusal
 }
 
 // refuse says why counters cannot be read.

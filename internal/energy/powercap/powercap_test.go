@@ -16,7 +16,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // span is where the counters of most processors start over, in microjoules.
@@ -53,7 +52,6 @@ func TestRead(t *testing.T) {
 		packages int
 		// want is the power of the last one, without its source and time.
 		want   model.Power
-		memory units.Watts
 		reason energy.Reason
 		words  string
 	}{
@@ -61,13 +59,13 @@ func TestRead(t *testing.T) {
 			readings: [][]host.EnergyZone{zones(pkg(0, 0)), zones(pkg(0, 100))},
 			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
-		"packages are summed, their parts are not, memory is distinguished": {
+		"packages are summed, their parts and memory are not": {
 			readings: [][]host.EnergyZone{
 				zones(pkg(0, 0), zone("intel-rapl:0:0", "core", 0), zone("intel-rapl:0:1", "dram", 0), pkg(1, 0), zone("intel-rapl:1:0", "dram", 0)),
 				zones(pkg(0, 40), zone("intel-rapl:0:0", "core", 30), zone("intel-rapl:0:1", "dram", 4), pkg(1, 60), zone("intel-rapl:1:0", "dram", 6)),
 			},
-			packages: 2, memory: 5,
-			want: model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
+			packages: 2,
+			want:     model.Power{Scope: v1alpha1.PowerScopePackage, Watts: 50, IntervalSeconds: 2},
 		},
 		"dies of one package": {
 			readings: [][]host.EnergyZone{
@@ -217,9 +215,6 @@ func TestRead(t *testing.T) {
 				t.Fatal(refusal)
 			}
 			test.want.Source, test.want.Time = v1alpha1.PowerRAPL, at(2*float64(len(test.readings)-1))
-			if test.memory != 0 {
-				test.want.DRAMWatts = &test.memory
-			}
 			if diff := cmp.Diff(test.want, got.Power, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -306,9 +301,6 @@ func FuzzMeter(f *testing.F) {
 			w, j := float64(reading.Power.Watts), float64(reading.Joules)
 			if !(w >= 0 && w <= float64(mostPackageWatts)*1.001) || !(j >= 0) || math.IsInf(j, 0) || !(reading.Power.IntervalSeconds > 0) {
 				t.Fatalf("reading %d: %+v", i, reading)
-			}
-			if d := reading.Power.DRAMWatts; d != nil && !(*d >= 0 && *d <= mostMemoryWatts*1.001) {
-				t.Fatalf("reading %d: %v W of memory", i, *d)
 			}
 		}
 	})

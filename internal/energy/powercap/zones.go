@@ -13,7 +13,7 @@ const mainDriver = "intel-rapl"
 
 // groups are the zones that are of use, each in the order of its IDs.
 type groups struct {
-	platform, packages, memory []host.EnergyZone
+	platform, packages []host.EnergyZone
 	// all is the number of zones, those of no use included.
 	all int
 }
@@ -41,8 +41,6 @@ func sortZones(zones []host.EnergyZone) groups {
 			found.packages = append(found.packages, zone)
 		case platformZone:
 			found.platform = append(found.platform, zone)
-		case memoryZone:
-			found.memory = append(found.memory, zone)
 		}
 	}
 	return found
@@ -54,7 +52,6 @@ const (
 	otherZone kind = iota
 	packageZone
 	platformZone
-	memoryZone
 )
 
 // kindOf goes by the names that drivers/powercap/intel_rapl_common.c gives:
@@ -68,8 +65,6 @@ func kindOf(zone host.EnergyZone) kind {
 		return packageZone
 	case zone.Name == "psys":
 		return platformZone
-	case zone.Name == "dram":
-		return memoryZone
 	case zone.Name == "" && zone.Err != nil && strings.Count(zone.ID, ":") == 1:
 		return packageZone
 	default:

@@ -24,14 +24,13 @@ const sameScrape = time.Second
 // time that is an error of at most 5 %.
 const shortestMean = 10 * time.Second
 
-// keplerZone is one energy zone of a node that Kepler shows: psys, package or dram. Several
+// keplerZone is one energy zone of a node that Kepler shows: psys or package. Several
 // sockets come as one zone, or as one per path.
 type keplerZone struct{ name, path string }
 
 const (
 	zonePlatform = "psys"
 	zonePackage  = "package"
-	zoneMemory   = "dram"
 )
 
 // counters are the joule counters of Kepler 0.10 and newer. Their zones overlap: psys
@@ -39,7 +38,7 @@ const (
 type counters struct{ window time.Duration }
 
 func (c counters) read(ctx context.Context, ask asker, nodes *index) (found, error) {
-	matrix, err := askSeries(ctx, ask, `kepler_node_cpu_joules_total{zone=~"psys|package|dram"}`, c.window)
+	matrix, err := askSeries(ctx, ask, `kepler_node_cpu_joules_total{zone=~"psys|package"}`, c.window)
 	if err != nil {
 		return found{}, err
 	}
@@ -73,10 +72,6 @@ func (z zones) power() (nodePower, *energy.Refusal) {
 		return nodePower{}, notPackages
 	}
 	packages.Scope = v1alpha1.PowerScopePackage
-	// What is wrong with the memory's counters does not concern the packages'.
-	if dram, refusal := z.sum(zoneMemory); refusal == nil {
-		packages.DRAMWatts = &dram.Watts
-	}
 	return packages, nil
 }
 

@@ -39,13 +39,8 @@ func zone(watts float64, zone, path string, labels ...string) *model.SampleStrea
 	return counting(watts, append(labels, "zone", zone, "path", path)...)
 }
 
-func reading(scope v1alpha1.PowerScope, watts float64, dram ...float64) nodePower {
-	r := nodePower{Source: v1alpha1.PowerPrometheus, Scope: scope, Watts: units.Watts(watts), Time: noon().Add(20 * time.Second), IntervalSeconds: 10}
-	if len(dram) > 0 {
-		watts := units.Watts(dram[0])
-		r.DRAMWatts = &watts
-	}
-	return r
+func reading(scope v1alpha1.PowerScope, watts float64) nodePower {
+	return nodePower{Source: v1alpha1.PowerPrometheus, Scope: scope, Watts: units.Watts(watts), Time: noon().Add(20 * time.Second), IntervalSeconds: 10}
 }
 
 // TestCounters judges series of node-a.
@@ -60,10 +55,10 @@ func TestCounters(t *testing.T) {
 	}{
 		"one package":          {matrix: model.Matrix{zone(80, "package", "0")}, want: reading(packages, 80)},
 		"packages add up":      {matrix: model.Matrix{zone(80, "package", "0"), zone(70, "package", "1")}, want: reading(packages, 150)},
-		"memory apart":         {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(8, "dram", "1:1")}, want: reading(packages, 80, 17)},
+		"memory is no part":    {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(8, "dram", "1:1")}, want: reading(packages, 80)},
 		"zones never add up":   {matrix: model.Matrix{zone(80, "package", "0"), zone(60, "core", "0:0"), zone(5, "uncore", "0:1")}, want: reading(packages, 80)},
 		"psys first":           {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(200, "psys", "1")}, want: reading(platform, 200)},
-		"psys below packages":  {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(30, "psys", "1")}, want: reading(packages, 80, 9)},
+		"psys below packages":  {matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "0:1"), zone(30, "psys", "1")}, want: reading(packages, 80)},
 		"psys that stands":     {matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "psys", "path", "1")}, want: reading(packages, 80)},
 		"psys alone":           {matrix: model.Matrix{zone(200, "psys", "1")}, want: reading(platform, 200)},
 		"psys, package stands": {matrix: model.Matrix{stream(still, "zone", "package", "path", "0"), zone(200, "psys", "1")}, want: reading(platform, 200)},
@@ -71,7 +66,6 @@ func TestCounters(t *testing.T) {
 			matrix: model.Matrix{zone(80, "package", "0"), stream([]at{{20, -1}}, "zone", "psys", "path", "1")},
 			reason: energy.ReasonImplausible, texts: []string{`zone="psys"`},
 		},
-		"memory that stands":  {matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "dram", "path", "0:1")}, want: reading(packages, 80)},
 		"memory alone":        {matrix: model.Matrix{zone(9, "dram", "0:1")}, reason: energy.ReasonNoSeries, texts: []string{"zone package"}},
 		"a package stands":    {matrix: model.Matrix{zone(80, "package", "0"), stream(still, "zone", "package", "path", "1")}, reason: energy.ReasonFrozen, texts: []string{`path="1"`, "for 10s"}},
 		"too young to tell":   {matrix: model.Matrix{stream(still[3:], "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{`path="1"`}},
@@ -80,10 +74,6 @@ func TestCounters(t *testing.T) {
 		"scraped twice": {
 			matrix: model.Matrix{zone(80, "package", "0", "job", "a"), zone(80, "package", "0", "job", "b")},
 			reason: energy.ReasonManySeries, texts: []string{`{job="a"} and {job="b"}`, `zone="package"`, "one job only"},
-		},
-		"memory scraped twice": {
-			matrix: model.Matrix{zone(80, "package", "0"), zone(9, "dram", "1", "job", "a"), zone(9, "dram", "1", "job", "b")},
-			want:   reading(packages, 80),
 		},
 		"a new pod": {
 			matrix: model.Matrix{

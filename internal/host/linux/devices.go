@@ -369,7 +369,7 @@ func (h *Host) Buffered(process host.TaskID) ([]host.BufferSample, error) {
 		}
 		d.recordHeld(deviceKey{process, name}, stats.Held)
 		samples = append(samples, host.BufferSample{
-			Name: name, Window: stats.Window, Passed: stats.Passed, Held: stats.Held, Bunches: stats.Bunches,
+			Name: name, Window: stats.Window, Passed: stats.Passed, Held: stats.Held,
 			Active: stats.Active, Drops: d.takeDrops(deviceKey{process, name}), Guest: stats.Guest, Flood: stats.Flood,
 		})
 	}

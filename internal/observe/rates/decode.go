@@ -188,10 +188,6 @@ func (c *check) power(r *model.NodeRates) {
 		}
 		c.word("scope", string(p.Scope))
 		c.within("watts", maxWatts, float64(p.Watts))
-		c.within("stdErrWatts", maxWatts, float64(p.StdErrWatts))
-		if p.DRAMWatts != nil {
-			c.within("dramWatts", maxWatts, float64(*p.DRAMWatts))
-		}
 		c.moment("time", p.Time, r.Time)
 		c.within("intervalSeconds", time.Hour.Seconds(), p.IntervalSeconds)
 	}

@@ -36,7 +36,7 @@ func round(n int) *model.NodeRates {
 func complete() *model.NodeRates {
 	r := round(60)
 	r.Power = &model.Power{
-		Source: v1alpha1.PowerRAPL, Scope: v1alpha1.PowerScopePackage, Watts: 90, DRAMWatts: ptr.To(units.Watts(4)),
+		Source: v1alpha1.PowerRAPL, Scope: v1alpha1.PowerScopePackage, Watts: 90,
 		Time: start().Add(59 * time.Second), IntervalSeconds: 1,
 	}
 	r.PowerMessage = "words"
@@ -112,8 +112,6 @@ func TestBounds(t *testing.T) {
 		"a server's source":     {func(r *model.NodeRates, _ *model.VMRates) { r.Power.Source = v1alpha1.PowerPrometheus }, "power.source is Prometheus"},
 		"a scope of two words":  {func(r *model.NodeRates, _ *model.VMRates) { r.Power.Scope = "two words" }, "power.scope is two words"},
 		"a power station":       {func(r *model.NodeRates, _ *model.VMRates) { r.Power.Watts = 1e7 }, "power.watts is 1e+07"},
-		"its error":             {func(r *model.NodeRates, _ *model.VMRates) { r.Power.StdErrWatts = -1 }, "power.stdErrWatts"},
-		"memory's watts":        {func(r *model.NodeRates, _ *model.VMRates) { *r.Power.DRAMWatts = -3 }, "power.dramWatts is -3"},
 		"power of no time":      {func(r *model.NodeRates, _ *model.VMRates) { r.Power.Time = time.Time{} }, "power.time"},
 		"power of the future":   {func(r *model.NodeRates, _ *model.VMRates) { r.Power.Time = start().Add(time.Hour) }, "power.time"},
 		"interval of two hours": {func(r *model.NodeRates, _ *model.VMRates) { r.Power.IntervalSeconds = 7200 }, "power.intervalSeconds"},

@@ -19,7 +19,6 @@ type Product struct {
 	world   *world.World
 	group   *proc.Group
 	program string
-	args    []string
 }
 
 // Start installs the product as its manifests do and starts agents and manager.
@@ -42,7 +41,7 @@ func (p *Product) start(ctx context.Context) error {
 	if p.Agents, err = StartAgents(ctx, p.world); err != nil {
 		return err
 	}
-	if p.args, err = p.Agents.WriteClientFiles(p.world.Dir()); err != nil {
+	if err := p.Agents.ShareAuthority(ctx, p.world.Client(), stack.Namespace); err != nil {
 		return err
 	}
 	return p.StartManager(ctx)
@@ -50,9 +49,9 @@ func (p *Product) start(ctx context.Context) error {
 
 // StartManager starts the manager again after KillManager.
 func (p *Product) StartManager(ctx context.Context) (err error) {
-	p.Manager, err = stack.RunManager(ctx, p.world.Cluster, p.group, p.program, append(p.args,
+	p.Manager, err = stack.RunManager(ctx, p.world.Cluster, p.group, p.program,
 		// Shipped, it looks each 15 s and moves a part of the traffic each 30 s.
-		"--rates-interval=1s", "--replan-interval=1s", "--review-interval=10s", "--energy-interval=1s", "--traffic-interval=2s", "--status-delay=500ms")...)
+		"--rates-interval=1s", "--replan-interval=1s", "--review-interval=10s", "--energy-interval=1s", "--traffic-interval=2s", "--status-delay=500ms")
 	return err
 }
 
