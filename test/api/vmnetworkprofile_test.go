@@ -1,6 +1,10 @@
 package api
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 func vmNetworkProfiles() table {
 	return table{
@@ -29,7 +33,23 @@ func profileSelectorRows() []row {
 			`selector: {matchExpressions: [{key: app, operator: NotIn, values: []}]}`,
 			`selector: {matchExpressions: [{key: app, operator: Exists, values: [a]}]}`,
 		},
+	}, {
+		field:   "spec.selector",
+		rule:    "selector must have at most 32 matchLabels and 16 matchExpressions of 64 values",
+		accepts: []string{selectorOf(32, 16, 64)},
+		refuses: []string{selectorOf(33, 1, 1), selectorOf(1, 17, 1), selectorOf(1, 1, 65)},
 	}}
+}
+
+// selectorOf has so many labels, and expressions with so many values.
+func selectorOf(matchLabels, expressions, values int) string {
+	pairs := make([]string, matchLabels)
+	for i := range pairs {
+		pairs[i] = fmt.Sprintf("l%d: a", i)
+	}
+	expression := "{key: a, operator: In, values: [v" + strings.Repeat(", v", values-1) + "]}"
+	return fmt.Sprintf("selector: {matchLabels: {%s}, matchExpressions: [%s]}",
+		strings.Join(pairs, ", "), expression+strings.Repeat(", "+expression, expressions-1))
 }
 
 func profileTrafficRows() []row {

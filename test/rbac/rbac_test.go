@@ -67,6 +67,7 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("Certificates", func(t *testing.T) { testCertificateRequests(t, agents.boundToA) })
 	t.Run("Rights", func(t *testing.T) { testRights(t, c) })
 	t.Run("Traffic", func(t *testing.T) { testTraffic(t, c) })
+	t.Run("Routes", func(t *testing.T) { testRoutes(t, c) })
 	t.Run("Plans", func(t *testing.T) { testPlans(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })
 	t.Run("Restore", func(t *testing.T) { testRestore(t, c) })
