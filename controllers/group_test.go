@@ -318,7 +318,14 @@ func TestGroupOfARoute(t *testing.T) {
 		t.Fatalf("a route without a policy: %v", err)
 	}
 	s.traffic(usual, vmis...)
-	s.trafficPolicy("recommend", v1alpha1.ModeRecommend)
+	policy := s.trafficPolicy("recommend", v1alpha1.ModeRecommend)
+	s.groupStatus(profile, "a policy permits it", func(t *v1alpha1.TrafficStatus) bool { return t.Reason != v1alpha1.ReasonNoPolicy })
+	if err := suite.client.Get(t.Context(), key, route); !apierrors.IsNotFound(err) {
+		t.Fatalf("a route before the first approval: %v", err)
+	}
+	before := policy.DeepCopy()
+	policy.Spec.Mode = v1alpha1.ModeEnforce
+	s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
 	// Nobody plays the Gateway, which would have to look at the route: it is there,
 	// and the group waits.
 	s.eventually("the route is generated", func(ctx context.Context) error { return suite.client.Get(ctx, key, route) })
