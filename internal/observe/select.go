@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -33,11 +35,35 @@ func NewProfiles(items []v1alpha1.VMNetworkProfile) Profiles {
 		if !items[i].DeletionTimestamp.IsZero() {
 			continue
 		}
-		selector, err := selectorOf(&items[i].Spec.Selector, labels.Nothing())
-		out = append(out, Profile{VMNetworkProfile: &items[i], Err: err, selector: selector})
+		out = append(out, compiledProfile(&items[i]))
 	}
 	slices.SortFunc(out, func(x, y Profile) int { return older(x.VMNetworkProfile, y.VMNetworkProfile) })
 	return out
+}
+
+// compiled keeps profiles' selectors: the profiles of a namespace are asked for on each look
+// at a node with a VM of it, and tenants write them.
+var compiled = lru.New(16384)
+
+// compiledProfile compiles a profile's selector once a generation.
+func compiledProfile(of *v1alpha1.VMNetworkProfile) Profile {
+	type key struct {
+		uid        types.UID
+		generation int64
+	}
+	at := key{of.UID, of.Generation}
+	if known, ok := compiled.Get(at); ok {
+		profile := known.(Profile)
+		profile.VMNetworkProfile = of
+		return profile
+	}
+	var profile Profile
+	profile.selector, profile.Err = selectorOf(&of.Spec.Selector, labels.Nothing())
+	if of.UID != "" && of.Generation > 0 { // the API server has it
+		compiled.Add(at, profile)
+	}
+	profile.VMNetworkProfile = of
+	return profile
 }
 
 // Selects reports whether the profile's selector picks a VM.
