@@ -100,7 +100,7 @@ func testProfileRoutes(t *testing.T, c *cluster.Cluster) {
 		t.Errorf("a profile without a group: %v", err)
 	}
 	wantForbidden(t, mergePatch(t.Context(), without, plain,
-		`{"spec":{"group":{"kind":"HTTPRoute","name":"plain","port":80,"route":{"hostnames":["shop.example.com"]}}}}`), "create httproutes")
+		`{"spec":{"group":{"kind":"HTTPRoute","name":"plain","port":80,"route":{"parentRefs":[{"name":"shared"}]}}}}`), "create httproutes")
 	shop := routeProfile("shop", v1alpha1.GroupHTTPRoute, "shop.example.com")
 	if err := with.Create(t.Context(), shop); err != nil {
 		t.Fatalf("a profile of somebody who may create routes: %v", err)
