@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -88,6 +89,10 @@ func restore(o *nodeOptions, out io.Writer) error {
 func run(ctx context.Context, o *options) error {
 	log := zap.New(zap.UseFlagOptions(&o.node.log)).WithValues("node", o.nodeName)
 	ctrl.SetLogger(log)
+	// The garbage collector keeps the heap below the container's limit.
+	if _, err := memlimit.Set(); err != nil {
+		log.Info("the container's memory limit is not known", "reason", err.Error())
+	}
 	config, err := restConfig(o)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -38,6 +39,10 @@ const leaseName = "joulevirt-manager"
 func run(ctx context.Context, o *options) error {
 	log := zap.New(zap.UseFlagOptions(&o.log))
 	ctrl.SetLogger(log)
+	// The garbage collector keeps the heap below the container's limit.
+	if _, err := memlimit.Set(); err != nil {
+		log.Info("the container's memory limit is not known", "reason", err.Error())
+	}
 	config, err := restConfig(o)
 	if err != nil {
 		return err
