@@ -4,9 +4,10 @@
 // sibling threads slow each other down.
 //
 // VMs without pins are placed one after the other, the busiest first, each where it costs
-// least; then each is placed once more, beside all others. VMs with pins keep them unless
-// a limit is broken or a change clearly pays. The tests compare the result with the best of
-// all placements on small nodes.
+// least; then each is placed once more, beside all others. On all but large nodes this starts
+// several times, in other orders, and the best result stays. VMs with pins keep them unless a
+// limit is broken or a change clearly pays. The tests compare the result with the best of all
+// placements on small nodes.
 package affinity
 
 import (

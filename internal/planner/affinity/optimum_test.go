@@ -64,11 +64,11 @@ func (s *state) unmet(price float64) (wishes, rest float64) {
 	return wishes, price - wishes*s.node.prices.wish
 }
 
-// Placements of small nodes cost hardly more than the best of all that meet as many wishes:
-// of 100 nodes at most one is off by more than 3 %, or misses a wish that could be met.
+// No placement of a small node costs more than 3 % above the best of all that meet as many
+// wishes, and none breaks a limit.
 func TestGapToOptimum(t *testing.T) {
-	const within, mean, seeds = 0.03, 0.001, 600
-	worst, sum, off := 0.0, 0.0, 0
+	const within, seeds = 0.03, 3000
+	worst, sum := 0.0, 0.0
 	for seed := range uint64(seeds) {
 		sc := smallScenario(rand.New(rand.NewPCG(seed, 2)))
 		n := newNode(sc.Node)
@@ -78,25 +78,15 @@ func TestGapToOptimum(t *testing.T) {
 		o.try(0)
 		wishes, price := s.unmet(s.total)
 		bestWishes, bestPrice := s.unmet(o.best)
-		if s.broken() > 0 {
-			t.Errorf("seed %d: %d limits are broken", seed, s.broken())
-		}
 		gap := price/bestPrice - 1
-		if wishes > bestWishes {
-			t.Logf("seed %d: %v wishes unmet, %v by the best", seed, wishes, bestWishes)
-			off++
-			continue
-		}
-		if gap > within {
-			off++
+		if s.broken() > 0 || wishes > bestWishes || gap > within {
+			t.Errorf("seed %d: %d limits broken, %v wishes unmet at %.4f, the best is %v at %.4f: %.2f %% more",
+				seed, s.broken(), wishes, price, bestWishes, bestPrice, 100*gap)
 		}
 		worst, sum = max(worst, gap), sum+gap
 	}
-	t.Logf("%d nodes: %d by more than 3 %%, worst %.2f %%, mean %.4f %%", seeds, off, 100*worst, 100*sum/seeds)
-	t.Logf("figure affinity_gap_to_optimum_pct %.2f %%", 100*sum/seeds)
-	if sum > mean*seeds || off > seeds/100 {
-		t.Errorf("mean %.2f %% above the best, %d nodes by more than 3 %%", 100*sum/seeds, off)
-	}
+	t.Logf("%d nodes: worst %.2f %%, mean %.4f %%", seeds, 100*worst, 100*sum/seeds)
+	t.Logf("figure affinity_gap_to_optimum_pct %.2f %%", 100*worst)
 }
 
 // TestPlanTime measures the first plan for a node of 128 CPUs with 200 VMs, before which none

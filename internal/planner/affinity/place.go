@@ -97,8 +97,7 @@ func (s *state) isPartHot(v *vm) bool {
 
 // placeFree places all VMs that are free: those that had pins first, then those whose owners
 // wish it, and the busiest first. The first start is that all run anywhere: they keep all
-// cores awake, so that to bind one alone lets none sleep. The next starts are that they are
-// nowhere, and other orders of few VMs. The best result stays.
+// cores awake, so that to bind one alone lets none sleep. Then they start from nowhere.
 func (s *state) placeFree() {
 	var free []*vm
 	for _, v := range s.vms {
@@ -118,33 +117,77 @@ func (s *state) placeFree() {
 			return 3
 		}
 	}
-	slices.SortStableFunc(free, func(x, y *vm) int {
-		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(y.busiest, x.busiest))
-	})
-	for _, v := range free {
+	slices.SortStableFunc(free, func(x, y *vm) int { return cmp.Compare(y.busiest, x.busiest) })
+	ranked, quietest := slices.Clone(free), slices.Clone(free)
+	slices.SortStableFunc(ranked, func(x, y *vm) int { return cmp.Compare(rank(x), rank(y)) })
+	slices.Reverse(quietest)
+	for _, v := range ranked {
 		s.unbind(v)
 		s.bind(v, fallback(v))
 	}
-	s.fill(free)
-	starts := 0
-	if len(free) <= fewVMs {
-		starts = 2 * len(free)
-	} else if len(free) <= manyVMs {
-		starts = 1
+	s.tryEach(ranked)
+	s.tryEach(ranked)
+	s.startAnew([][]*vm{ranked, free, quietest})
+}
+
+// mostWork bounds how often free VMs are placed anew: so many VMs times cores, which takes
+// less time than the first start does on a large node.
+const mostWork = 4096
+
+// startAnew places the free VMs anew from nowhere, in each order, then with one VM bound before
+// all others in each way that it may be. The best result stays.
+func (s *state) startAnew(orders [][]*vm) {
+	left := mostWork / max(1, len(orders[0])*len(s.cores))
+	s.thorough = left > 0
+	start := func(order []*vm, first *vm, b binding) {
+		if left--; left >= 0 {
+			s.restart(order, first, b)
+		}
 	}
-	for start := range starts {
-		was := s.snapshot(free)
-		for _, v := range free {
-			s.unbind(v)
+	for _, order := range orders {
+		start(order, nil, binding{})
+	}
+	for _, order := range orders {
+		for _, first := range order {
+			if left <= 0 {
+				return
+			}
+			was := s.release(order)
+			options := s.options(first)
+			s.restore(&was)
+			for _, b := range options {
+				start(order, first, b)
+			}
 		}
-		if start == len(free) {
-			slices.Reverse(free)
+	}
+}
+
+// restart places VMs anew, the first of them in a given way and the others one after the other,
+// if that is better.
+func (s *state) restart(order []*vm, first *vm, b binding) {
+	was := s.release(order)
+	if first != nil {
+		s.bind(first, b)
+	}
+	for _, v := range order {
+		if v != first {
+			s.insert(v)
 		}
-		s.fill(free)
+	}
+	s.tryEach(order)
+	if !s.isBetter(&was) {
+		s.restore(&was)
+	}
+}
+
+// tryEach places each VM anew beside all others, if that is better.
+func (s *state) tryEach(vms []*vm) {
+	for _, v := range vms {
+		was := s.release([]*vm{v})
+		s.insert(v)
 		if !s.isBetter(&was) {
 			s.restore(&was)
 		}
-		free = append(free[1:], free[0])
 	}
 }
 
@@ -156,10 +199,12 @@ type snapshot struct {
 	bindings []binding
 }
 
-func (s *state) snapshot(vms []*vm) snapshot {
-	was := snapshot{s.total, s.broken(), slices.Clone(vms), make([]binding, len(vms))}
+// release takes VMs off all cores, and returns how they were bound.
+func (s *state) release(vms []*vm) snapshot {
+	was := snapshot{s.total, s.broken(), vms, make([]binding, len(vms))}
 	for i, v := range vms {
 		was.bindings[i] = v.now
+		s.unbind(v)
 	}
 	return was
 }
@@ -191,47 +236,6 @@ func (s *state) broken() int {
 	return count
 }
 
-const (
-	// fewVMs is up to how many VMs each two are placed together, and several orders tried,
-	// and manyVMs from how many on there is one start.
-	fewVMs, manyVMs = 8, 64
-)
-
-// fill places VMs one after the other, then each once more beside all others, and few VMs
-// each two together.
-func (s *state) fill(free []*vm) {
-	for _, v := range free {
-		s.unbind(v)
-		s.insert(v)
-	}
-	for _, v := range free {
-		s.try(v)
-	}
-	if len(free) > fewVMs {
-		return
-	}
-	for i, x := range free {
-		for _, y := range free[i+1:] {
-			s.try(x, y)
-			s.try(y, x)
-		}
-	}
-}
-
-// try places VMs anew, one after the other, if that is better.
-func (s *state) try(vms ...*vm) {
-	was := s.snapshot(vms)
-	for _, v := range vms {
-		s.unbind(v)
-	}
-	for _, v := range vms {
-		s.insert(v)
-	}
-	if !s.isBetter(&was) {
-		s.restore(&was)
-	}
-}
-
 // insert binds a VM that is nowhere where it costs least, without breaking a limit.
 func (s *state) insert(v *vm) {
 	least, hot, best := math.Inf(1), math.MaxInt, fallback(v)
@@ -250,28 +254,30 @@ func (s *state) insert(v *vm) {
 const manyLLCs = 4
 
 // options are the bindings that are tried for a VM, in the order in which, of equals, they
-// are preferred. Pins are those that cost least in any cache, and in each.
+// are preferred. Pins are those that cost least in each cache, and in several.
 func (s *state) options(v *vm) []binding {
 	if len(v.vcpus) == 0 || v.denied {
 		return []binding{fallback(v)}
 	}
 	var options []binding
-	const anyLLC = -1
-	for class := range v.scope.pinnable {
+	for _, cores := range v.scope.pinnable {
 		if !v.mayBe(pinned) {
 			break
 		}
-		for llc := anyLLC; llc < s.node.llcs; llc++ {
-			if llc != anyLLC && (s.node.llcs < 2 || s.node.llcs > manyLLCs) {
-				break
-			}
-			cores := v.scope.pinnable[class]
-			if llc != anyLLC {
-				cores = slices.DeleteFunc(slices.Clone(cores), func(core int) bool { return s.node.cores[core].llc != llc })
-			}
-			if pins := s.cheapest(v, cores); pins != nil {
+		try := func(cores []int, apart bool) {
+			if pins := s.cheapest(v, cores, apart); pins != nil {
 				options = append(options, binding{mode: pinned, part: s.node.besidePins(v.scope, pins), pins: pins})
 			}
+		}
+		if s.node.llcs < 2 || s.node.llcs > manyLLCs {
+			try(cores, false)
+			continue
+		}
+		for llc := range s.node.llcs {
+			try(slices.DeleteFunc(slices.Clone(cores), func(core int) bool { return s.node.cores[core].llc != llc }), false)
+		}
+		if len(v.vcpus) > 1 {
+			try(cores, true)
 		}
 	}
 	if v.mayBe(separated) {
@@ -286,8 +292,9 @@ func (s *state) options(v *vm) []binding {
 }
 
 // cheapest finds the cores on which the vCPUs of a VM that is nowhere cost least, one vCPU
-// after the other, the busiest first. It returns nil when one has none.
-func (s *state) cheapest(v *vm, cores []int) []int {
+// after the other, the busiest first, and apart in as many caches as there are. It returns nil
+// when one has none.
+func (s *state) cheapest(v *vm, cores []int, apart bool) []int {
 	order := make([]*vcpu, len(v.vcpus))
 	for i := range order {
 		order[i] = &v.vcpus[i]
@@ -299,47 +306,72 @@ func (s *state) cheapest(v *vm, cores []int) []int {
 	// Its other threads are there as well.
 	v.now = binding{mode: pinned, part: s.node.besidePins(v.scope, cores)}
 	s.spreadThreads(v, 1)
-	pins := make([]int, 0, len(order)+1)
 	defer func() {
-		for _, c := range order[:len(pins)] {
-			s.remove(c)
+		for _, c := range order {
+			if c.at >= 0 {
+				s.remove(c)
+			}
 		}
 		s.spreadThreads(v, -1)
 		v.now = binding{}
 	}()
-	for _, c := range order {
-		best, least := -1, math.Inf(1)
-		llcs := s.countLLCs(pins)
-		for _, core := range cores {
-			if !s.mayShare(v, core) {
-				continue
+	passes := 1
+	if s.thorough {
+		passes = 2
+	}
+	for range passes {
+		for _, c := range order {
+			if c.at >= 0 {
+				s.remove(c)
 			}
-			price, hot := s.probe(c, core)
-			if hot {
-				continue
+			core := s.cheapestCore(c, cores, apart)
+			if core < 0 {
+				return nil
 			}
-			price += (s.preference(v, core) + v.perCPU*remoteMemory*v.memoryAway[core]) * c.demand
-			if c.start >= 0 && c.start != core {
-				price += v.threshold / float64(len(v.vcpus))
-			}
-			if more := s.countLLCs(append(pins, core)); more > llcs && llcs > 0 {
-				price += splitCache * v.perCPU * v.vcpuDemand / float64(llcs*more)
-			}
-			if price < least-eps {
-				best, least = core, price
-			}
+			s.put(c, core)
 		}
-		if best < 0 {
-			return nil
-		}
-		s.put(c, best)
-		pins = append(pins, best)
 	}
 	found := make([]int, len(v.vcpus))
 	for i := range v.vcpus {
 		found[i] = v.vcpus[i].at
 	}
 	return found
+}
+
+// cheapestCore finds the core on which a vCPU costs least beside those of its VM that have
+// one, or -1.
+func (s *state) cheapestCore(c *vcpu, cores []int, apart bool) int {
+	v, best, least := c.vm, -1, math.Inf(1)
+	pins := make([]int, 0, len(v.vcpus)+1)
+	for i := range v.vcpus {
+		if at := v.vcpus[i].at; at >= 0 {
+			pins = append(pins, at)
+		}
+	}
+	llcs := s.countLLCs(pins)
+	for _, core := range cores {
+		if !s.mayShare(v, core) {
+			continue
+		}
+		price, hot := s.probe(c, core)
+		if hot {
+			continue
+		}
+		price += (s.preference(v, core) + v.perCPU*remoteMemory*v.memoryAway[core]) * c.demand
+		if c.start >= 0 && c.start != core {
+			price += v.threshold / float64(len(v.vcpus))
+		}
+		if more := s.countLLCs(append(pins, core)); more > llcs && llcs > 0 {
+			price += splitCache * v.perCPU * v.vcpuDemand / float64(llcs*more)
+			if apart {
+				price -= s.node.prices.wish
+			}
+		}
+		if price < least-eps {
+			best, least = core, price
+		}
+	}
+	return best
 }
 
 // probe returns what a vCPU would add to the price of a core, and whether it breaks a limit.

@@ -35,10 +35,16 @@ func (s *scenario) used(t *testing.T, decisions []Decision) []coreUse {
 	for i, use := range OtherUse(s.Node.Topology, s.Node.CPUs, s.VMs) {
 		cores[i].use = use
 	}
-	lack := model.NewLack(s.Node.CPUs)
+	lack, n := model.NewLack(s.Node.CPUs), newNode(s.Node)
 	for i := range s.VMs {
 		vm, d := s.VMs[i], decisions[i]
 		demands := threadsOf(&vm)
+		saved := s.Node.Costs.Pinned
+		if len(vm.Current) > 0 && n.coreOf(vm.Current[0].CPUs) < 0 {
+			saved = 1 - (1-saved)/(1-s.Node.Costs.Separated)
+		} else if len(vm.Current) > 0 {
+			saved = 0
+		}
 		vm.Rates = changed(vm.Rates, d.Pins, func(c units.Cores) units.Cores { return c })
 		vm.CurrentThreads = d.Threads
 		for k, thread := range threadsOf(&vm) {
@@ -56,11 +62,7 @@ func (s *scenario) used(t *testing.T, decisions []Decision) []coreUse {
 					isNew := !slices.ContainsFunc(vm.Current, func(p model.Pin) bool {
 						return p.VCPU == d.Pins[k].VCPU && p.CPUs.Equal(core.CPUs)
 					})
-					p := pin{i, k, demand, demand * s.Node.Costs.Pinned, isNew}
-					if len(vm.Current) > 0 {
-						p.spared = 0
-					}
-					cores[c].pins = append(cores[c].pins, p)
+					cores[c].pins = append(cores[c].pins, pin{i, k, demand, demand * saved, isNew})
 				}
 			}
 		}

@@ -28,6 +28,8 @@ type state struct {
 	before units.Watts
 	// anySiblings is true while it is tried what other sharing would allow.
 	anySiblings bool
+	// thorough is true where there is time to place each vCPU once more.
+	thorough bool
 }
 
 // coreState is what runs on one core.
@@ -228,12 +230,13 @@ func (s *state) bind(v *vm, b binding) {
 
 // unbind takes a VM off all cores.
 func (s *state) unbind(v *vm) {
+	if v.now.mode == unplaced {
+		return
+	}
 	for i := range v.now.pins {
 		s.remove(&v.vcpus[i])
 	}
-	if v.now.mode != unplaced {
-		s.spreadThreads(v, -1)
-	}
+	s.spreadThreads(v, -1)
 	s.total -= v.price
 	v.now, v.price = binding{}, 0
 }
