@@ -1,9 +1,12 @@
 package planner
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -54,6 +57,52 @@ func TestTimesOfNoChanges(t *testing.T) {
 		if got.Reason == v1alpha1.ReasonInFreeze && got.Message != "until tomorrow" {
 			t.Errorf("%s: the plan says %q", name, got.Message)
 		}
+	}
+}
+
+// What a plan binds, all of it or the part that there was room for, makes no core hot: under
+// the same loads a freeze takes no pins away. Those that it took stay away though loads fall.
+func TestFreezesTakePinsForHeatAlone(t *testing.T) {
+	bound, parts := 0, 0
+	for seed := range uint64(120) {
+		r := rand.New(rand.NewPCG(seed, 31))
+		node := []func(*rand.Rand) model.Node{busyNode, anyNode}[seed%2](r)
+		inForce := Plan(load(r, node), now())
+		node = with(load(r, node), &inForce, nil)
+		if node.Policy.MaxChangesPerHour = r.IntN(4); node.Policy.MaxChangesPerHour == 0 {
+			node.NodesBusy = true
+		}
+		plan := Plan(node, now().Add(2*time.Hour))
+		if plan.Reason == v1alpha1.ReasonChangeBudgetHour {
+			parts++
+		}
+		kept := Plan(with(node, &plan, inFreeze), now().Add(2*time.Hour+time.Minute))
+		for i := range plan.VMs {
+			bound += len(plan.VMs[i].Pins)
+			if diff := cmp.Diff(plan.VMs[i].Pins, kept.VMs[i].Pins); diff != "" {
+				t.Errorf("seed %d: of a plan for reason %s a freeze takes pins under the same loads:\n%s", seed, plan.Reason, diff)
+			}
+		}
+	}
+	if bound < 120 || parts < 10 {
+		t.Errorf("only %d pins and %d plans of a part were tried", bound, parts)
+	}
+
+	node := newNode("a", "b")
+	plan := Plan(node, now())
+	for cpu := range 8 {
+		node.Rates.CPUs = append(node.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.95})
+	}
+	plan = Plan(with(node, &plan, inFreeze), now().Add(time.Minute))
+	node.Rates.CPUs = nil
+	plan = Plan(with(node, &plan, inFreeze), now().Add(2*time.Minute))
+	if want := "InFreeze apply=true a:CoreWouldBeHot/0 b:CoreWouldBeHot/0"; outcome(plan) != want {
+		t.Errorf("after the heat %s, want %s", outcome(plan), want)
+	}
+	node = with(node, &plan, nil)
+	node.Review = true
+	if got, want := outcome(Plan(node, now().Add(time.Hour))), "Planned apply=true a:Pinned/2 b:Pinned/2"; got != want {
+		t.Errorf("after the freeze %s, want %s", got, want)
 	}
 }
 

@@ -93,10 +93,6 @@ func (w *work) placeVMs() {
 	var placed []int
 	for _, i := range w.affinity {
 		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
-		if w.isHeld(i) && len(w.kept[i].pins) == 0 {
-			w.keepPins(i, w.waits)
-			continue
-		}
 		if rates == nil || len(rates.VCPUs) == 0 {
 			// The agent saw no threads in its last round, which a restart of the
 			// agent can cause: pins in force stay until the pod goes.
@@ -109,10 +105,11 @@ func (w *work) placeVMs() {
 	for at, i := range placed {
 		decision := placement.Decisions[at]
 		if w.isHeld(i) {
-			if len(decision.Pins) == 0 {
-				w.kept[i].pins, w.kept[i].threads = nil, model.ThreadCPUs{}
+			otherwise := w.waits
+			if kept := &w.kept[i]; len(kept.pins) > 0 && len(decision.Pins) == 0 {
+				kept.pins, kept.threads, otherwise = nil, model.ThreadCPUs{}, v1alpha1.ReasonCoreWouldBeHot
 			}
-			w.keepPins(i, v1alpha1.ReasonCoreWouldBeHot)
+			w.keepPins(i, otherwise)
 			continue
 		}
 		w.VMs[i].Pins, w.VMs[i].Threads = decision.Pins, decision.Threads
@@ -140,7 +137,7 @@ func (w *work) affinityVM(i int, rates *model.VMRates) affinity.VM {
 		Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
 		Within: w.poolCPUs(w.VMs[i].Pool), Network: w.VMs[i].Pool == v1alpha1.PoolNetwork,
 		Alone: w.wasUnbound(i) || w.hasWaited(i), Fixed: w.isHeld(i), MaxWait: w.vms[i].MaxSteal,
-		Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads,
+		Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads, Separated: w.kept[i].binding == v1alpha1.ReasonSeparated,
 	}
 }
 

@@ -56,6 +56,9 @@ type VM struct {
 	Fixed bool
 	// Current pins, which stay when too little is gained by changing them.
 	Current []model.Pin
+	// Separated is true of pins that keep all vCPUs on one part of the node. The part of a small
+	// pool is a single core, to which a vCPU is not pinned.
+	Separated bool
 	// CurrentThreads are the CPUs of the other threads now.
 	CurrentThreads model.ThreadCPUs
 }

@@ -43,6 +43,7 @@ func running(s scenario, beside units.Cores, decisions []Decision) scenario {
 			t.SwitchesPerSecond *= units.PerSecond(remains)
 		}
 		vm.Rates, vm.Current, vm.CurrentThreads = &rates, decisions[i].Pins, decisions[i].Threads
+		vm.Separated = decisions[i].Reason == v1alpha1.ReasonSeparated
 	}
 	next.run()
 	return next

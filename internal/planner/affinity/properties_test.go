@@ -35,14 +35,15 @@ func (s *scenario) used(t *testing.T, decisions []Decision) []coreUse {
 	for i, use := range OtherUse(s.Node.Topology, s.Node.CPUs, s.VMs) {
 		cores[i].use = use
 	}
-	lack, n := model.NewLack(s.Node.CPUs), newNode(s.Node)
+	lack := model.NewLack(s.Node.CPUs)
 	for i := range s.VMs {
 		vm, d := s.VMs[i], decisions[i]
 		demands := threadsOf(&vm)
 		saved := s.Node.Costs.Pinned
-		if len(vm.Current) > 0 && n.coreOf(vm.Current[0].CPUs) < 0 {
+		switch {
+		case vm.Separated:
 			saved = 1 - (1-saved)/(1-s.Node.Costs.Separated)
-		} else if len(vm.Current) > 0 {
+		case len(vm.Current) > 0:
 			saved = 0
 		}
 		vm.Rates = changed(vm.Rates, d.Pins, func(c units.Cores) units.Cores { return c })

@@ -251,6 +251,7 @@ func (s *scenario) adoptWith(decisions []Decision, measured func(units.Cores) un
 	for i, vm := range s.VMs {
 		vm.Rates = changed(vm.Rates, decisions[i].Pins, measured)
 		vm.Current, vm.CurrentThreads = decisions[i].Pins, decisions[i].Threads
+		vm.Separated = decisions[i].Reason == v1alpha1.ReasonSeparated
 		next.VMs = append(next.VMs, vm)
 	}
 	next.run()

@@ -143,7 +143,7 @@ func (n *node) newVM(number int, in *VM, scope *scope) *vm {
 	}
 	count := len(v.vcpus)
 	v.emulator, v.io, v.other = demand(count), demand(count+1)+demand(count+2), demand(count+3)
-	n.findCurrent(v, in.Current)
+	n.findCurrent(v, in.Current, in.Separated)
 	n.findBearable(v)
 	// What is measured of a bound VM already has what the binding saves.
 	p := &n.prices
@@ -174,11 +174,11 @@ func (n *node) findBearable(v *vm) {
 func (v *vm) demand() float64 { return v.vcpuDemand + v.emulator + v.io + v.other }
 
 // findCurrent reads the binding in force, as far as the VM may keep it.
-func (n *node) findCurrent(v *vm, current []model.Pin) {
+func (n *node) findCurrent(v *vm, current []model.Pin, isSeparated bool) {
 	if len(current) == 0 || len(v.vcpus) == 0 {
 		return
 	}
-	cores, onCores, same := make([]int, len(v.vcpus)), true, len(current) == len(v.vcpus)
+	cores, onCores, same := make([]int, len(v.vcpus)), !isSeparated, len(current) == len(v.vcpus)
 	for i := range v.vcpus {
 		c := &v.vcpus[i]
 		for _, pin := range current {
