@@ -93,7 +93,7 @@ func (g *guarded) symptoms(previous, round *sample.Round, topology model.Topolog
 	out := &symptoms.Round{Time: round.At, Over: round.At.Sub(previous.At), Idle: idle(previous, round, topology)}
 	for i := range round.VMs {
 		vm := &round.VMs[i]
-		one := symptoms.VM{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Cpuset: vm.Cpuset.Difference(g.poolCPUs[vm.PodUID])}
+		one := symptoms.VM{PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name, Cpuset: vm.Sample.Cpuset.Difference(g.poolCPUs[vm.PodUID])}
 		if old := find(previous.VMs, i, func(o *sample.VM) bool { return o.Process == vm.Process }); old != nil {
 			one.Affinity = g.setting(vm.PodUID, v1alpha1.LeverAffinity, old.At)
 			one.Threads = threads(old, vm)

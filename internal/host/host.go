@@ -60,7 +60,8 @@ type ThreadSample struct {
 	Run, Wait time.Duration
 	// Switches counts how often the thread was switched in.
 	Switches uint64
-	// CPUs that the thread may run on. Empty when it could not be read.
+	// CPUs that the thread may run on, a few seconds old at most: those that this Host or the
+	// cpuset changed are read at once. Empty when they could not be read.
 	CPUs units.CPUSet
 }
 
@@ -87,6 +88,10 @@ type ProcessSample struct {
 	// Workers are the kernel's own threads that work for the process: the vhost
 	// workers of Linux before 6.4. Each is a process of its own.
 	Workers []ThreadSample
+	// Cpuset is the effective cpuset of the process's cgroup: no thread of it can run
+	// elsewhere, whatever its affinity. Empty with CpusetErr set when it could not be read.
+	Cpuset    units.CPUSet
+	CpusetErr error
 	// Taps in the process's network namespace. Nil with TapsErr set when they
 	// could not be read.
 	Taps    []TapSample
@@ -163,12 +168,9 @@ type Host interface {
 	// Processes lists the processes that seem to run VMs. It is cheap enough to
 	// be called each second.
 	Processes() ([]Process, error)
-	// Sample reads the counters of a process that Processes returned. It
+	// Sample reads the counters of a process that the last call of Processes returned. It
 	// returns ErrGone when the process has ended.
 	Sample(process TaskID) (ProcessSample, error)
-	// Cpuset is the effective cpuset of a process's cgroup: no thread of it can
-	// run elsewhere, whatever its affinity. ErrGone when the process has ended.
-	Cpuset(process TaskID) (units.CPUSet, error)
 
 	// Affinity of a thread. ErrGone when it has ended.
 	Affinity(thread TaskID) (units.CPUSet, error)
@@ -190,8 +192,8 @@ type Host interface {
 	// Errors are those of Slice, and then nothing was changed.
 	SetSlice(thread TaskID, slice time.Duration) error
 
-	// Cgroup reads facts of a process's cgroups. What cannot be read is left out of
-	// them. ErrGone when the process has ended.
+	// Cgroup reads facts of the cgroups of a process that the last call of Processes returned.
+	// What cannot be read is left out of them. ErrGone when the process has ended.
 	Cgroup(process TaskID) (CgroupFacts, error)
 
 	// Monotonic is the node's CLOCK_MONOTONIC, on which turns lie.

@@ -172,7 +172,7 @@ func (h *Host) Sample(process host.TaskID) (host.ProcessSample, error) {
 	if err != nil {
 		return host.ProcessSample{}, err
 	}
-	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(v.threads))}
+	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(v.threads)), Cpuset: h.online}
 	for i := range v.threads {
 		t := &v.threads[i]
 		one := host.ThreadSample{
@@ -189,16 +189,6 @@ func (h *Host) Sample(process host.TaskID) (host.ProcessSample, error) {
 	backlog := uint64(v.work.backlog)
 	sample.Taps = []host.TapSample{{Name: tap, ToVM: v.toVM.counters(), FromVM: v.fromVM.counters(), Backlog: &backlog}}
 	return sample, nil
-}
-
-// Cpuset implements host.Host.
-func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, err := h.process(process); err != nil {
-		return units.CPUSet{}, err
-	}
-	return h.online, nil
 }
 
 // process finds a VM by its process. The caller holds the lock.

@@ -67,7 +67,7 @@ func vmRates(old, vm *VM) model.VMRates {
 	rates := model.VMRates{
 		PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
 		Dedicated:   vm.Dedicated,
-		AllowedCPUs: vm.Cpuset,
+		AllowedCPUs: vm.Sample.Cpuset,
 		Weight:      vm.Cgroup.Weight,
 		MemoryMiB:   mebibytes(vm.Cgroup.MemoryBytes),
 		VCPUs:       []model.VCPURates{},

@@ -25,9 +25,9 @@ func thread(tid int, name string, run, wait time.Duration, switches uint64) host
 
 func round(at time.Duration, taps []host.TapSample, threads ...host.ThreadSample) *Round {
 	return &Round{At: start().Add(at), VMs: []VM{{
-		VM: discover.VM{Process: host.TaskID{PID: 100, TID: 100, Start: 1}, PodUID: "p", Namespace: "shop", Name: "web"},
-		At: start().Add(at), Cpuset: units.NewCPUSet(0, 1),
-		Sample: host.ProcessSample{Threads: threads, Taps: taps},
+		VM:     discover.VM{Process: host.TaskID{PID: 100, TID: 100, Start: 1}, PodUID: "p", Namespace: "shop", Name: "web"},
+		At:     start().Add(at),
+		Sample: host.ProcessSample{Threads: threads, Taps: taps, Cpuset: units.NewCPUSet(0, 1)},
 	}}}
 }
 
@@ -153,14 +153,12 @@ func (n *node) Processes() ([]host.Process, error) {
 }
 
 func (n *node) Sample(host.TaskID) (host.ProcessSample, error) {
-	return host.ProcessSample{TapsErr: n.tapsErr}, n.sampleErr
+	return host.ProcessSample{CpusetErr: n.cpusetErr, TapsErr: n.tapsErr}, n.sampleErr
 }
 
 func (n *node) Cgroup(host.TaskID) (host.CgroupFacts, error) { return host.CgroupFacts{}, nil }
 
 func (n *node) Buffered(host.TaskID) ([]host.BufferSample, error) { return nil, n.bufferedErr }
-
-func (n *node) Cpuset(host.TaskID) (units.CPUSet, error) { return units.CPUSet{}, n.cpusetErr }
 
 // stopped is a clock that stands still.
 type stopped struct{}

@@ -22,12 +22,8 @@ type VM struct {
 	// Unread says why the VM, which runs, could not be read: then no more is known of it.
 	Unread error
 	// At is when its counters were read.
-	At time.Time
-	// Cpuset is the effective cpuset of its container. Empty when it could not
-	// be read, and then CpusetErr says why.
-	Cpuset    units.CPUSet
-	CpusetErr error
-	Sample    host.ProcessSample
+	At     time.Time
+	Sample host.ProcessSample
 	// Cgroup is some seconds old at most.
 	Cgroup host.CgroupFacts
 	// Backlogs are the bytes that wait in front of taps, by tap, as they were when
@@ -101,7 +97,7 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 			continue
 		}
 		round.VMs = append(round.VMs, one)
-		for _, err := range []error{one.CpusetErr, one.Sample.TapsErr, one.BufferedErr} {
+		for _, err := range []error{one.Sample.CpusetErr, one.Sample.TapsErr, one.BufferedErr} {
 			if err != nil && !errors.Is(err, host.ErrGone) {
 				failures = append(failures, fmt.Errorf("VM %s/%s: %w", vm.Namespace, vm.Name, err))
 			}
@@ -116,7 +112,6 @@ func (s *Sampler) readVM(vm discover.VM) (VM, error) {
 	if one.Sample, err = s.host.Sample(vm.Process); err != nil {
 		return VM{}, err
 	}
-	one.Cpuset, one.CpusetErr = s.host.Cpuset(vm.Process)
 	one.Buffered, one.BufferedErr = s.host.Buffered(vm.Process)
 	s.remember(&one)
 	return one, nil

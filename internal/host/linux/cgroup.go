@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -12,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -25,7 +28,9 @@ const (
 
 // cgroupTree is where the node's cgroup file systems are mounted.
 type cgroupTree struct {
-	root    *os.Root
+	dir string
+	// root is dir, open. No path leads out of it.
+	root    int
 	unified bool
 
 	// own is the agent's own cgroup, searched once: see resolve.
@@ -35,52 +40,91 @@ type cgroupTree struct {
 }
 
 func openCgroupTree(dir string) (*cgroupTree, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cgroup root %s: %w", dir, err)
 	}
-	_, err = root.Stat("cgroup.controllers")
-	return &cgroupTree{root: root, unified: err == nil}, nil
+	_, err = os.Stat(filepath.Join(dir, "cgroup.controllers"))
+	return &cgroupTree{dir: dir, root: root, unified: err == nil}, nil
 }
 
-func (t *cgroupTree) close() error { return t.root.Close() }
+func (t *cgroupTree) close() error { return unix.Close(t.root) }
 
-// Cpuset implements host.Host.
-func (h *Host) Cpuset(process host.TaskID) (units.CPUSet, error) {
-	content, err := readFile(filepath.Join(h.procRoot, strconv.Itoa(process.PID), "cgroup"))
+// open opens a file below the root. The caller closes it.
+func (t *cgroupTree) open(name string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	fd, err := unix.Openat2(t.root, name, &how)
 	if err != nil {
-		return units.CPUSet{}, fmt.Errorf("cpuset of process %d: %w", process.PID, goneOr(err))
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(t.dir, name), Err: err}
 	}
-	cpus, err := h.cgroups.cpuset(string(content))
-	// Asked last: a number given to a new process is seen, and a cgroup that
-	// went away went with its process.
-	if gone := h.check(process); gone != nil {
-		return units.CPUSet{}, gone
-	}
-	if err != nil {
-		return units.CPUSet{}, fmt.Errorf("cpuset of process %d: %w", process.PID, err)
-	}
-	return cpus, nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
-// cpuset reads the effective cpuset of the cgroups that a /proc/PID/cgroup file names. In
+func (t *cgroupTree) read(name string) ([]byte, error) {
+	file, err := t.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxFile))
+}
+
+// cpusetFile has the effective cpuset of a process. It stays open between two readings,
+// until the process's cgroups are read again.
+type cpusetFile struct {
+	file *os.File // nil: not open
+	text string
+	cpus units.CPUSet
+}
+
+func (f *cpusetFile) close() {
+	if f.file != nil {
+		f.file.Close()
+		f.file = nil
+	}
+}
+
+// readCpuset returns the effective cpuset of a process, and whether it is another one than
+// last time.
+func (h *Host) readCpuset(p *process) (cpus units.CPUSet, changed bool, err error) {
+	f := &p.cpuset
+	if f.file == nil {
+		f.file, err = h.cgroups.openCpuset(p.Cgroups)
+	}
+	n := 0
+	if err == nil {
+		n, err = preadRetry(int(f.file.Fd()), h.scratch, 0)
+	}
+	if err == nil && string(h.scratch[:n]) != f.text {
+		changed, f.text = true, string(h.scratch[:n])
+		f.cpus, err = units.ParseCPUSet(f.text)
+	}
+	if err != nil {
+		f.close()
+		f.text = ""
+		return units.CPUSet{}, true, fmt.Errorf("cpuset of process %d: %w", p.ID.PID, err)
+	}
+	return f.cpus, changed, nil
+}
+
+// openCpuset opens the effective cpuset of the cgroups that a /proc/PID/cgroup file names. In
 // version 2 a cgroup without the controller has it from its nearest ancestor that has one.
-func (t *cgroupTree) cpuset(cgroups string) (units.CPUSet, error) {
-	file := effectiveV1
+func (t *cgroupTree) openCpuset(cgroups string) (*os.File, error) {
+	name := effectiveV1
 	if t.unified {
-		file = effectiveV2
+		name = effectiveV2
 	}
 	dir, err := t.find(cgroups, "cpuset")
 	for err == nil {
-		var content []byte
-		if content, err = t.root.ReadFile(path.Join(dir, file)); err == nil {
-			return units.ParseCPUSet(string(content))
+		var file *os.File
+		if file, err = t.open(path.Join(dir, name)); err == nil {
+			return file, nil
 		}
 		if errors.Is(err, fs.ErrNotExist) && t.unified && dir != "." {
 			dir, err = path.Dir(dir), nil
 		}
 	}
-	return units.CPUSet{}, err
+	return nil, err
 }
 
 // cgroupOf returns the path in the hierarchy of a version 1 controller, or in
@@ -121,7 +165,7 @@ func below(dir string) string {
 func (t *cgroupTree) findOwn(mount string) (string, error) {
 	self := strconv.Itoa(os.Getpid())
 	var own string
-	err := fs.WalkDir(t.root.FS(), mount, func(name string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(t.dir), mount, func(name string, entry fs.DirEntry, err error) error {
 		// A cgroup that went away meanwhile is not ours.
 		if err == nil && entry.IsDir() && t.lists(name, self) {
 			own = strings.TrimPrefix(strings.TrimPrefix(name, mount), "/")
@@ -130,14 +174,14 @@ func (t *cgroupTree) findOwn(mount string) (string, error) {
 		return nil
 	})
 	if err == nil && own == "" {
-		err = fmt.Errorf("own cgroup not found below %s: mount the node's cgroup root there", t.root.Name())
+		err = fmt.Errorf("own cgroup not found below %s: mount the node's cgroup root there", t.dir)
 	}
 	return own, err
 }
 
 // lists returns true if a cgroup holds a process.
 func (t *cgroupTree) lists(cgroup, pid string) bool {
-	content, err := t.root.ReadFile(path.Join(cgroup, "cgroup.procs"))
+	content, err := t.read(path.Join(cgroup, "cgroup.procs"))
 	return err == nil && slices.Contains(strings.Fields(string(content)), pid)
 }
 
@@ -153,19 +197,13 @@ func hugePages() []string { return []string{"2MB", "1GB"} }
 
 // Cgroup implements host.Host.
 func (h *Host) Cgroup(process host.TaskID) (host.CgroupFacts, error) {
-	content, err := readFile(filepath.Join(h.procRoot, strconv.Itoa(process.PID), "cgroup"))
-	if err != nil {
-		return host.CgroupFacts{}, fmt.Errorf("cgroups of process %d: %w", process.PID, goneOr(err))
+	h.mu.Lock()
+	p, known := h.processes[process]
+	h.mu.Unlock()
+	if !known {
+		return host.CgroupFacts{}, fmt.Errorf("cgroups of process %d: %w", process.PID, host.ErrGone)
 	}
-	facts := host.CgroupFacts{
-		Weight:      h.cgroups.weight(string(content)),
-		MemoryBytes: h.cgroups.memory(string(content)),
-	}
-	// Asked last: a number given to a new process is seen.
-	if err := h.check(process); err != nil {
-		return host.CgroupFacts{}, err
-	}
-	return facts, nil
+	return host.CgroupFacts{Weight: h.cgroups.weight(p.Cgroups), MemoryBytes: h.cgroups.memory(p.Cgroups)}, nil
 }
 
 // weight of the pod's cgroup in cpu.shares; 0 when it is not known.
@@ -182,7 +220,7 @@ func (t *cgroupTree) weight(cgroups string) float64 {
 	if t.unified {
 		file = "cpu.weight"
 	}
-	content, err := t.root.ReadFile(path.Join(dir, file))
+	content, err := t.read(path.Join(dir, file))
 	if err != nil {
 		return 0
 	}
@@ -245,7 +283,7 @@ func (t *cgroupTree) find(cgroups, controller string) (string, error) {
 	}
 	dir, ok := cgroupOf(cgroups, hierarchy)
 	if !ok {
-		return "", fmt.Errorf("no %s hierarchy below %s: %w", controller, t.root.Name(), host.ErrUnsupported)
+		return "", fmt.Errorf("no %s hierarchy below %s: %w", controller, t.dir, host.ErrUnsupported)
 	}
 	dir, err := t.resolve(mount, dir)
 	return path.Join(mount, dir), err
@@ -255,7 +293,7 @@ func (t *cgroupTree) find(cgroups, controller string) (string, error) {
 // of the nearest one above within the pod.
 func (t *cgroupTree) readUp(dir, file string) ([]byte, error) {
 	for {
-		content, err := t.root.ReadFile(path.Join(dir, file))
+		content, err := t.read(path.Join(dir, file))
 		if err == nil {
 			return content, nil
 		}

@@ -89,6 +89,7 @@ func TestCgroup(t *testing.T) {
 			}
 			id := tr.process(100, "qemu-kvm", test.cgroups)
 			h := tr.host()
+			mustProcesses(t, h)
 			got, err := h.Cgroup(id)
 			if err != nil {
 				t.Fatal(err)
@@ -125,12 +126,15 @@ func TestRealCgroup(t *testing.T) {
 	pod := hosttest.NewPod(t, one.String())
 	vm := hosttest.StartVM(t, "shop", "web")
 	pod.Add(vm)
-	facts, err := realHost(t).Cgroup(vm.ID())
+	h := realHost(t)
+	mustProcesses(t, h)
+	facts, err := h.Cgroup(vm.ID())
 	if err != nil || facts.Weight < 0 {
 		t.Errorf("facts %+v, %v", facts, err)
 	}
 	vm.End()
-	if _, err := realHost(t).Cgroup(vm.ID()); !isGone(err) {
+	mustProcesses(t, h)
+	if _, err := h.Cgroup(vm.ID()); !isGone(err) {
 		t.Errorf("of a VM that ended: %v, want ErrGone", err)
 	}
 }

@@ -50,6 +50,8 @@ type Host struct {
 	byPID     map[int]*process
 	workers   map[int]*process
 	masks     maskCache
+	// kept counts the keptFiles that are open, of at most mostKept.
+	kept, mostKept int
 	// scratch takes the content of one file after the other.
 	scratch []byte
 }
@@ -83,6 +85,7 @@ func New(opts Options) (*Host, error) {
 		workers:   map[int]*process{},
 		masks:     newMaskCache(),
 		devices:   newDevices(opts.Datapath),
+		mostKept:  mostKept(),
 		scratch:   make([]byte, maxFile),
 	}, nil
 }
@@ -139,6 +142,62 @@ func readAt(dir int, name string, buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
+// keptFile is a file below a process's folder that is read each second, and stays open
+// between.
+type keptFile struct {
+	name string
+	fd   int
+	open bool
+}
+
+// readKept reads a file from its start, up to the size of the scratch buffer, which it
+// returns a part of. When too many files are open it closes the file again.
+func (h *Host) readKept(dir int, f *keptFile) ([]byte, error) {
+	if !f.open {
+		fd, err := openRetry(dir, f.name)
+		if err != nil {
+			return nil, err
+		}
+		f.fd, f.open = fd, true
+		h.kept++
+		if h.kept > h.mostKept {
+			defer h.closeKept(f)
+		}
+	}
+	n := 0
+	for n < len(h.scratch) {
+		m, err := preadRetry(f.fd, h.scratch[n:], int64(n))
+		if err != nil {
+			return nil, err
+		}
+		n += m
+		// The kernel fills a page with whole lines: less than half of one is the end.
+		if m == 0 || n < os.Getpagesize()/2 {
+			break
+		}
+	}
+	return h.scratch[:n], nil
+}
+
+func (h *Host) closeKept(f *keptFile) {
+	if f.open {
+		unix.Close(f.fd)
+		f.open = false
+		h.kept--
+	}
+}
+
+// mostKept is how many files may stay open: half of what the process may have, and no more
+// than take 50 MB of the kernel's memory.
+func mostKept() int {
+	const most = 8192
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(most, limit.Cur/2))
+}
+
 // readLineAt is readAt for the files of a single line, which the kernel gives out as a
 // whole: it does not ask whether there is more.
 func readLineAt(dir int, name string, buf []byte) ([]byte, error) {
@@ -152,6 +211,15 @@ func readLineAt(dir int, name string, buf []byte) ([]byte, error) {
 		return nil, err
 	}
 	return buf[:n], nil
+}
+
+func preadRetry(fd int, buf []byte, offset int64) (int, error) {
+	for {
+		n, err := unix.Pread(fd, buf, offset)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 func readRetry(fd int, buf []byte) (int, error) {

@@ -20,7 +20,8 @@ const (
 	// youngRounds is for how many rounds a process or thread is read
 	// again: it gets its name only after its creation (exec, prctl).
 	youngRounds = 10
-	// refreshRounds is after how many rounds everything is read again.
+	// refreshRounds is after how many rounds everything is read again, of some processes in
+	// each round.
 	refreshRounds = 30
 )
 
@@ -41,6 +42,10 @@ type process struct {
 	links   uint64 // of task, when its threads were listed
 	stale   bool   // a thread vanished since
 	threads []thread
+	cpuset  cpusetFile
+	net     keptFile
+	// masksDue is true when threads may have other affinities than last time.
+	masksDue bool
 	// workers of a VM's process, as of this round.
 	workers []*process
 	queues  queueReading
@@ -57,8 +62,8 @@ func (h *Host) Processes() ([]host.Process, error) {
 		return nil, err
 	}
 	h.round++
-	refresh := h.round%refreshRounds == 0
 	for _, pid := range pids {
+		refresh := h.isRefreshed(pid)
 		if p, known := h.byPID[pid]; known && (!refresh || h.refresh(p)) {
 			p.round = h.round
 			continue
@@ -85,6 +90,9 @@ func (h *Host) Processes() ([]host.Process, error) {
 	slices.SortFunc(found, func(a, b host.Process) int { return a.ID.PID - b.ID.PID })
 	return found, nil
 }
+
+// isRefreshed returns true in the rounds in which all of a process is read again.
+func (h *Host) isRefreshed(pid int) bool { return (h.round+uint64(pid))%refreshRounds == 0 }
 
 func (h *Host) listPIDs() ([]int, error) {
 	dir, err := os.Open(h.procRoot)
@@ -141,7 +149,7 @@ func (h *Host) open(pid int) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	p := &process{dir: dir, task: -1}
+	p := &process{dir: dir, task: -1, net: keptFile{name: "net/dev"}}
 	isVM, err := h.read(p, pid)
 	if p.owner != 0 {
 		return p, nil
@@ -181,6 +189,7 @@ func (h *Host) read(p *process, pid int) (isVM bool, err error) {
 	if content, err = readAt(p.dir, "cgroup", h.scratch); err != nil {
 		return false, err
 	}
+	p.cpuset.close() // the process may be in another cgroup
 	p.Process = host.Process{
 		ID:      host.TaskID{PID: pid, TID: pid, Start: start},
 		Args:    args,
@@ -208,6 +217,11 @@ func (h *Host) end(p *process) {
 }
 
 func (h *Host) drop(p *process) {
+	for i := range p.threads {
+		h.closeKept(&p.threads[i].schedstat)
+	}
+	h.closeKept(&p.net)
+	p.cpuset.close()
 	unix.Close(p.dir)
 	unix.Close(p.task)
 	delete(h.processes, p.ID)
@@ -238,7 +252,7 @@ func (p *process) becomeWorker(pid int, comm string, start uint64, stat []byte) 
 	}
 	id := host.TaskID{PID: pid, TID: pid, Start: start}
 	p.ID, p.owner = id, owner
-	p.threads = []thread{{Thread: host.Thread{ID: id, Name: comm}, schedstat: "schedstat"}}
+	p.threads = []thread{{Thread: host.Thread{ID: id, Name: comm}, schedstat: keptFile{name: "schedstat"}}}
 }
 
 // keepsWorker returns true if the process of this number is a known worker.
@@ -266,6 +280,7 @@ func (h *Host) isStill(w *process) bool {
 }
 
 func (h *Host) dropWorker(w *process) {
+	h.closeKept(&w.threads[0].schedstat)
 	unix.Close(w.dir)
 	delete(h.workers, w.ID.PID)
 }
@@ -290,10 +305,10 @@ func (h *Host) assignWorkers() {
 }
 
 // sampleWorkers reads the workers of a process.
-func (h *Host) sampleWorkers(p *process) []host.ThreadSample {
+func (h *Host) sampleWorkers(p *process, masks bool) []host.ThreadSample {
 	var samples []host.ThreadSample
 	for _, w := range p.workers {
-		if s, ok := h.sampleThread(w, &w.threads[0]); ok {
+		if s, ok := h.sampleThread(w, &w.threads[0], masks); ok {
 			samples = append(samples, s)
 		}
 	}

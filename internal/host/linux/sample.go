@@ -10,14 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // thread is a thread of a process in view.
 type thread struct {
 	host.Thread
-	schedstat string // path below /proc/PID
+	schedstat keptFile // below /proc/PID
+	cpus      units.CPUSet
 	since     uint64 // round in which it was first listed
 }
+
+// maskRounds is after how many rounds affinities are read again of a process whose cpuset
+// stays, whose threads are old, and of which this Host changed none: only something else on
+// the node can change them then.
+const maskRounds = 5
 
 // listedLinks is the link count that a folder has at least when its file
 // system counts subfolders in it, as /proc does for task.
@@ -36,8 +43,12 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
 	}
 	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(p.threads))}
+	masks := p.masksDue || (h.round+uint64(id.PID))%maskRounds == 0
+	var changed bool
+	sample.Cpuset, changed, sample.CpusetErr = h.readCpuset(p)
+	masks, p.masksDue = masks || changed, false
 	for i := range p.threads {
-		if s, ok := h.sampleThread(p, &p.threads[i]); ok {
+		if s, ok := h.sampleThread(p, &p.threads[i], masks); ok {
 			sample.Threads = append(sample.Threads, s)
 		}
 	}
@@ -45,10 +56,10 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		h.end(p)
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
 	}
-	sample.Workers = h.sampleWorkers(p)
-	// Opened anew each time: an open net/dev keeps the pod's network namespace
-	// alive after the pod has ended. A process loses its own before it ends.
-	content, err := readAt(p.dir, "net/dev", h.scratch)
+	sample.Workers = h.sampleWorkers(p, masks)
+	// The open file keeps the pod's network namespace until the next round after the
+	// process has ended.
+	content, err := h.readKept(p.dir, &p.net)
 	if err != nil {
 		sample.TapsErr = fmt.Errorf("network devices of process %d: %w", id.PID, goneOr(err))
 		return sample, nil
@@ -58,9 +69,10 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 	return sample, nil
 }
 
-// sampleThread returns false for a thread that has ended.
-func (h *Host) sampleThread(p *process, t *thread) (host.ThreadSample, bool) {
-	content, err := readLineAt(p.dir, t.schedstat, h.scratch)
+// sampleThread returns false for a thread that has ended. mask is true if its affinity is to
+// be read.
+func (h *Host) sampleThread(p *process, t *thread, mask bool) (host.ThreadSample, bool) {
+	content, err := h.readKept(p.dir, &t.schedstat)
 	if err != nil {
 		p.stale = true
 		return host.ThreadSample{}, false
@@ -69,7 +81,10 @@ func (h *Host) sampleThread(p *process, t *thread) (host.ThreadSample, bool) {
 	if s.Run, s.Wait, s.Switches, err = parseSchedstat(content); err != nil {
 		return host.ThreadSample{}, false
 	}
-	s.CPUs = h.masks.of(t.ID.TID)
+	if mask || t.cpus.IsEmpty() {
+		t.cpus = h.masks.of(t.ID.TID)
+	}
+	s.CPUs = t.cpus
 	return s, true
 }
 
@@ -83,11 +98,11 @@ func (h *Host) updateThreads(p *process) error {
 		return err
 	}
 	links := uint64(stat.Nlink) //nolint:unconvert // its type differs between architectures
-	if links != p.links || p.stale || links < listedLinks || h.round%refreshRounds == 0 {
+	if links != p.links || p.stale || links < listedLinks || h.isRefreshed(p.ID.PID) {
 		if err := h.listThreads(p); err != nil {
 			return err
 		}
-		p.links, p.stale = links, false
+		p.links, p.stale, p.masksDue = links, false, true
 		return nil
 	}
 	for i := range p.threads {
@@ -95,6 +110,7 @@ func (h *Host) updateThreads(p *process) error {
 		if h.round-t.since > youngRounds {
 			continue
 		}
+		p.masksDue = true // libvirt binds what it has just started
 		if name, start, err := h.readStat(p, t.ID.TID); err == nil && start == t.ID.Start {
 			t.Name = name
 		}
@@ -107,9 +123,9 @@ func (h *Host) listThreads(p *process) error {
 	if err != nil {
 		return err
 	}
-	known := make(map[host.TaskID]uint64, len(p.threads))
+	known := make(map[host.TaskID]thread, len(p.threads))
 	for _, t := range p.threads {
-		known[t.ID] = t.since
+		known[t.ID] = t
 	}
 	threads := make([]thread, 0, len(tids))
 	for _, tid := range tids {
@@ -121,15 +137,20 @@ func (h *Host) listThreads(p *process) error {
 			return err
 		}
 		id := host.TaskID{PID: p.ID.PID, TID: tid, Start: start}
-		since, old := known[id]
+		one, old := known[id]
 		if !old {
-			since = h.round
+			one = thread{
+				Thread:    host.Thread{ID: id},
+				schedstat: keptFile{name: filepath.Join("task", strconv.Itoa(tid), "schedstat")},
+				since:     h.round,
+			}
 		}
-		threads = append(threads, thread{
-			Thread:    host.Thread{ID: id, Name: name},
-			schedstat: filepath.Join("task", strconv.Itoa(tid), "schedstat"),
-			since:     since,
-		})
+		delete(known, id)
+		one.Name = name
+		threads = append(threads, one)
+	}
+	for _, ended := range known {
+		h.closeKept(&ended.schedstat)
 	}
 	p.threads = threads
 	return nil

@@ -54,6 +54,15 @@ func (h *Host) writeAffinity(thread host.TaskID, mask unix.CPUSetDynamic, what s
 	if err := unix.SchedSetaffinityDynamic(thread.TID, mask); err != nil {
 		return fmt.Errorf("bind thread %d of process %d to %s: %w", thread.TID, thread.PID, what, goneOr(err))
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pid := thread.PID
+	if worker := h.workers[pid]; worker != nil {
+		pid = worker.owner
+	}
+	if p := h.byPID[pid]; p != nil {
+		p.masksDue = true
+	}
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/joulevirt/joulevirt/internal/host"
+	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // tree is a made-up node.
@@ -131,16 +132,89 @@ func TestCpuset(t *testing.T) {
 			}
 			id := tr.process(100, "qemu-kvm", test.cgroups)
 			h := tr.host()
-			got, err := h.Cpuset(id)
-			if (err != nil) != test.fails || got.String() != test.want {
-				t.Errorf("cpuset %q, %v; want %q, failing %v", got, err, test.want, test.fails)
-			}
-			id.Start-- // the number was an earlier process's
-			if got, err := h.Cpuset(id); !errors.Is(err, host.ErrGone) {
-				t.Errorf("cpuset %q of a process that ended, %v; want ErrGone", got, err)
+			mustProcesses(t, h)
+			got, err := h.Sample(id)
+			if err != nil || (got.CpusetErr != nil) != test.fails || got.Cpuset.String() != test.want {
+				t.Errorf("cpuset %q, %v, %v; want %q, failing %v", got.Cpuset, got.CpusetErr, err, test.want, test.fails)
 			}
 		})
 	}
+}
+
+// What seldom changes is read when something shows that it did, and in time without.
+func TestWhatSeldomChanges(t *testing.T) {
+	one, other := hosttest.TwoCPUs(t)
+	both := one.Union(other)
+	pod := hosttest.NewPod(t, both.String())
+	vm := hosttest.StartVM(t, "shop", "web")
+	thread := vm.Thread("CPU 0/TCG")
+	pod.Add(vm)
+	h, foreign := realHost(t), realHost(t)
+	round := func() (cpuset, mask units.CPUSet) {
+		t.Helper()
+		mustProcesses(t, h)
+		sample, err := h.Sample(vm.ID())
+		if err != nil || sample.CpusetErr != nil {
+			t.Fatal(err, sample.CpusetErr)
+		}
+		for _, s := range sample.Threads {
+			if s.ID == thread {
+				mask = s.CPUs
+			}
+		}
+		return sample.Cpuset, mask
+	}
+	for range youngRounds + 1 {
+		round()
+	}
+	want := func(what string, wantCpuset, wantMask units.CPUSet) {
+		t.Helper()
+		if cpuset, mask := round(); !cpuset.Equal(wantCpuset) || !mask.Equal(wantMask) {
+			t.Errorf("%s: cpuset %v, affinity %v; want %v and %v", what, cpuset, mask, wantCpuset, wantMask)
+		}
+	}
+	if err := h.SetAffinity(thread, one); err != nil {
+		t.Fatal(err)
+	}
+	want("this host's own change shows in the next round", both, one)
+	if err := foreign.SetAffinity(thread, other); err != nil {
+		t.Fatal(err)
+	}
+	for range maskRounds - 1 {
+		round()
+	}
+	want("somebody else's change shows within some rounds", both, other)
+	pod.SetCPUs(one.String())
+	want("a change of the cpuset shows in the next round, and what the kernel made of affinities", one, one)
+}
+
+// Files are closed with their processes, and when too many are open.
+func TestOpenFiles(t *testing.T) {
+	tr := newTree(t)
+	id := tr.process(20, "qemu-kvm", "0::/x\n")
+	h := tr.host()
+	round := func(kept int) {
+		t.Helper()
+		mustProcesses(t, h)
+		if sample, err := h.Sample(id); err != nil || len(sample.Threads) != 2 || len(sample.Taps) != 2 {
+			t.Errorf("sample %+v, %v", sample, err)
+		}
+		if h.kept != kept {
+			t.Errorf("%d files are open, want %d", h.kept, kept)
+		}
+	}
+	round(3)
+	round(3)
+	if err := os.RemoveAll(filepath.Join(tr.dir, "proc/20")); err != nil {
+		t.Fatal(err)
+	}
+	if mustProcesses(t, h); h.kept != 0 {
+		t.Errorf("%d files of a process that ended are open", h.kept)
+	}
+	id = tr.process(30, "qemu-kvm", "0::/x\n")
+	h.mostKept = 1
+	round(1)
+	round(1)
 }
 
 func TestProcessesOfATree(t *testing.T) {
@@ -179,7 +253,8 @@ func TestProcessesOfATree(t *testing.T) {
 		}
 	})
 	t.Run("a pod without a network namespace to read", func(t *testing.T) {
-		if err := os.Remove(filepath.Join(tr.dir, "proc/20/net/dev")); err != nil {
+		id := host.TaskID{PID: 10, TID: 10, Start: id.Start}
+		if err := os.Remove(filepath.Join(tr.dir, "proc/10/net/dev")); err != nil {
 			t.Fatal(err)
 		}
 		sample, err := h.Sample(id)

@@ -114,7 +114,7 @@ func threadsOf(vms []sample.VM) []thread.VM[units.CPUSet] {
 	for i := range vms {
 		vm := &vms[i]
 		out = append(out, thread.VM[units.CPUSet]{
-			VM: vm.VM, Cpuset: vm.Cpuset, Threads: affinity{}.Threads(&vm.Sample), Unread: cmp.Or(vm.Unread, vm.CpusetErr),
+			VM: vm.VM, Cpuset: vm.Sample.Cpuset, Threads: affinity{}.Threads(&vm.Sample), Unread: cmp.Or(vm.Unread, vm.Sample.CpusetErr),
 		})
 	}
 	return out

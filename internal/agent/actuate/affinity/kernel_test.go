@@ -132,7 +132,7 @@ func (k *kernel) Sample(process host.TaskID) (host.ProcessSample, error) {
 	if _, alive := k.threads[process]; !alive {
 		return host.ProcessSample{}, host.ErrGone
 	}
-	var sample host.ProcessSample
+	sample := host.ProcessSample{Cpuset: k.cpuset}
 	for id, thread := range k.threads {
 		sample.Threads = append(sample.Threads, host.ThreadSample{
 			Thread: host.Thread{ID: id, Name: thread.name}, CPUs: k.shown(thread),
@@ -149,7 +149,7 @@ func (k *kernel) vm() sample.VM {
 	}
 	return sample.VM{
 		VM:     discover.VM{Process: k.process, PodUID: "pod", Namespace: "shop", Name: "web"},
-		Cpuset: k.cpuset, Sample: threads,
+		Sample: threads,
 	}
 }
 

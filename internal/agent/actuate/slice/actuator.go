@@ -57,7 +57,7 @@ func (a *Actuator) Apply(vms []sample.VM, plan func(podUID string) (slice time.D
 			want = 0
 		}
 		if want == 0 && !a.Touched(vms[i].Process) {
-			read = append(read, thread.VM[journal.Slice]{VM: vms[i].VM, Cpuset: vms[i].Cpuset, Unread: vms[i].Unread})
+			read = append(read, thread.VM[journal.Slice]{VM: vms[i].VM, Cpuset: vms[i].Sample.Cpuset, Unread: vms[i].Unread})
 			continue
 		}
 		one := a.read(&vms[i], want)
@@ -78,7 +78,7 @@ func (a *Actuator) Apply(vms []sample.VM, plan func(podUID string) (slice time.D
 // as they are, are read now and then only, unless that failed: a thread that has no slice
 // any more keeps its VM from being in order until it has one.
 func (a *Actuator) read(vm *sample.VM, want journal.Slice) thread.VM[journal.Slice] {
-	out := thread.VM[journal.Slice]{VM: vm.VM, Cpuset: vm.Cpuset, Unread: vm.Unread}
+	out := thread.VM[journal.Slice]{VM: vm.VM, Cpuset: vm.Sample.Cpuset, Unread: vm.Unread}
 	if vm.Unread != nil {
 		return out
 	}

@@ -136,12 +136,11 @@ func (a *Actuator[V]) observe(process host.TaskID, known entries[V]) *VM[V] {
 	for _, entry := range known {
 		vm.PodUID = entry.PodUID
 	}
-	// Without the cpuset the entries alone decide.
-	vm.Cpuset, _ = a.host.Cpuset(process)
 	if sample, err := a.host.Sample(process); err == nil {
-		vm.Threads = a.rules.Threads(&sample)
+		vm.Cpuset, vm.Threads = sample.Cpuset, a.rules.Threads(&sample)
 		return vm
 	}
+	// Without the cpuset the entries alone decide.
 	for id := range known {
 		if value, err := a.rules.Get(id); err == nil {
 			vm.Threads = append(vm.Threads, Thread[V]{ID: id, Value: value})

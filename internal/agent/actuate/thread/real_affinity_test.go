@@ -51,13 +51,9 @@ func of(pins map[string]affinity.Pins) func(string) (affinity.Pins, bool) {
 
 func (b *affinityBench) apply(pins map[string]affinity.Pins) affinity.Result {
 	b.t.Helper()
-	cpuset, err := b.Host.Cpuset(b.Process.ID())
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	vm := sample.VM{
 		VM:     discover.VM{Process: b.Process.ID(), PodUID: b.pod.UID, Namespace: "shop", Name: "web"},
-		Cpuset: cpuset, Sample: b.sample(),
+		Sample: b.sample(),
 	}
 	results, err := b.actuator.Apply([]sample.VM{vm}, of(pins))
 	if err != nil {
