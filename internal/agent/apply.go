@@ -24,12 +24,18 @@ type applied struct {
 
 // apply makes the node what the orders say. What fails of one lever fails for it alone.
 func (a *Agent) apply(round *sample.Round, o *orders) (applied, error) {
-	done := applied{results: map[vmLever]actuate.Result{}, vcpus: map[string][]v1alpha1.VCPUPin{}, slices: map[string]time.Duration{}}
+	const levers = 4
 	vms := round.All()
+	done := applied{
+		results: make(map[vmLever]actuate.Result, levers*len(vms)),
+		vcpus:   map[string][]v1alpha1.VCPUPin{}, slices: map[string]time.Duration{},
+	}
 	pins, pinErr := a.affinity.Apply(vms, o.pins)
 	for i := range pins {
 		a.record(&done, v1alpha1.LeverAffinity, pins[i].Result)
-		done.vcpus[pins[i].PodUID] = vcpusOf(&pins[i])
+		if len(pins[i].Held) > 0 {
+			done.vcpus[pins[i].PodUID] = vcpusOf(&pins[i])
+		}
 	}
 	sliced, sliceErr := a.slices.Apply(vms, o.slice)
 	for i := range sliced {

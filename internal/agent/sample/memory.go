@@ -12,7 +12,7 @@ import (
 const (
 	// factsEvery is how often facts of a VM's cgroups are read: they change seldom, and cost
 	// more to read than all of its counters.
-	factsEvery = 10 * time.Second
+	factsEvery = 30 * time.Second
 	// tapFactsFor is for how long a tap's backlog and the rate of its queue's drops count after
 	// they were read: a host reads them in some rounds only, more often while there is traffic.
 	tapFactsFor = 30 * time.Second

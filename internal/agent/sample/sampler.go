@@ -52,7 +52,12 @@ type Round struct {
 }
 
 // All returns the VMs, the unread ones last.
-func (r *Round) All() []VM { return slices.Concat(r.VMs, r.Unread) }
+func (r *Round) All() []VM {
+	if len(r.Unread) == 0 {
+		return r.VMs
+	}
+	return slices.Concat(r.VMs, r.Unread)
+}
 
 // Sampler reads counters of a node. It is used by one goroutine at a time.
 type Sampler struct {
@@ -84,6 +89,7 @@ func (s *Sampler) Read(inventory *discover.Inventory) (*Round, error) {
 		return nil, errors.Join(append(failures, err)...)
 	}
 	vms := discover.All(processes, inventory)
+	round.VMs = make([]VM, 0, len(vms))
 	s.seen = make(map[host.TaskID]*memory, len(vms))
 	defer func() { s.known = s.seen }()
 	for _, vm := range vms {

@@ -31,6 +31,10 @@ type Cluster struct {
 	// changes holds at most one signal.
 	changes chan struct{}
 	synced  atomic.Bool
+	// changed counts the changes of the inventory, and inventory is as of known of them.
+	changed   atomic.Uint64
+	known     uint64
+	inventory *discover.Inventory
 }
 
 // New prepares the watches of a node. namespace is where the manager's Lease
@@ -93,12 +97,16 @@ func (c *Cluster) signal() {
 }
 
 func (c *Cluster) inventoryHandler() toolscache.ResourceEventHandler {
+	change := func() {
+		c.changed.Add(1)
+		c.signal()
+	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.signal() },
-		DeleteFunc: func(any) { c.signal() },
+		AddFunc:    func(any) { change() },
+		DeleteFunc: func(any) { change() },
 		UpdateFunc: func(before, after any) {
 			if !reflect.DeepEqual(valueOf(before), valueOf(after)) {
-				c.signal()
+				change()
 			}
 		},
 	}
@@ -139,9 +147,15 @@ func (c *Cluster) Synced() bool { return c.synced.Load() }
 func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 
 // Inventory returns the VMs of the node as the cluster has them; none before they are known.
+// It is for one goroutine.
 func (c *Cluster) Inventory(ctx context.Context) (*discover.Inventory, error) {
 	if !c.synced.Load() {
 		return &discover.Inventory{}, nil
+	}
+	// Asked before the objects are read: what changes meanwhile has them read again.
+	changed := c.changed.Load()
+	if c.inventory != nil && changed == c.known {
+		return c.inventory, nil
 	}
 	var pods corev1.PodList
 	if err := c.cache.List(ctx, &pods); err != nil {
@@ -163,6 +177,7 @@ func (c *Cluster) Inventory(ctx context.Context) (*discover.Inventory, error) {
 		vmi := vmiOf(&vmis.Items[i])
 		inventory.VMIs[vmi.UID] = vmi
 	}
+	c.inventory, c.known = inventory, changed
 	return inventory, nil
 }
 

@@ -101,8 +101,8 @@ func (h *Host) readCpuset(p *process) (cpus units.CPUSet, changed bool, err erro
 	}
 	if err != nil {
 		f.close()
-		f.text = ""
-		return units.CPUSet{}, true, fmt.Errorf("cpuset of process %d: %w", p.ID.PID, err)
+		changed, f.text = f.text != "", ""
+		return units.CPUSet{}, changed, fmt.Errorf("cpuset of process %d: %w", p.ID.PID, err)
 	}
 	return f.cpus, changed, nil
 }

@@ -33,16 +33,13 @@ func parseStat(content []byte) (comm string, start uint64, err error) {
 	}
 	rest := content[end+1:]
 	// The first field of the rest is the state, which is number 3.
+	var field []byte
 	for range startField - 2 {
-		var field []byte
 		if field, rest = nextField(rest); field == nil {
 			return "", 0, fmt.Errorf("stat of %.32q has no start time: %w", content[open+1:end], errMalformed)
 		}
-		if start, err = parseUint(field); err != nil {
-			start = 0 // state and signed fields: only the last one counts
-		}
 	}
-	if err != nil {
+	if start, err = parseUint(field); err != nil {
 		return "", 0, fmt.Errorf("start time in stat of %.32q: %w", content[open+1:end], err)
 	}
 	return string(content[open+1 : end]), start, nil

@@ -303,14 +303,3 @@ func (h *Host) assignWorkers() {
 		}
 	}
 }
-
-// sampleWorkers reads the workers of a process.
-func (h *Host) sampleWorkers(p *process, masks bool) []host.ThreadSample {
-	var samples []host.ThreadSample
-	for _, w := range p.workers {
-		if s, ok := h.sampleThread(w, &w.threads[0], masks); ok {
-			samples = append(samples, s)
-		}
-	}
-	return samples
-}

@@ -42,21 +42,23 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		h.end(p)
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
 	}
-	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(p.threads))}
 	masks := p.masksDue || (h.round+uint64(id.PID))%maskRounds == 0
-	var changed bool
-	sample.Cpuset, changed, sample.CpusetErr = h.readCpuset(p)
-	masks, p.masksDue = masks || changed, false
-	for i := range p.threads {
-		if s, ok := h.sampleThread(p, &p.threads[i], masks); ok {
-			sample.Threads = append(sample.Threads, s)
+	p.masksDue = false
+	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(p.threads))}
+	// A cpuset that changed changes affinities: both are to be of the same moment.
+	const passes = 2
+	for again := passes; again > 0; again-- {
+		h.sampleThreads(p, masks, &sample)
+		var changed bool
+		if sample.Cpuset, changed, sample.CpusetErr = h.readCpuset(p); !changed {
+			break
 		}
+		masks = true
 	}
 	if len(sample.Threads) == 0 {
 		h.end(p)
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
 	}
-	sample.Workers = h.sampleWorkers(p, masks)
 	// The open file keeps the pod's network namespace until the next round after the
 	// process has ended.
 	content, err := h.readKept(p.dir, &p.net)
@@ -67,6 +69,22 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 	sample.Taps = parseNetDev(content)
 	h.addBacklogs(p, sample.Taps)
 	return sample, nil
+}
+
+// sampleThreads reads the threads of a process and its workers, with their affinities if masks
+// is true.
+func (h *Host) sampleThreads(p *process, masks bool, sample *host.ProcessSample) {
+	sample.Threads, sample.Workers = sample.Threads[:0], sample.Workers[:0]
+	for i := range p.threads {
+		if s, ok := h.sampleThread(p, &p.threads[i], masks); ok {
+			sample.Threads = append(sample.Threads, s)
+		}
+	}
+	for _, w := range p.workers {
+		if s, ok := h.sampleThread(w, &w.threads[0], masks); ok {
+			sample.Workers = append(sample.Workers, s)
+		}
+	}
 }
 
 // sampleThread returns false for a thread that has ended. mask is true if its affinity is to

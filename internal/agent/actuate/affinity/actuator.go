@@ -97,7 +97,11 @@ func New(h host.Host, save func([]journal.Entry) error, entries []journal.Entry)
 // Apply makes the VMs' affinities what the plan wants, by pod UID, and lifts every
 // other binding of the agent: see thread.Actuator.
 func (a *Actuator) Apply(vms []sample.VM, plan func(podUID string) (pins Pins, planned bool)) ([]Result, error) {
-	return a.Actuator.Apply(threadsOf(vms), func(podUID string) thread.Wanted[units.CPUSet] {
+	concerns := func(vm *sample.VM) bool {
+		_, planned := plan(vm.PodUID)
+		return planned || a.Touched(vm.Process)
+	}
+	return a.Actuator.Apply(threadsOf(vms, concerns), func(podUID string) thread.Wanted[units.CPUSet] {
 		if pins, planned := plan(podUID); planned {
 			return pins
 		}
@@ -107,15 +111,20 @@ func (a *Actuator) Apply(vms []sample.VM, plan func(podUID string) (pins Pins, p
 
 // Assume takes every bound thread of the VMs for one that the agent bound: see
 // thread.Actuator.
-func (a *Actuator) Assume(vms []sample.VM) []host.TaskID { return a.Actuator.Assume(threadsOf(vms)) }
+func (a *Actuator) Assume(vms []sample.VM) []host.TaskID {
+	return a.Actuator.Assume(threadsOf(vms, func(*sample.VM) bool { return true }))
+}
 
-func threadsOf(vms []sample.VM) []thread.VM[units.CPUSet] {
+// threadsOf returns the VMs, with the threads of those that the actuator concerns.
+func threadsOf(vms []sample.VM, concerns func(*sample.VM) bool) []thread.VM[units.CPUSet] {
 	out := make([]thread.VM[units.CPUSet], 0, len(vms))
 	for i := range vms {
 		vm := &vms[i]
-		out = append(out, thread.VM[units.CPUSet]{
-			VM: vm.VM, Cpuset: vm.Sample.Cpuset, Threads: affinity{}.Threads(&vm.Sample), Unread: cmp.Or(vm.Unread, vm.Sample.CpusetErr),
-		})
+		one := thread.VM[units.CPUSet]{VM: vm.VM, Cpuset: vm.Sample.Cpuset, Unread: cmp.Or(vm.Unread, vm.Sample.CpusetErr)}
+		if concerns(vm) {
+			one.Threads = affinity{}.Threads(&vm.Sample)
+		}
+		out = append(out, one)
 	}
 	return out
 }
