@@ -51,6 +51,7 @@ type PlanReconciler struct {
 	Potentials *PotentialStore
 
 	changing nodesChanging
+	writes   planWrites
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
@@ -108,9 +109,9 @@ func (r *PlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.write(ctx, &node, seen.Plan, plan); err != nil {
+	if wait, err := r.write(ctx, &node, &seen, plan, now); err != nil || wait > 0 {
 		r.changing.drop(node.Name)
-		return ctrl.Result{}, err
+		return ctrl.Result{RequeueAfter: wait}, err
 	}
 	if seen.Edited {
 		r.Recorder.Eventf(seen.Plan, nil, corev1.EventTypeWarning, v1alpha1.ReasonEdited, "Plan",
@@ -126,6 +127,7 @@ func (r *PlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 func (r *PlanReconciler) forget(node string) {
 	r.Reviews.forget(node)
 	r.Potentials.forget(node)
+	r.writes.forget(node)
 }
 
 // plan makes the plan of a node: without anything new when enough others are changing.
@@ -188,24 +190,27 @@ func (r *PlanReconciler) remove(ctx context.Context, name string, was *v1alpha1.
 	return nil
 }
 
-// write applies the plan when it says something else than the one there is. The error is
-// a conflict when that one changed since it was read.
-func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, was *v1alpha1.NodePlan, planned model.Plan) error {
-	spec := plan.Encode(&planned)
+// write applies the plan when it says something else than the one there is, or returns how long
+// it has to wait for that. The error is a conflict when that one changed since it was read.
+func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *observe.Observation, planned model.Plan, now time.Time) (wait time.Duration, err error) {
+	was, spec := seen.Plan, plan.Encode(&planned)
 	if was != nil && equality.Semantic.DeepEqual(was.Spec, spec) && ownedBy(was, node) {
 		r.changing.drop(node.Name)
-		return nil
+		return 0, nil
+	}
+	if wait := r.writes.take(node.Name, now); wait > 0 && !planner.TakesBack(seen.Node, planned) {
+		return wait, nil
 	}
 	desired, err := nodePlanFor(node, &spec)
 	if err != nil {
-		return fmt.Errorf("encode NodePlan %s: %w", node.Name, err)
+		return 0, fmt.Errorf("encode NodePlan %s: %w", node.Name, err)
 	}
 	if was != nil {
 		desired.SetResourceVersion(was.ResourceVersion)
 	}
 	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	if err != nil {
-		return fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
+		return 0, fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
 	}
 	r.changing.wrote(node.Name, desired.GetGeneration())
 	r.Metrics.PlansWritten.Inc()
@@ -214,7 +219,7 @@ func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, was *v1al
 			"revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)
 	}
 	r.reportWithdrawn(ctx, was, desired, &planned)
-	return nil
+	return 0, nil
 }
 
 func ownedBy(plan *v1alpha1.NodePlan, node *corev1.Node) bool {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -236,5 +237,57 @@ func TestAgain(t *testing.T) {
 		if got := again(tc.plan, tc.seen, now); got != tc.want {
 			t.Errorf("%s: in %v, want %v", name, got, tc.want)
 		}
+	}
+}
+
+// An owner whose changes alternate costs a bounded number of writes, and what is taken back does
+// not wait for one.
+func TestPlanWritesAreBounded(t *testing.T) {
+	s := newOneNode(t)
+	heard := s.Heard()
+	s.reconcile(heard)
+	other := controllertest.ProfileOf("aaa", "other", 2*time.Hour)
+	if err := s.Client.Create(t.Context(), &other); err != nil {
+		t.Fatal(err)
+	}
+	r := s.reconciler(heard)
+	reconcile := func() ctrl.Result {
+		t.Helper()
+		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "n"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	writes := func() float64 { return testutil.ToFloat64(s.Metrics.PlansWritten) }
+	before := writes()
+	var last ctrl.Result
+	for i := range 51 {
+		patch := fmt.Sprintf(`{"metadata":{"generation":%d},"spec":{"selector":{"matchLabels":{"app":%q}}}}`, 10+i, []string{"web", "other"}[i%2])
+		if err := s.Client.Patch(t.Context(), other.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+			t.Fatal(err)
+		}
+		last = reconcile()
+	}
+	if got := writes() - before; got != writeBurst || last.RequeueAfter != writeEvery {
+		t.Errorf("51 changes at one moment: %v writes, then again in %v", got, last.RequeueAfter)
+	}
+	if err := s.Client.DeleteAllOf(t.Context(), &v1alpha1.VMNetworkProfile{}, client.InNamespace("ns")); err != nil {
+		t.Fatal(err)
+	}
+	reconcile()
+	if got := s.nodePlan().Spec; len(got.VMs) != 0 {
+		t.Errorf("the permission went, and the plan is %+v", got)
+	}
+	other = controllertest.ProfileOf("bbb", "web", 2*time.Hour)
+	if err := s.Client.Create(t.Context(), &other); err != nil {
+		t.Fatal(err)
+	}
+	if wait := reconcile().RequeueAfter; wait != writeEvery || len(s.nodePlan().Spec.VMs) != 0 {
+		t.Errorf("the next plan is written at once, or waits for %v", wait)
+	}
+	s.Clock.SetTime(s.Clock.Now().Add(writeEvery))
+	if reconcile(); len(s.nodePlan().Spec.VMs) == 0 {
+		t.Errorf("nothing is written after %v", writeEvery)
 	}
 }

@@ -41,6 +41,23 @@ func changedVMs(node *model.Node, vms []model.VMPlan) []int {
 	return changed
 }
 
+// TakesBack reports whether a plan ends something that is in force on the node.
+func TakesBack(node model.Node, plan model.Plan) bool {
+	if !inForceNow(&node) {
+		return false
+	}
+	for i := range node.Current.VMs {
+		var is model.VMPlan
+		if plan.Apply {
+			is, _ = plan.VM(node.Current.VMs[i].PodUID)
+		}
+		if adds(&node.Current.VMs[i], &is) {
+			return true
+		}
+	}
+	return false
+}
+
 // adds returns whether a plan does something for a VM that another does not.
 func adds(vm, was *model.VMPlan) bool {
 	return len(vm.Pins) > 0 && !samePins(vm.Pins, was.Pins) || !bindsLess(vm.Threads, was.Threads) ||
