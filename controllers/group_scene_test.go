@@ -76,12 +76,6 @@ func (s *scene) learn(profile *v1alpha1.VMNetworkProfile, vmis []*virtv1.Virtual
 // traffic lets the agents of the VMs' nodes tell a rate of each.
 func (s *scene) traffic(rate units.BitsPerSecond, vmis ...*virtv1.VirtualMachineInstance) {
 	s.Helper()
-	s.waits(rate, 0, nil, vmis...)
-}
-
-// waits is traffic of which some VMs, by name, wait for so much of a CPU.
-func (s *scene) waits(rate units.BitsPerSecond, waits units.Cores, who []string, vmis ...*virtv1.VirtualMachineInstance) {
-	s.Helper()
 	all := units.NewCPUSet(0, 1, 2, 3, 4, 5, 6, 7)
 	for _, node := range s.nodes {
 		var r model.NodeRates
@@ -99,11 +93,7 @@ func (s *scene) waits(rate units.BitsPerSecond, waits units.Cores, who []string,
 				Vhost: model.ThreadRates{RunCores: 0.02 + 0.08*units.Cores(rate/warmUp), SwitchesPerSecond: 1000},
 			}
 			for i := range 2 {
-				vcpu := model.VCPURates{Index: i, CPUs: all, ThreadRates: model.ThreadRates{RunCores: 0.1, SwitchesPerSecond: 1000}}
-				if slices.Contains(who, vmi.Name) {
-					vcpu.WaitCores = waits
-				}
-				vm.VCPUs = append(vm.VCPUs, vcpu)
+				vm.VCPUs = append(vm.VCPUs, model.VCPURates{Index: i, CPUs: all, ThreadRates: model.ThreadRates{RunCores: 0.1, SwitchesPerSecond: 1000}})
 			}
 			r.VMs = append(r.VMs, vm)
 		}
@@ -269,20 +259,4 @@ func (s *scene) pod(vm string) *corev1.Pod {
 	pod := &corev1.Pod{}
 	s.must(suite.client.Get(s.Context(), types.NamespacedName{Namespace: s.name, Name: "virt-launcher-" + vm}, pod))
 	return pod
-}
-
-// podReady says whether a VM's pod is ready.
-func (s *scene) podReady(vm string, ready bool) {
-	s.Helper()
-	pod := s.pod(vm)
-	before := pod.DeepCopy()
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == corev1.PodReady {
-			pod.Status.Conditions[i].Status = corev1.ConditionFalse
-			if ready {
-				pod.Status.Conditions[i].Status = corev1.ConditionTrue
-			}
-		}
-	}
-	s.must(suite.client.Status().Patch(s.Context(), pod, client.MergeFrom(before)))
 }

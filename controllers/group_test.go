@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,24 +21,27 @@ import (
 	"github.com/joulevirt/joulevirt/test/dataplane/gatewaycrds"
 )
 
+// TestGroupIsSteered: a group waits for a policy and for its approval, is steered, and is given
+// back while the policy is paused, a VM is opted out, or somebody else changes labels again and
+// again. A profile that goes while no manager runs leaves nobody on standby.
 func TestGroupIsSteered(t *testing.T) {
 	s := newScene(t, "steered", 3)
 	vmis := s.groupVMs("web", 6)
 	profile := s.groupProfile("web", nil)
 	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
 	s.learn(profile, vmis)
-	policy := s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
 
-	status := s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	s.serves("web", 2)
-	if status.Members != 6 || status.ReadyMembers != 6 || status.ActiveMembers != 2 || status.Revision == "" || status.RecommendedAt != nil {
-		t.Errorf("%+v", status)
+	policy := s.trafficPolicy("steer", v1alpha1.ModeRecommend)
+	status := s.verdict(profile, v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval)
+	revision := status.Revision
+	if revision == "" || status.RecommendedAt == nil || !strings.Contains(status.Message, policy.Name) || len(s.serving("web")) != 6 {
+		t.Fatalf("%+v, serving %v", status, s.serving("web"))
 	}
-	if status.Saving == nil || status.Saving.Watts.Value.Float() <= 0 || status.Saving.Watts.Low.Float() >= status.Saving.Watts.High.Float() {
-		t.Errorf("saving %+v", status.Saving)
-	}
-	if status.Now == nil || status.Planned == nil || status.Now.EffectiveTalkers.Value() != 6 || status.Planned.EffectiveTalkers.Value() != 2 {
-		t.Errorf("spread %+v, planned %+v", status.Now, status.Planned)
+	s.change(policy, func(spec *v1alpha1.EnergyPolicySpec) { spec.Approvals = []string{revision} })
+	s.inForce(profile, 2)
+	status = profile.Status.Traffic
+	if status.Revision != revision || status.Members != 6 || status.ReadyMembers != 6 || status.ActiveMembers != 2 {
+		t.Errorf("revision %s was approved: %+v", revision, status)
 	}
 	// The made-up agents tell the rates of before: all but two sixths linger.
 	if status.LingeringBytesPercent == nil || *status.LingeringBytesPercent != 67 {
@@ -47,19 +49,31 @@ func TestGroupIsSteered(t *testing.T) {
 	}
 	s.reported(profile, policy)
 	s.onlyOwners(profile)
+	s.change(policy, func(spec *v1alpha1.EnergyPolicySpec) { spec.Approvals = nil })
+	s.verdict(profile, v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval)
+	s.serves("web", 6)
 
-	// One fails: another has its place before the next plan would be due.
-	active := s.serving("web")
-	s.podReady(active[0], false)
-	s.groupStatus(profile, "the failed VM is replaced", func(t *v1alpha1.TrafficStatus) bool {
-		return t.ReadyMembers == 5 && t.ActiveMembers == 2
-	})
-	s.podReady(active[0], true)
-	s.groupStatus(profile, "it is back", func(t *v1alpha1.TrafficStatus) bool { return t.ReadyMembers == 6 && t.ActiveMembers == 2 })
+	s.change(policy, func(spec *v1alpha1.EnergyPolicySpec) { spec.Mode = v1alpha1.ModeEnforce })
+	s.inForce(profile, 2)
+	s.change(policy, func(spec *v1alpha1.EnergyPolicySpec) { spec.Paused = true })
+	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonPaused)
+	s.serves("web", 6)
+	s.change(policy, func(spec *v1alpha1.EnergyPolicySpec) { spec.Paused = false })
+	s.inForce(profile, 2)
 
-	// Without a permission all serve.
-	s.must(suite.client.Delete(t.Context(), policy))
-	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
+	s.optOut(vmis[3], "TrafficShare")
+	if status = s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonOptedOut); !strings.Contains(status.Message, vmis[3].Name) {
+		t.Errorf("%q names no VM", status.Message)
+	}
+	s.serves("web", 6)
+	s.optOut(vmis[3], nil)
+	s.inForce(profile, 2)
+
+	s.contest(profile)
+
+	stopManager(t)
+	s.must(suite.client.Delete(t.Context(), profile))
+	startManagerAgain(t)
 	s.serves("web", 6)
 	for _, vmi := range vmis {
 		if pod := s.pod(vmi.Name); pod.Annotations[v1alpha1.AnnotationProfile] != "" {
@@ -68,48 +82,43 @@ func TestGroupIsSteered(t *testing.T) {
 	}
 }
 
-// TestGroupIsWithdrawn: members that get more than an even share and wait beyond their service
-// level end the lever for the group, also under the next manager; one that gets less does not.
-func TestGroupIsWithdrawn(t *testing.T) {
-	s := newScene(t, "withdrawn", 3)
-	vmis := s.groupVMs("web", 6)
-	profile := s.groupProfile("web", nil)
-	s.learn(profile, vmis)
-	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
+// inForce waits until the group is steered and so many VMs serve.
+func (s *scene) inForce(profile *v1alpha1.VMNetworkProfile, count int) {
+	s.Helper()
 	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	s.serves("web", 2)
-	talkers := s.serving("web")
+	s.serves(profile.Name, count)
+}
 
-	s.waits(usual, 0.5, talkers, vmis...)
-	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonGuardWithdrawn)
-	s.serves("web", 6)
-	w := profile.Status.Traffic.Withdrawn
-	if w == nil || w.Lever != v1alpha1.LeverTrafficShare || w.Sign != "Steal" || w.Count != 1 || w.PodUID == "" || !strings.Contains(w.Message, "Steal of 50 % of a CPU") {
-		t.Fatalf("withdrawn %+v", w)
+// contest changes a label of a group twice: the first time it is put back, then it is left alone
+// until the profile changes.
+func (s *scene) contest(profile *v1alpha1.VMNetworkProfile) {
+	s.Helper()
+	vm := s.standby(profile.Name)
+	activate := func() {
+		pod := s.pod(vm)
+		before := pod.DeepCopy()
+		pod.Labels[v1alpha1.LabelServing] = v1alpha1.ServingActive
+		s.must(suite.client.Patch(s.Context(), pod, client.MergeFrom(before), client.FieldOwner("somebody")))
 	}
-	s.eventually("an Event tells of it", func(ctx context.Context) error {
-		var events eventsv1.EventList
-		if err := suite.client.List(ctx, &events, client.InNamespace(s.name)); err != nil {
-			return err
-		}
-		reported := func(e eventsv1.Event) bool {
-			return e.Reason == v1alpha1.ReasonGuardWithdrawn && e.Type == corev1.EventTypeWarning && e.Regarding.Name == profile.Name && strings.Contains(e.Note, w.Message)
-		}
-		if !slices.ContainsFunc(events.Items, reported) {
-			return fmt.Errorf("there are %d Events, and none does", len(events.Items))
+	activate()
+	s.eventually("the label is put back", func(context.Context) error {
+		if pod := s.pod(vm); pod.Labels[v1alpha1.LabelServing] != v1alpha1.ServingStandby {
+			return fmt.Errorf("it is %v", pod.Labels)
 		}
 		return nil
 	})
-	s.traffic(usual, vmis...)
-	restartManager(t)
-	before := profile.DeepCopy()
-	profile.Spec.Group.MinActive = 2
-	s.must(suite.client.Patch(t.Context(), profile, client.MergeFrom(before)))
-	s.groupStatus(profile, "a new manager has looked at it", func(t *v1alpha1.TrafficStatus) bool { return t.ObservedGeneration == profile.Generation })
-	if got := profile.Status.Traffic; got.Reason != v1alpha1.ReasonGuardWithdrawn || got.Withdrawn == nil || !got.Withdrawn.Time.Equal(&w.Time) {
-		t.Errorf("under the next manager: %+v", got)
+	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
+	activate()
+	if status := s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonContested); !strings.Contains(status.Message, "somebody changed") {
+		s.Errorf("contested: %s", status.Message)
 	}
-	s.serves("web", 6)
+	if got := s.pod(vm).Labels[v1alpha1.LabelServing]; got != v1alpha1.ServingActive {
+		s.Errorf("the label is %s: it was to be left alone", got)
+	}
+	before := profile.DeepCopy()
+	profile.Spec.Group.MinActive = 3
+	s.must(suite.client.Patch(s.Context(), profile, client.MergeFrom(before)))
+	s.inForce(profile, 3)
 }
 
 // reported checks what the statuses of profile and policy say of the lever.
@@ -156,70 +165,6 @@ func (s *scene) onlyOwners(profile *v1alpha1.VMNetworkProfile) {
 	}
 }
 
-func TestGroupAwaitsApproval(t *testing.T) {
-	s := newScene(t, "approve", 3)
-	vmis := s.groupVMs("web", 6)
-	profile := s.groupProfile("web", nil)
-	s.learn(profile, vmis)
-	policy := s.trafficPolicy("recommend", v1alpha1.ModeRecommend)
-	status := s.verdict(profile, v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval)
-	if status.Revision == "" || status.RecommendedAt == nil || !strings.Contains(status.Message, policy.Name) || len(s.serving("web")) != 6 {
-		t.Fatalf("%+v, serving %v", status, s.serving("web"))
-	}
-	before := policy.DeepCopy()
-	policy.Spec.Approvals = []string{status.Revision}
-	s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
-	revision := status.Revision
-	if status = s.verdict(profile, v1alpha1.LeverInForce, "Skewed"); status.Revision != revision {
-		t.Errorf("revision %s is in force, %s was approved", status.Revision, revision)
-	}
-	s.serves("web", 2)
-	before = policy.DeepCopy()
-	policy.Spec.Approvals = nil
-	s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
-	s.verdict(profile, v1alpha1.LeverRecommended, v1alpha1.ReasonAwaitingApproval)
-	s.serves("web", 6)
-}
-
-// A manager that starts anew knows nothing of what was learned, and moves nothing
-// for that.
-func TestGroupOutlivesTheManager(t *testing.T) {
-	s := newScene(t, "restart", 3)
-	vmis := s.groupVMs("web", 6)
-	profile := s.groupProfile("web", nil)
-	s.learn(profile, vmis)
-	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
-	before := *s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	versions := func() map[string]string {
-		out := map[string]string{}
-		for _, vmi := range vmis {
-			out[vmi.Name] = s.pod(vmi.Name).ResourceVersion
-		}
-		return out
-	}
-	was := versions()
-	restartManager(t)
-	// Its own word about a change shows that it looked, and planned anew.
-	s.podReady(s.standby("web"), false)
-	after := s.groupStatus(profile, "it was looked at", func(t *v1alpha1.TrafficStatus) bool { return t.ReadyMembers == 5 && t.Saving != nil })
-	if after.Revision != before.Revision || after.State != v1alpha1.LeverInForce {
-		t.Errorf("before %+v, after %+v", before, *after)
-	}
-	is := versions()
-	delete(was, s.standby("web"))
-	for name, version := range was {
-		if is[name] != version && s.pod(name).Labels[v1alpha1.LabelServing] == v1alpha1.ServingActive {
-			t.Errorf("pod of VM %s was written", name)
-		}
-	}
-
-	// A profile that goes while no manager runs leaves nobody on standby.
-	stopManager(t)
-	s.must(suite.client.Delete(t.Context(), profile))
-	startManagerAgain(t)
-	s.serves("web", 6)
-}
-
 // standby is a VM that does not serve.
 func (s *scene) standby(app string) string {
 	s.Helper()
@@ -229,44 +174,6 @@ func (s *scene) standby(app string) string {
 		s.Fatal("all VMs serve")
 	}
 	return strings.TrimPrefix(pods.Items[0].Name, "virt-launcher-")
-}
-
-func TestGroupIsContested(t *testing.T) {
-	s := newScene(t, "contested", 3)
-	vmis := s.groupVMs("web", 6)
-	profile := s.groupProfile("web", nil)
-	s.learn(profile, vmis)
-	s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
-	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	vm := s.standby("web")
-	activate := func() {
-		pod := s.pod(vm)
-		before := pod.DeepCopy()
-		pod.Labels[v1alpha1.LabelServing] = v1alpha1.ServingActive
-		s.must(suite.client.Patch(t.Context(), pod, client.MergeFrom(before), client.FieldOwner("somebody")))
-	}
-	activate()
-	s.eventually("the label is put back", func(context.Context) error {
-		if pod := s.pod(vm); pod.Labels[v1alpha1.LabelServing] != v1alpha1.ServingStandby {
-			return fmt.Errorf("it is %v", pod.Labels)
-		}
-		return nil
-	})
-	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	activate()
-	status := s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonContested)
-	if !strings.Contains(status.Message, "somebody changed") {
-		t.Errorf("contested: %s", status.Message)
-	}
-	if got := s.pod(vm).Labels[v1alpha1.LabelServing]; got != v1alpha1.ServingActive {
-		t.Errorf("the label is %s: it was to be left alone", got)
-	}
-	// A change of the profile is a new start.
-	before := profile.DeepCopy()
-	profile.Spec.Group.MinActive = 3
-	s.must(suite.client.Patch(t.Context(), profile, client.MergeFrom(before)))
-	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	s.serves("web", 3)
 }
 
 func TestGroupIsRefused(t *testing.T) {

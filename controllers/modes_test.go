@@ -206,28 +206,3 @@ func TestNodePlanEditedByHand(t *testing.T) {
 	}
 	s.event(s.nodes[0], v1alpha1.ReasonEdited)
 }
-
-// A group is given back when its policy is paused, or one of its VMs opted out, and
-// steered again after.
-func TestGroupPausesAndOptsOut(t *testing.T) {
-	s := newScene(t, "grouppause", 3)
-	vmis := s.groupVMs("web", 6)
-	profile := s.groupProfile("web", nil)
-	s.learn(profile, vmis)
-	policy := s.trafficPolicy("enforce", v1alpha1.ModeEnforce)
-	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	s.change(policy, func(spec *v1alpha1.EnergyPolicySpec) { spec.Paused = true })
-	s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonPaused)
-	s.serves("web", 6)
-	s.change(policy, func(spec *v1alpha1.EnergyPolicySpec) { spec.Paused = false })
-	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-	s.serves("web", 2)
-	s.optOut(vmis[3], "TrafficShare")
-	status := s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonOptedOut)
-	if !strings.Contains(status.Message, vmis[3].Name) {
-		t.Errorf("%q names no VM", status.Message)
-	}
-	s.serves("web", 6)
-	s.optOut(vmis[3], nil)
-	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
-}

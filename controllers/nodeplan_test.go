@@ -151,34 +151,3 @@ func TestNodePlanRecommends(t *testing.T) {
 		return len(p.Spec.VMs) == 2 && pinned(p, vmis...) && p.Spec.Apply && p.Spec.Revision == approved
 	})
 }
-
-func TestNodePlanReasons(t *testing.T) {
-	s := newScene(t, "reasons", 1)
-	vmis := s.vms("web", 1, s.nodes[0])
-	s.profile("web", "web")
-	s.agent(s.nodes[0], v1alpha1.PowerNone, vmis...)
-	policy := s.policy("p", v1alpha1.ModeObserve, nil)
-	change := func(with func(*v1alpha1.EnergyPolicySpec)) {
-		t.Helper()
-		before := policy.DeepCopy()
-		with(&policy.Spec)
-		s.must(suite.client.Patch(t.Context(), policy, client.MergeFrom(before)))
-	}
-	reason := func(want string, apply bool) {
-		t.Helper()
-		s.plan(s.nodes[0], "reason "+want, func(p *v1alpha1.NodePlan) bool { return p.Spec.Reason == want && p.Spec.Apply == apply })
-	}
-	reason(v1alpha1.ReasonObserveOnly, false)
-	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Mode = v1alpha1.ModeEnforce })
-	reason(v1alpha1.ReasonNoMeter, false)
-	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Energy.AllowModelled = true })
-	reason(v1alpha1.ReasonPlanned, true)
-	// An agent that falls silent costs no VM its pins.
-	suite.agents.Silence(s.nodes[0], true)
-	reason(v1alpha1.ReasonNoRates, true)
-	s.plan(s.nodes[0], "pins stay", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) })
-	suite.agents.Silence(s.nodes[0], false)
-	reason(v1alpha1.ReasonPlanned, true)
-	change(func(spec *v1alpha1.EnergyPolicySpec) { spec.Levers = []v1alpha1.Lever{v1alpha1.LeverTrafficShare} })
-	reason(v1alpha1.ReasonLeverNotAllowed, false)
-}

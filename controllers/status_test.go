@@ -41,37 +41,6 @@ func (s *scene) policyCondition(p *v1alpha1.EnergyPolicy, kind string, status me
 		metav1.Condition{Type: kind, Status: status, Reason: reason, Message: words})
 }
 
-func TestProfileStatus(t *testing.T) {
-	s := newScene(t, "profile", 1)
-	vmis := s.vms("web", 2, s.nodes[0])
-	nothing := s.profile("nothing", "misspelt")
-	s.profileCondition(nothing, "Ready", metav1.ConditionFalse, v1alpha1.ReasonNoVMsMatched, "spec.template.metadata.labels")
-
-	older := s.profile("older", "web")
-	s.profileCondition(older, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverning, "2 of 2")
-	if older.Status.GovernedVMs != 2 || len(older.Status.Levers) != 1 || older.Status.Levers[0].Reason != v1alpha1.ReasonNoPolicy {
-		t.Errorf("status without a policy: %+v", older.Status)
-	}
-	s.agent(s.nodes[0], v1alpha1.PowerRAPL, vmis...)
-	s.policy("enforce", v1alpha1.ModeEnforce, nil)
-	plan := s.plan(s.nodes[0], "pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, vmis...) })
-	s.eventually("the plan awaits the agent", func(ctx context.Context) error {
-		return s.levers(ctx, older, 0, v1alpha1.LeverCount{Lever: "Affinity", State: "Pending", Reason: v1alpha1.ReasonAwaitingAgent, Count: 2})
-	})
-	plan.Status = v1alpha1.NodePlanStatus{ObservedGeneration: plan.Generation, AppliedRevision: plan.Spec.Revision, VMsInForce: 2}
-	for _, vmi := range vmis {
-		plan.Status.VMs = append(plan.Status.VMs, v1alpha1.VMApplied{
-			VMReference: v1alpha1.VMReference{PodUID: podOf(vmi), Name: vmi.Name, Namespace: vmi.Namespace},
-			LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverAffinity, Reason: v1alpha1.ReasonApplied},
-			State:       v1alpha1.LeverInForce,
-		})
-	}
-	s.must(suite.client.Status().Update(t.Context(), plan))
-	s.eventually("in force", func(ctx context.Context) error {
-		return s.levers(ctx, older, 2, v1alpha1.LeverCount{Lever: "Affinity", State: "InForce", Reason: v1alpha1.ReasonApplied, Count: 2})
-	})
-}
-
 func (s *scene) levers(ctx context.Context, p *v1alpha1.VMNetworkProfile, inForce int32, want v1alpha1.LeverCount) error {
 	if err := suite.client.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 		return err
@@ -96,6 +65,20 @@ func TestProfilesOverlap(t *testing.T) {
 	s.profileCondition(second, v1alpha1.ConditionOverlapping, metav1.ConditionFalse, v1alpha1.ReasonNotContested, "")
 }
 
+// status waits until the status of a policy is as wanted.
+func (s *scene) status(p *v1alpha1.EnergyPolicy, what string, wanted func(*v1alpha1.EnergyPolicyStatus) bool) {
+	s.Helper()
+	s.eventually("status of EnergyPolicy "+p.Name+": "+what, func(ctx context.Context) error {
+		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		if !wanted(&p.Status) {
+			return fmt.Errorf("it is %+v", p.Status)
+		}
+		return nil
+	})
+}
+
 func TestPolicyStatus(t *testing.T) {
 	s := newScene(t, "policy", 2)
 	s.agent(s.nodes[0], v1alpha1.PowerRAPL, s.vms("web", 1, s.nodes[0])...)
@@ -108,16 +91,9 @@ func TestPolicyStatus(t *testing.T) {
 	low := s.policy("a-low", v1alpha1.ModeEnforce, nil)
 	s.policyCondition(low, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "governs 2 of 2")
 	s.policyCondition(low, v1alpha1.ConditionMeterAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoMeter, "1 of 2")
-	s.eventually("counts", func(ctx context.Context) error {
-		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(low), low); err != nil {
-			return err
-		}
-		want := v1alpha1.NodeCounts{Selected: 2, Governed: 2, Reporting: 1, Metered: 1}
-		covered := len(low.Status.Coverage) == 1 && low.Status.Coverage[0].VMs == 1
-		if low.Status.Nodes != want || low.Status.Watts == nil || *low.Status.Watts != 100 || !covered {
-			return fmt.Errorf("status is %+v", low.Status)
-		}
-		return nil
+	s.status(low, "counts", func(status *v1alpha1.EnergyPolicyStatus) bool {
+		covered := len(status.Coverage) == 1 && status.Coverage[0].VMs == 1
+		return covered && status.Nodes == v1alpha1.NodeCounts{Selected: 2, Governed: 2, Reporting: 1, Metered: 1} && status.Watts != nil && *status.Watts == 100
 	})
 	high := s.policy("z-high", v1alpha1.ModeObserve, func(spec *v1alpha1.EnergyPolicySpec) { spec.Priority = 1 })
 	s.policyCondition(low, v1alpha1.ConditionNodesContested, metav1.ConditionTrue, v1alpha1.ReasonOtherPolicyWins, high.Name)

@@ -176,27 +176,19 @@ func (f *fixture) ownSource() v1alpha1.PowerSource {
 	return v1alpha1.PowerRAPL
 }
 
-func TestAgentReportsPowerOfItsNode(t *testing.T) {
-	f := newFixture(t)
-	web := f.startVM(f.newVM("web", 1))
-	want := f.ownSource()
-	f.eventually("rates with the node's and the VM's power", func(ctx context.Context) error {
-		rates, err := f.rates(ctx)
-		if err != nil {
-			return err
-		}
-		return expectPower(rates, web.vmi.Name, want)
-	})
-	f.eventually("the report has it too", func(ctx context.Context) error {
+// reportPower wants the NodeReport to have the node's power.
+func (f *fixture) reportPower(source v1alpha1.PowerSource) {
+	f.Helper()
+	f.eventually("the report has the node's power", func(ctx context.Context) error {
 		var report v1alpha1.NodeReport
 		if err := f.client.Get(ctx, types.NamespacedName{Name: nodeName}, &report); err != nil {
 			return err
 		}
 		power := report.Status.Power
 		measured := meta.IsStatusConditionTrue(report.Status.Conditions, v1alpha1.ConditionMeterAvailable)
-		modelled := want == v1alpha1.PowerModel
-		if power.Source != want || power.Watts == nil || power.MeasuredAt == nil || measured == modelled {
-			return fmt.Errorf("power is %+v, MeterAvailable %t, want source %s", power, measured, want)
+		modelled := source == v1alpha1.PowerModel
+		if power.Source != source || power.Watts == nil || power.MeasuredAt == nil || measured == modelled {
+			return fmt.Errorf("power is %+v, MeterAvailable %t, want source %s", power, measured, source)
 		}
 		return nil
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"syscall"
-	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
@@ -46,29 +45,21 @@ func (f *fixture) standby() *stack.Program {
 	return next
 }
 
-// TestStandbyTakesOver: pins stay while the leading manager is killed, and the standby goes on.
-func TestStandbyTakesOver(t *testing.T) {
-	f := newFixture(t)
-	every := asTaskset(allCPUs(t))
-	web := f.startVM(f.newVM("web", 1))
-	profile := f.profile("web")
-	f.enforce()
-	f.eventually("the plan is in force", f.applied(1))
-	f.standby()
-	first, err := f.leader(t.Context())
+// takeOver kills the manager, after which the standby leads. Pins stay meanwhile.
+func (f *fixture) takeOver(m *machine) {
+	f.Helper()
+	first, err := f.leader(f.Context())
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
 	world.Manager().Kill()
 	f.eventually("the standby leads", func(ctx context.Context) error {
-		if err := web.pinned(ctx); err != nil {
-			t.Errorf("while the leader changes: %v", err)
+		if err := m.pinned(ctx); err != nil {
+			f.Errorf("while the leader changes: %v", err)
 		}
 		if now, err := f.leader(ctx); err != nil || now == "" || now == first {
 			return fmt.Errorf("%q leads, %w", now, err)
 		}
 		return nil
 	})
-	f.delete(profile)
-	f.eventually("all threads are unrestricted", web.unrestricted(every))
 }

@@ -78,6 +78,20 @@ func (f *fixture) withdrawn(ctx context.Context, m *machine) (*v1alpha1.Withdraw
 	return nil, nil
 }
 
+// vmPlan returns the plan of a VM.
+func (f *fixture) vmPlan(ctx context.Context, m *machine) (*v1alpha1.VMPlan, error) {
+	plan, err := f.plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, vm := range plan.Spec.VMs {
+		if vm.Namespace == m.vmi.Namespace && vm.Name == m.vmi.Name {
+			return &plan.Spec.VMs[i], nil
+		}
+	}
+	return nil, fmt.Errorf("the plan does not name VM %s: %s: %s", m.vmi.Name, plan.Spec.Reason, plan.Spec.Message)
+}
+
 // guarded is satisfied when lever Affinity is withdrawn from a VM for a sign, the plan says
 // why, and so does an Event on the VM.
 func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) func(context.Context) error {

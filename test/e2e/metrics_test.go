@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -63,9 +62,9 @@ func metrics(ctx context.Context, program *stack.Program, token string) (status 
 	return response.StatusCode, string(content), err
 }
 
-func TestMetricsAreForThoseTheAPIServerLetsRead(t *testing.T) {
-	f := newFixture(t)
-	web := f.startVM(f.newVM("web", 1))
+// serveMetrics wants the agent's series and a VM's served to whom the API server lets read them.
+func (f *fixture) serveMetrics(m *machine) {
+	f.Helper()
 	reader, stranger := f.scraper(), f.token("stranger")
 	f.eventually("the agent's and the VM's series", func(ctx context.Context) error {
 		status, body, err := metrics(ctx, world.Agent(), reader)
@@ -74,7 +73,7 @@ func TestMetricsAreForThoseTheAPIServerLetsRead(t *testing.T) {
 		}
 		for _, want := range []string{
 			`joulevirt_agent_vms{node="` + nodeName + `",state="running"} 1`,
-			fmt.Sprintf(`joulevirt_vm_wait_cores{name=%q,namespace=%q,node=%q,thread="vcpu"}`, web.vmi.Name, web.vmi.Namespace, nodeName),
+			fmt.Sprintf(`joulevirt_vm_wait_cores{name=%q,namespace=%q,node=%q,thread="vcpu"}`, m.vmi.Name, m.vmi.Namespace, nodeName),
 		} {
 			if !strings.Contains(body, want) {
 				return fmt.Errorf("no %s in\n%s", want, body)
@@ -82,16 +81,10 @@ func TestMetricsAreForThoseTheAPIServerLetsRead(t *testing.T) {
 		}
 		return nil
 	})
-	for name, test := range map[string]struct {
-		token string
-		want  int
-	}{
-		"no token":             {"", http.StatusUnauthorized},
-		"a token of no reader": {stranger, http.StatusForbidden},
-	} {
-		status, body, err := metrics(t.Context(), world.Agent(), test.token)
-		if err != nil || status != test.want || strings.Contains(body, "joulevirt_") {
-			t.Errorf("%s: status %d, %v, want %d: %s", name, status, err, test.want, body)
+	for token, want := range map[string]int{"": http.StatusUnauthorized, stranger: http.StatusForbidden} {
+		status, body, err := metrics(f.Context(), world.Agent(), token)
+		if err != nil || status != want || strings.Contains(body, "joulevirt_") {
+			f.Errorf("status %d, %v, want %d: %s", status, err, want, body)
 		}
 	}
 }

@@ -127,10 +127,10 @@ func (f *fixture) ownedByNode() {
 	}
 }
 
-// TestAgentEnds: a killed agent's pins stay and are adopted by the next one, or undone by it if
-// they left the plan meanwhile; an agent that is asked to end undoes them; without a policy they
-// go.
-func TestAgentEnds(t *testing.T) {
+// TestProgramsEnd: pins stay while the leading manager is killed, and the standby goes on. A killed
+// agent's pins stay and are adopted by the next one, or undone by it if they left the plan
+// meanwhile; an agent that is asked to end undoes them; without a policy they go.
+func TestProgramsEnd(t *testing.T) {
 	f := newFixture(t)
 	every := asTaskset(allCPUs(t))
 	web := f.startVM(f.newVM("web", 2))
@@ -151,6 +151,9 @@ func TestAgentEnds(t *testing.T) {
 		return masks
 	}
 	f.eventually("the plan is in force", f.applied(1))
+	f.standby()
+	f.takeOver(web)
+
 	before := masks()
 	world.KillAgent()
 	if err := web.pinned(t.Context()); err != nil {

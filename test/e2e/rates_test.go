@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,36 +79,41 @@ func (f *fixture) rounds(n int) {
 	})
 }
 
-func (f *fixture) ratesOf(ctx context.Context, m *machine) (*model.VMRates, error) {
-	rates, err := f.rates(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i, vm := range rates.VMs {
-		if vm.Namespace == m.vmi.Namespace && vm.Name == m.vmi.Name {
-			return &rates.VMs[i], nil
-		}
-	}
-	return nil, fmt.Errorf("no rates of VM %s among %d", m.vmi.Name, len(rates.VMs))
-}
-
-func TestRatesOfABusyVM(t *testing.T) {
+// TestAgentServes: rates of a busy VM and its node's power to the manager alone, and metrics to whom
+// the API server lets read them.
+func TestAgentServes(t *testing.T) {
 	f := newFixture(t)
 	web := f.startVM(f.newVM("web", 2))
 	if err := web.sandbox.GuestBurn(t.Context(), 1, 60); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("one vCPU is busy and the tap has traffic", func(ctx context.Context) error {
+	source := f.ownSource()
+	f.eventually("one vCPU is busy, the tap has traffic and the VM has watts", func(ctx context.Context) error {
 		// Each attempt is traffic to the VM.
 		if err := web.sandbox.WaitGuestReady(ctx); err != nil {
 			return err
 		}
-		rates, err := f.ratesOf(ctx, web)
+		rates, err := f.rates(ctx)
 		if err != nil {
 			return err
 		}
-		return expectBusy(rates)
+		at := slices.IndexFunc(rates.VMs, func(vm model.VMRates) bool { return vm.Namespace == web.vmi.Namespace && vm.Name == web.vmi.Name })
+		if at < 0 {
+			return fmt.Errorf("no rates of VM %s among %d", web.vmi.Name, len(rates.VMs))
+		}
+		return errors.Join(expectBusy(&rates.VMs[at]), expectPower(rates, web.vmi.Name, source))
 	})
+	f.reportPower(source)
+	f.serveMetrics(web)
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // an attacker would not verify
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+world.Agent().Rates+"/v1/rates", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response, err := stranger.Do(request); err == nil {
+		_ = response.Body.Close()
+		t.Errorf("a client without a certificate got %s", response.Status)
+	}
 }
 
 func expectBusy(rates *model.VMRates) error {
@@ -128,24 +134,4 @@ func expectBusy(rates *model.VMRates) error {
 		return fmt.Errorf("no traffic in both directions: %+v", rates.Taps[0])
 	}
 	return nil
-}
-
-func TestRatesAreForTheManagerOnly(t *testing.T) {
-	f := newFixture(t)
-	if _, err := f.rates(t.Context()); err != nil {
-		f.eventually("the agent serves rates", func(ctx context.Context) error {
-			_, err := f.rates(ctx)
-			return err
-		})
-	}
-	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // an attacker would not verify
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+world.Agent().Rates+"/v1/rates", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := stranger.Do(request)
-	if err == nil {
-		_ = response.Body.Close()
-		t.Errorf("a client without a certificate got %s", response.Status)
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -48,11 +47,6 @@ type Agents struct {
 type agent struct {
 	certificate *tls.Certificate
 	rates       model.NodeRates
-	// silent agents answer with an error.
-	silent bool
-	// hurried is since when, and pace how many times as fast, the agent's clock runs.
-	hurried time.Time
-	pace    float64
 }
 
 // NewAgents starts to listen. Close ends it.
@@ -127,32 +121,6 @@ func (a *Agents) SetRates(node string, r model.NodeRates) error {
 	return nil
 }
 
-// Hurry lets the clock of a node's agent run so many times as fast from now on: what
-// is judged over minutes is then judged within seconds.
-func (a *Agents) Hurry(node string, pace float64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if known := a.nodes[node]; known != nil {
-		known.hurried, known.pace = time.Now(), pace
-	}
-}
-
-func (a *agent) now() time.Time {
-	if a.hurried.IsZero() {
-		return time.Now()
-	}
-	return a.hurried.Add(time.Duration(a.pace * float64(time.Since(a.hurried))))
-}
-
-// Silence makes a node's agent answer with an error, or no longer.
-func (a *Agents) Silence(node string, silent bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if known := a.nodes[node]; known != nil {
-		known.silent = silent
-	}
-}
-
 // Report writes the NodeReport of a node as its agent would.
 func (a *Agents) Report(ctx context.Context, c client.Client, node *corev1.Node, topology v1alpha1.Topology, source v1alpha1.PowerSource) error {
 	report := &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{
@@ -207,11 +175,8 @@ func (a *Agents) answer(serverName string) (model.NodeRates, error) {
 		if pki.ServerName(node) != serverName {
 			continue
 		}
-		if known.silent {
-			return model.NodeRates{}, errors.New("silent")
-		}
 		answer := known.rates
-		answer.Time = known.now()
+		answer.Time = time.Now()
 		return answer, nil
 	}
 	return model.NodeRates{}, fmt.Errorf("no agent is named %s", serverName)
