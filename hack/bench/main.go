@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/joulevirt/joulevirt/internal/verify/ledger/ledgertest"
-	"github.com/joulevirt/joulevirt/test/bench/trafficsplit"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
 )
@@ -62,7 +61,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"page_load_1000_nodes_ms"}, run: measurePage},
 		{figures: []string{"manager_image_mb", "agent_image_mb"}, run: measureByTest("test/image", "TestImages")},
 		{figures: []string{"install_to_first_report_s"}, run: measureByTest("test/install", "TestRelease")},
-		{figures: []string{"traffic_split_error_points"}, run: measureSplit},
+		{figures: []string{"traffic_split_error_points"}, run: measureByTest("test/e2e/traffic", "TestServiceFollowsThePlan", "-figures")},
 		{figures: []string{"buffer_off_ns", "buffer_count_ns", "buffer_on_ns"}, run: measureBuffer},
 		{figures: []string{"model_update_us"}, run: measureByTest("internal/power/whatif", "BenchmarkUpdate100VMs")},
 		{figures: []string{"sim_speed_x"}, simulated: true, run: measureByTest("test/simulated", "BenchmarkSpeed", "-benchtime=1x")},
@@ -144,14 +143,6 @@ func wanted(b benchmark, only string) bool {
 		}
 	}
 	return false
-}
-
-func measureSplit(ctx context.Context, env environment) ([]figure, error) {
-	points, err := trafficsplit.MeasureSplit(ctx, trafficsplit.Options{Binaries: env.source, Progress: env.progress})
-	if err != nil {
-		return nil, err
-	}
-	return []figure{{"traffic_split_error_points", points, "points"}}, nil
 }
 
 // measureLedgerCoverage counts on how many simulated fleets the ledger's interval of 95 %

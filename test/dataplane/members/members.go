@@ -177,16 +177,6 @@ func (m *Member) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Crash ends the VM as a crash of its guest does: connections are reset.
-func (m *Member) Crash() {
-	m.server.reset()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.qemu != nil {
-		m.qemu.Kill()
-	}
-}
-
 // Counters reads what went through the pod's network device.
 func (m *Member) Counters() (node.Counters, error) { return m.network.Counters() }
 

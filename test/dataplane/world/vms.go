@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -119,30 +118,6 @@ func (w *World) Migrate(ctx context.Context, vmi types.NamespacedName, node stri
 	_, err := w.WaitForVMI(ctx, Timeout, vmi, func(v *kubevirtv1.VirtualMachineInstance) error {
 		if v.Status.NodeName != node {
 			return fmt.Errorf("it is on node %s, not %s", v.Status.NodeName, node)
-		}
-		return cluster.Ready(v)
-	})
-	return err
-}
-
-// Restart ends a VM's instance and returns when the next one is ready.
-func (w *World) Restart(ctx context.Context, name types.NamespacedName) error {
-	vmi := &kubevirtv1.VirtualMachineInstance{}
-	if err := w.Client().Get(ctx, name, vmi); err != nil {
-		return fmt.Errorf("restart VM %s: %w", name, err)
-	}
-	if err := w.Client().Delete(ctx, vmi); err != nil {
-		return fmt.Errorf("restart VM %s: %w", name, err)
-	}
-	return w.WaitReplaced(ctx, vmi)
-}
-
-// WaitReplaced waits until the VM of an instance that ended has another one that
-// is ready.
-func (w *World) WaitReplaced(ctx context.Context, before *kubevirtv1.VirtualMachineInstance) error {
-	_, err := w.WaitForVMI(ctx, Timeout, client.ObjectKeyFromObject(before), func(v *kubevirtv1.VirtualMachineInstance) error {
-		if v.UID == before.UID {
-			return errors.New("it was not replaced yet")
 		}
 		return cluster.Ready(v)
 	})

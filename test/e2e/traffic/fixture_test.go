@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -31,6 +32,9 @@ const (
 // labels are those of all VMs here.
 var labels = map[string]string{"app": "web", v1alpha1.LabelServing: v1alpha1.ServingActive}
 
+// figures has splits measured over as many requests as docs/benchmarks.md says: make bench.
+var figures = flag.Bool("figures", false, "measure the splits of docs/benchmarks.md")
+
 // allowed lets the product steer traffic, once for all stories.
 var allowed sync.Once
 
@@ -39,6 +43,8 @@ type story struct {
 	*testing.T
 	namespace string
 	names     []string
+	// worst is how far a split was from its plan, in points.
+	worst float64
 }
 
 func newStory(t *testing.T, count int) *story {
@@ -154,6 +160,14 @@ func (s *story) follows(what string, g *product.Group, wanted func(product.Plan)
 	if err != nil {
 		s.Fatalf("%s: %v", what, err)
 	}
+	if *figures {
+		// What was still on its way to the plan is not its split.
+		g.Samples = 5000
+		if split, err = g.Measure(s.Context(), wanted); err != nil {
+			s.Fatalf("%s: %v", what, err)
+		}
+	}
+	s.worst = max(s.worst, split.Error())
 	s.Logf("%s: %.1f points from the plan %v: %s", what, split.Error(), split.Plan.Shares, split.Counts)
 	return split.Plan
 }
