@@ -1,6 +1,6 @@
 //go:build fq
 
-// These run on a kernel that has fq: see test/guest/buffering.
+// These run on a kernel that has fq: see test/guest/fq.
 
 package device
 
