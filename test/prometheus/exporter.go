@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"encoding/pem"
 	"fmt"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -48,8 +47,6 @@ const (
 	Working Fault = ""
 	// Frozen meters do not change.
 	Frozen Fault = "Frozen"
-	// NotANumber meters are NaN.
-	NotANumber Fault = "NotANumber"
 	// Gone pages are not found.
 	Gone Fault = "Gone"
 )
@@ -183,15 +180,11 @@ func (e *Exporter) serveNode(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "# TYPE %s\n", map[Family]string{Kepler: "kepler_node_cpu_joules_total counter", Platform: "kepler_platform_watts gauge"}[family])
 		}
 		for _, c := range of {
-			joules, watts := c.joules, c.Watts
-			if n.fault == NotANumber {
-				joules, watts = math.NaN(), math.NaN()
-			}
 			if family == Kepler {
-				fmt.Fprintf(w, "kepler_node_cpu_joules_total{node_name=%q,path=%q,zone=%q} %v\n", name, c.Unit, c.Zone, joules)
+				fmt.Fprintf(w, "kepler_node_cpu_joules_total{node_name=%q,path=%q,zone=%q} %v\n", name, c.Unit, c.Zone, c.joules)
 			} else {
 				fmt.Fprintf(w, "kepler_platform_watts{chassis_id=\"System.Embedded.1\",node_name=%q,source=\"redfish\",source_id=%q,source_name=%q,source_type=%q} %v\n",
-					name, c.Unit, c.Unit, c.Zone, watts)
+					name, c.Unit, c.Unit, c.Zone, c.Watts)
 			}
 		}
 	}
@@ -221,7 +214,7 @@ type Proxy struct {
 	server *httptest.Server
 
 	mu     sync.Mutex
-	tokens map[string]int // HTTP status by token
+	tokens map[string]bool
 }
 
 // NewProxy starts a proxy. Call Close to end it.
@@ -230,11 +223,11 @@ func NewProxy(to *Server) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("URL of the Prometheus server: %w", err)
 	}
-	p := &Proxy{tokens: map[string]int{}}
+	p := &Proxy{tokens: map[string]bool{}}
 	next := httputil.NewSingleHostReverseProxy(address)
 	p.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if status := p.authorize(r); status != http.StatusOK {
-			http.Error(w, http.StatusText(status), status)
+		if !p.admits(r) {
+			http.Error(w, "unauthorized", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -248,29 +241,19 @@ func NewProxy(to *Server) (*Proxy, error) {
 func (p *Proxy) Close() { p.server.Close() }
 
 // Admit accepts requests with a token.
-func (p *Proxy) Admit(token string) { p.set(token, http.StatusOK) }
+func (p *Proxy) Admit(token string) { p.set(token, true) }
 
 // Expire refuses requests with a token like those without one.
-func (p *Proxy) Expire(token string) { p.set(token, http.StatusUnauthorized) }
+func (p *Proxy) Expire(token string) { p.set(token, false) }
 
-// AdmitGet accepts only GET with a token: kube-rbac-proxy takes POST for the verb create.
-func (p *Proxy) AdmitGet(token string) { p.set(token, http.StatusForbidden) }
-
-func (p *Proxy) set(token string, status int) {
+func (p *Proxy) set(token string, admitted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tokens[token] = status
+	p.tokens[token] = admitted
 }
 
-func (p *Proxy) authorize(r *http.Request) int {
+func (p *Proxy) admits(r *http.Request) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	status, ok := p.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
-	switch {
-	case !ok || r.UserAgent() != "joulevirt-manager":
-		return http.StatusUnauthorized
-	case status == http.StatusForbidden && r.Method == http.MethodGet:
-		return http.StatusOK
-	}
-	return status
+	return p.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -44,7 +43,8 @@ func (s *story) good(a answer) {
 	}
 }
 
-// TestFaults: with one fault per node, no reading is ever wrong.
+// TestFaults: with one fault per node, no reading is ever wrong. Faults that a server passes on as
+// they are belong to internal/energy.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	server := start(t, nil)
@@ -55,30 +55,6 @@ func TestFaults(t *testing.T) {
 			s.await("a start over", from, refusedFor(energy.ReasonAwaiting), s.good)
 			s.await("a full reading", from, isFull, s.good)
 			s.right(from)
-		},
-		"frozen": func(t *testing.T, server *prometheus.Server) {
-			s, from := steady(t, server, "frozen")
-			s.exporter.Fail("frozen", prometheus.Frozen)
-			s.await("a frozen meter", from, refusedFor(energy.ReasonFrozen), nil)
-			s.exporter.Fail("frozen", prometheus.Working)
-			s.await("a reading", from, isReading, nil)
-		},
-		"not-a-number": func(t *testing.T, server *prometheus.Server) {
-			s, from := steady(t, server, "not-a-number")
-			s.exporter.Fail("not-a-number", prometheus.NotANumber)
-			a := s.await("NaN", from, refusedFor(energy.ReasonNotFinite), s.good)
-			wantRefusal(t, a.refusal, "NotFinite", `node_name="not-a-number"`)
-			s.exporter.Fail("not-a-number", prometheus.Working)
-			s.await("a full reading", from, isFull, s.good)
-			s.right(from)
-		},
-		"twice": func(t *testing.T, server *prometheus.Server) {
-			s, from := steady(t, server, "twice")
-			s.scrape(s.exporter.Target("another", "twice"))
-			a := s.await("two jobs", from, refusedFor(energy.ReasonManySeries), s.good)
-			for _, job := range []string{`job="twice"`, `job="another"`, `zone="package"`} {
-				wantRefusal(t, a.refusal, "ManySeries", job)
-			}
 		},
 		"new-pod": func(t *testing.T, server *prometheus.Server) {
 			s, from := steady(t, server, "new-pod")
@@ -127,21 +103,6 @@ func TestOutages(t *testing.T) {
 	t.Parallel()
 	server := start(t, nil)
 	s, from := steady(t, server, "outages")
-	impatient := newSource(t, energy.Server{URL: server.URL, Timeout: time.Second}, energy.Credentials{})
-
-	t.Run("hanging", func(t *testing.T) {
-		if err := server.Pause(); err != nil {
-			t.Fatal(err)
-		}
-		s.wantFailure(impatient, "Unreachable", "does not answer within 1s")
-		if err := server.Resume(); err != nil {
-			t.Fatal(err)
-		}
-		poll(t, "a reading", func() (bool, string) {
-			all, err := impatient.Read(t.Context(), []energy.Node{s.node}) // a busy machine may take longer than it waits
-			return err == nil && len(all.Readings) == 1, fmt.Sprint(all, err)
-		})
-	})
 	t.Run("restarted", func(t *testing.T) {
 		before := *s.await("a reading", from, isFull, nil).reading
 		if err := server.Restart(t.Context(), true); err != nil {
@@ -160,38 +121,6 @@ func TestOutages(t *testing.T) {
 		s.await("a reading", from, isReading, nil)
 		s.right(from)
 	})
-	t.Run("stopped", func(t *testing.T) {
-		if err := server.Stop(); err != nil {
-			t.Fatal(err)
-		}
-		s.wantFailure(from, "Unreachable", "refused")
-	})
-}
-
-func TestTokens(t *testing.T) {
-	t.Parallel()
-	server := start(t, nil)
-	s, _ := steady(t, server, "tokens")
-	proxy, err := prometheus.NewProxy(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
-	with := func(token string) *source.Source {
-		return newSource(t, energy.Server{URL: proxy.URL}, energy.Credentials{Token: []byte(token), CA: proxy.CA})
-	}
-	proxy.Admit("first")
-	first := with("first")
-	s.good(s.read(first))
-	proxy.Expire("first")
-	s.wantFailure(first, "Unauthorized", "401")
-	s.wantFailure(with(""), "Unauthorized", "401")
-	proxy.Admit("second")
-	s.await("a reading with a new token", with("second"), isReading, nil)
-	proxy.AdmitGet("third")
-	s.await("a reading with a token that may only GET", with("third"), isReading, nil)
-	s.wantFailure(newSource(t, energy.Server{URL: proxy.URL}, energy.Credentials{Token: []byte("second")}),
-		"CredentialsInvalid", "ca.crt")
 }
 
 func TestClientCertificates(t *testing.T) {
