@@ -39,9 +39,11 @@ var suite struct {
 	cluster *cluster.Cluster
 	agents  *fleet.Agents
 	client  client.Client
-	// manager is nil while none runs, startManager starts another.
+	// manager is nil while none runs, startManager starts another, and startPaced one that
+	// paces itself otherwise.
 	manager      *fleet.Manager
 	startManager func(context.Context) (*fleet.Manager, error)
+	startPaced   func(context.Context, fleet.Timing, logr.Logger) (*fleet.Manager, error)
 }
 
 func TestMain(m *testing.M) { os.Exit(runSuite(m)) }
@@ -84,7 +86,7 @@ func runSuite(m *testing.M) (code int) {
 	return code
 }
 
-func stopManager(t *testing.T) {
+func stopManager(t testing.TB) {
 	t.Helper()
 	manager := suite.manager
 	suite.manager = nil
@@ -93,7 +95,7 @@ func stopManager(t *testing.T) {
 	}
 }
 
-func startManagerAgain(t *testing.T) {
+func startManagerAgain(t testing.TB) {
 	t.Helper()
 	var err error
 	if suite.manager, err = suite.startManager(t.Context()); err != nil {
@@ -126,23 +128,24 @@ func startManager(ctx context.Context, log logr.Logger) (*fleet.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	suite.startManager = func(ctx context.Context) (*fleet.Manager, error) {
-		return fleet.StartManager(ctx, config, suite.agents.Clients(), fleet.Fast(), log)
+	suite.startPaced = func(ctx context.Context, timing fleet.Timing, log logr.Logger) (*fleet.Manager, error) {
+		return fleet.StartManager(ctx, config, suite.agents.Clients(), timing, log)
 	}
+	suite.startManager = func(ctx context.Context) (*fleet.Manager, error) { return suite.startPaced(ctx, fleet.Fast(), log) }
 	return suite.startManager(ctx)
 }
 
 // scene is a namespace and nodes of one test, with a label that only they have.
 type scene struct {
-	*testing.T
+	testing.TB
 	name  string
 	nodes []string
 }
 
-func newScene(t *testing.T, name string, nodes int) *scene {
+func newScene(t testing.TB, name string, nodes int) *scene {
 	t.Helper()
 	name += "-" + rand.String(5) // so that a test can run several times
-	s := &scene{T: t, name: name}
+	s := &scene{TB: t, name: name}
 	s.must(suite.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	names, err := suite.cluster.AddSimulatedNodes(t.Context(), nodes, cluster.SimulatedNodes{Prefix: name, Labels: map[string]string{"scene": name}})
 	s.must(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/controllertest"
+	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
@@ -87,36 +88,47 @@ func TestWithdrawnLeversAreUndoneAndTold(t *testing.T) {
 	}
 }
 
+// What the guard reads of a guest is the same of the object that the cache keeps.
 func TestGuestOf(t *testing.T) {
 	is := func(kind virtv1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus) virtv1.VirtualMachineInstanceCondition {
 		return virtv1.VirtualMachineInstanceCondition{Type: kind, Status: status}
 	}
 	for name, test := range map[string]struct {
-		change            func(*virtv1.VirtualMachineInstance)
-		reported, excused bool
+		change                   func(*virtv1.VirtualMachineInstance)
+		reported, ready, excused bool
 	}{
-		"not ready": {func(*virtv1.VirtualMachineInstance) {}, true, false},
-		"no word":   {func(v *virtv1.VirtualMachineInstance) { v.Status.Conditions = nil }, false, false},
+		"ready":     {func(v *virtv1.VirtualMachineInstance) { v.Status.Conditions[0].Status = corev1.ConditionTrue }, true, true, false},
+		"not ready": {func(*virtv1.VirtualMachineInstance) {}, true, false, false},
+		"no word":   {func(v *virtv1.VirtualMachineInstance) { v.Status.Conditions = nil }, false, false, false},
+		"migrated": {func(v *virtv1.VirtualMachineInstance) {
+			v.Status.MigrationState = &virtv1.VirtualMachineInstanceMigrationState{Completed: true}
+		}, true, false, false},
 		"paused": {func(v *virtv1.VirtualMachineInstance) {
 			v.Status.Conditions = append(v.Status.Conditions, is(virtv1.VirtualMachineInstancePaused, corev1.ConditionTrue))
-		}, true, true},
+		}, true, false, true},
 		"migrates": {func(v *virtv1.VirtualMachineInstance) {
 			v.Status.MigrationState = &virtv1.VirtualMachineInstanceMigrationState{}
-		}, true, true},
-		"two pods":  {func(v *virtv1.VirtualMachineInstance) { v.Status.ActivePods["b"] = "m" }, true, true},
-		"evacuated": {func(v *virtv1.VirtualMachineInstance) { v.Status.EvacuationNodeName = "n" }, true, true},
+		}, true, false, true},
+		"two pods":  {func(v *virtv1.VirtualMachineInstance) { v.Status.ActivePods["b"] = "m" }, true, false, true},
+		"evacuated": {func(v *virtv1.VirtualMachineInstance) { v.Status.EvacuationNodeName = "n" }, true, false, true},
 		"ends": {func(v *virtv1.VirtualMachineInstance) {
 			v.DeletionTimestamp = &metav1.Time{Time: controllertest.StatusTime()}
-		}, true, true},
-		"ended": {func(v *virtv1.VirtualMachineInstance) { v.Status.Phase = virtv1.Succeeded }, true, true},
+		}, true, false, true},
+		"ended": {func(v *virtv1.VirtualMachineInstance) { v.Status.Phase = virtv1.Succeeded }, true, false, true},
 	} {
 		vmi := &virtv1.VirtualMachineInstance{Status: virtv1.VirtualMachineInstanceStatus{
 			Phase: virtv1.Running, ActivePods: map[types.UID]string{"a": "n"},
 			Conditions: []virtv1.VirtualMachineInstanceCondition{is(virtv1.VirtualMachineInstanceReady, corev1.ConditionFalse)},
 		}}
 		test.change(vmi)
-		if guest, reported := guestOf(vmi); reported != test.reported || guest.Ready || guest.Excused != test.excused {
-			t.Errorf("%s: %+v, %t", name, guest, reported)
+		kept, err := objects.Strip(vmi.DeepCopy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, vmi := range []*virtv1.VirtualMachineInstance{vmi, kept.(*virtv1.VirtualMachineInstance)} {
+			if guest, reported := guestOf(vmi); reported != test.reported || guest.Ready != test.ready || guest.Excused != test.excused {
+				t.Errorf("%s: %+v, %t", name, guest, reported)
+			}
 		}
 	}
 }
