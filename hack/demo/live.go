@@ -18,7 +18,6 @@ import (
 	"github.com/joulevirt/joulevirt/test/accelerated"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
 
 const (
@@ -70,14 +69,7 @@ func (d *demo) startFleet(ctx context.Context) (f *fleet, err error) {
 			err = errors.Join(err, f.stop())
 		}
 	}()
-	f.Cluster, err = cluster.Start(ctx, cluster.Options{Binaries: binaries.FromEnvironment(os.Getenv, io.Discard), KubeVirt: cluster.KubeVirtAPI})
-	if err != nil {
-		return f, err
-	}
-	if err := v1alpha1.AddToScheme(f.Client().Scheme()); err != nil {
-		return f, err
-	}
-	if err := stack.Install(ctx, f.Cluster); err != nil {
+	if f.Cluster, err = accelerated.StartCluster(ctx, binaries.FromEnvironment(os.Getenv, io.Discard)); err != nil {
 		return f, err
 	}
 	f.nodes, err = accelerated.Start(ctx, accelerated.Options{

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +19,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
 
 const (
@@ -114,31 +112,9 @@ type story struct {
 
 func start(ctx context.Context, t *testing.T) *story {
 	t.Helper()
-	c, err := cluster.Start(ctx, cluster.Options{Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := v1alpha1.AddToScheme(c.Client().Scheme()); err != nil {
-		t.Fatal(err)
-	}
-	if err := stack.Install(ctx, c); err != nil {
-		t.Fatal(err)
-	}
 	labels := map[string]string{"app": "web"}
-	f, err := Start(ctx, Options{Cluster: c, Namespace: namespace, Labels: labels, Nodes: nodes, VMs: vms, Groups: groups(), Seed: 1, Dir: t.TempDir(), Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c, f := StartTest(ctx, t, binaries.FromEnvironment(os.Getenv, os.Stderr),
+		Options{Namespace: namespace, Labels: labels, Nodes: nodes, VMs: vms, Groups: groups(), Seed: 1})
 	objects := []client.Object{
 		&v1alpha1.VMNetworkProfile{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},

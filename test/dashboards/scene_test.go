@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -18,7 +17,6 @@ import (
 	"github.com/joulevirt/joulevirt/test/accelerated"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
 
 const (
@@ -53,32 +51,8 @@ func groups() []accelerated.Group {
 
 func startScene(ctx context.Context, t *testing.T) *scene {
 	t.Helper()
-	c, err := cluster.Start(ctx, cluster.Options{Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := v1alpha1.AddToScheme(c.Client().Scheme()); err != nil {
-		t.Fatal(err)
-	}
-	if err := stack.Install(ctx, c); err != nil {
-		t.Fatal(err)
-	}
-	f, err := accelerated.Start(ctx, accelerated.Options{
-		Cluster: c, Namespace: namespace, Labels: map[string]string{"app": "fleet"}, Nodes: fleetNodes, VMs: fleetVMs,
-		Groups: groups(), Seed: 1, Dir: t.TempDir(), Log: logr.Discard(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Stop(); err != nil {
-			t.Error(err)
-		}
+	c, f := accelerated.StartTest(ctx, t, binaries.FromEnvironment(os.Getenv, os.Stderr), accelerated.Options{
+		Namespace: namespace, Labels: map[string]string{"app": "fleet"}, Nodes: fleetNodes, VMs: fleetVMs, Groups: groups(), Seed: 1,
 	})
 	s := &scene{t: t, cluster: c, fleet: f}
 	for _, object := range objects() {

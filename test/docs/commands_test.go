@@ -13,11 +13,9 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/accelerated"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
 
 // node and vm are the names of the test's cluster for worker-1 and web-0 of the pages.
@@ -97,23 +95,8 @@ func start(t *testing.T) *scene {
 			t.Fatal(err)
 		}
 	}
-	stop := func(stop func() error) {
-		t.Cleanup(func() {
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	c, err := cluster.Start(ctx, cluster.Options{Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI})
-	must(err)
-	stop(c.Stop)
-	must(v1alpha1.AddToScheme(c.Client().Scheme()))
-	must(stack.Install(ctx, c))
-	f, err := accelerated.Start(ctx, accelerated.Options{
-		Cluster: c, Namespace: "shop", Labels: map[string]string{"app": "web"}, Nodes: 2, VMs: 8, Seed: 1, Dir: t.TempDir(), Log: logr.Discard(),
-	})
-	must(err)
-	stop(f.Stop)
+	c, f := accelerated.StartTest(ctx, t, binaries.FromEnvironment(os.Getenv, os.Stderr),
+		accelerated.Options{Namespace: "shop", Labels: map[string]string{"app": "web"}, Nodes: 2, VMs: 8, Seed: 1})
 	s := &scene{cluster: c, fleet: f, dir: t.TempDir()}
 	here, err := filepath.Abs(root)
 	must(err)
