@@ -177,6 +177,13 @@ func TestSharesThatHurtAreWithdrawn(t *testing.T) {
 	if counted := testutil.ToFloat64(g.groups.Metrics.GuardBreaches.WithLabelValues("Steal", "TrafficShare")); counted != 1 {
 		t.Errorf("counted %g", counted)
 	}
+	// Blocks are guarded by it.
+	proofs := &reportedProofs{}
+	g.groups.Proofs = proofs
+	g.groups.note(g.round(), g.memory)
+	if got := proofs.sight.Withdrawn; len(got) != 1 || got[0].Count != 1 || got[0].Lever != v1alpha1.LeverTrafficShare {
+		t.Errorf("proofs are told %+v", got)
+	}
 	g.newManager()
 	g.pulls(8, "", 0)
 	if diff := cmp.Diff(w, g.status.Withdrawn); !g.writer.isEven() || len(g.recorder.Events) > 0 || diff != "" {
@@ -189,18 +196,6 @@ func TestSharesThatHurtAreWithdrawn(t *testing.T) {
 	g.pulls(3, talker, 0.2)
 	if w := g.status.Withdrawn; !g.writer.isEven() || w.Count != 2 || w.Until.Sub(w.Time.Time) != 10*time.Minute {
 		t.Errorf("the second time: %+v, shares %v", w, g.writer.shares)
-	}
-}
-
-// TestWithdrawnGroupsTellProofs what they were withdrawn for, by which blocks are guarded.
-func TestWithdrawnGroupsTellProofs(t *testing.T) {
-	g, talker, _ := steered(t)
-	g.pulls(3, talker, 0.2)
-	proofs := &reportedProofs{}
-	g.groups.Proofs = proofs
-	g.groups.note(g.round(), g.memory)
-	if got := proofs.sight.Withdrawn; len(got) != 1 || got[0].Count != 1 || got[0].Lever != v1alpha1.LeverTrafficShare {
-		t.Errorf("%+v", got)
 	}
 }
 

@@ -133,20 +133,6 @@ func TestProfileConditions(t *testing.T) {
 	}
 }
 
-func TestStatusIsStable(t *testing.T) {
-	profile := controllertest.ProfileOf("web", "web", time.Hour)
-	view := profileView{
-		disturbances: controllertest.Disturbances{}, floods: controllertest.Floods{},
-		profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}),
-		vmis:     []virtv1.VirtualMachineInstance{controllertest.VMIOn("a", "web", "n")}, now: controllertest.StatusTime(),
-	}
-	profile.Status = profileStatus(&profile, view)
-	view.now = controllertest.StatusTime().Add(time.Hour)
-	if diff := cmp.Diff(profile.Status, profileStatus(&profile, view)); diff != "" {
-		t.Errorf("time alone changes the status:\n%s", diff)
-	}
-}
-
 func TestExamplesAreBounded(t *testing.T) {
 	profile := controllertest.ProfileOf("web", "web", time.Hour)
 	view := profileView{disturbances: controllertest.Disturbances{}, floods: controllertest.Floods{}, profiles: observe.NewProfiles([]v1alpha1.VMNetworkProfile{profile}), now: controllertest.StatusTime()}
@@ -185,26 +171,21 @@ func TestProfileStatusKeepsTraffic(t *testing.T) {
 	}
 }
 
+// What is the same of all levers is in TestAffinityState.
 func TestBufferingState(t *testing.T) {
 	say := func(reason string) *v1alpha1.NodePlan {
 		return controllertest.Buffered(controllertest.PlanOf("n", true, "a"), "a", reason, nil)
 	}
 	checkStates(t, v1alpha1.LeverBuffering, map[string]stateOfA{
-		"no plan":                  {nil, "Blocked NoPolicy"},
-		"not in the plan":          {controllertest.PlanOf("n", true), "Pending AwaitingPlan"},
-		"planned":                  {say("Buffered"), "Pending AwaitingAgent"},
 		"planned for floods":       {say("FloodDefenceOnly"), "Pending AwaitingAgent"},
-		"recommended":              {controllertest.Buffered(controllertest.PlanOf("n", false, "a"), "a", "Buffered", nil), "Recommended AwaitingApproval"},
 		"in force":                 {controllertest.Buffered(controllertest.PlanOf("n", true, "a"), "a", "Buffered", &v1alpha1.BufferingReadBack{}), "InForce Applied"},
 		"only affinity in force":   {controllertest.Applied(say("Buffered"), 2, "a", v1alpha1.LeverInForce, "Applied"), "Pending AwaitingAgent"},
 		"no budget":                {say("NoLatencyBudget"), "Blocked NoLatencyBudget"},
 		"not on this node":         {say("BufferingUnsupported"), "Blocked BufferingUnsupported"},
 		"without a tap":            {say("NoTap"), "Blocked NoTap"},
-		"not allowed":              {say("LeverNotAllowed"), "Blocked LeverNotAllowed"},
 		"slow":                     {say("FewPackets"), "Idle FewPackets"},
 		"hurt":                     {say("Hurts"), "Idle Hurts"},
 		"its traffic is not known": {say("Learning"), "Pending Learning"},
-		"not running":              {say("NotRunning"), "Pending NotRunning"},
 	})
 }
 
