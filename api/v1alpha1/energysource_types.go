@@ -2,23 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PrometheusSeries chooses what is asked of a Prometheus server.
-// +kubebuilder:validation:Enum=Auto;Kepler;Platform;Query
-type PrometheusSeries string
-
-const (
-	// SeriesAuto takes the first of Platform and Kepler that knows a node.
-	SeriesAuto PrometheusSeries = "Auto"
-	// SeriesKepler is those of Kepler 0.10 and newer.
-	SeriesKepler PrometheusSeries = "Kepler"
-	// SeriesPlatform is kepler_platform_watts.
-	SeriesPlatform PrometheusSeries = "Platform"
-	// SeriesQuery is the admin's own query.
-	SeriesQuery PrometheusSeries = "Query"
-)
-
 // PrometheusSource says which server is asked for what.
-// +kubebuilder:validation:XValidation:rule="(self.series == 'Query') == has(self.query)",message="query goes with series Query: set both, or neither"
 type PrometheusSource struct {
 	// url of the server, such as https://prometheus.monitoring.svc:9090. Put no
 	// password into it: who may read policies reads it.
@@ -27,15 +11,8 @@ type PrometheusSource struct {
 	// +required
 	URL string `json:"url"`
 
-	// series chooses what is asked: Kepler is version 0.10 and newer, Platform is
-	// kepler_platform_watts, Query is the admin's own query. Auto takes, for each
-	// node, the first of Platform and Kepler that has series of it.
-	// +kubebuilder:default=Auto
-	// +optional
-	Series PrometheusSeries `json:"series,omitempty"`
-
 	// query is a PromQL expression that yields one sample a node, in watts,
-	// with a label node.
+	// with a label node. Without it the counters of Kepler 0.10 and newer are read.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional

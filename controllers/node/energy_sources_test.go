@@ -27,7 +27,7 @@ import (
 func sourceOf(policy v1alpha1.EnergyPolicy, url string, freshness time.Duration) v1alpha1.EnergyPolicy {
 	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{{Type: v1alpha1.PowerRAPL}, {
 		Type: v1alpha1.PowerPrometheus, Freshness: &metav1.Duration{Duration: freshness},
-		Prometheus: &v1alpha1.PrometheusSource{URL: url, Series: v1alpha1.SeriesAuto},
+		Prometheus: &v1alpha1.PrometheusSource{URL: url},
 	}}
 	return policy
 }
@@ -56,7 +56,7 @@ func TestEnergyTargets(t *testing.T) {
 	node := func(name string) energy.Node {
 		return energy.Node{Name: name, Addresses: []string{"10.0.0." + name, name + ".example"}}
 	}
-	quick := energy.Server{URL: "https://p", Series: "Auto", Timeout: 10 * time.Second, Freshness: 2 * time.Minute}
+	quick := energy.Server{URL: "https://p", Timeout: 10 * time.Second, Freshness: 2 * time.Minute}
 	patient := quick
 	patient.Freshness = time.Minute
 	want := []energy.Target{

@@ -152,9 +152,9 @@ func (s *watchScene) run() {
 
 func TestPowerMetrics(t *testing.T) {
 	s := newWatchScene(t)
-	server := energy.Server{URL: "https://u:p@p", Series: "Auto"}
+	server := energy.Server{URL: "https://u:p@p"}
 	another := server
-	another.Series = "Kepler"
+	another.Query = "watts"
 	answers := fixedAnswers{server: true, another: false}
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(NewPowerCollector(s.watch, answers, nil)); err != nil {

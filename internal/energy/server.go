@@ -11,10 +11,9 @@ import (
 // is asked. It is comparable: policies that say the same share one server, which
 // is asked once for all of them.
 type Server struct {
-	URL    string
-	Series v1alpha1.PrometheusSeries
-	// Query of SeriesQuery: an instant vector of watts, one sample per node, with a label
-	// node.
+	URL string
+	// Query yields an instant vector of watts, one sample per node, with a label node.
+	// Empty: Kepler's counters are asked for.
 	Query string
 	// Secret is the name of the Secret with the credentials. Empty: none are needed.
 	Secret string

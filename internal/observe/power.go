@@ -96,7 +96,7 @@ func EnergySettings(policy *v1alpha1.EnergyPolicy) []energy.Setting {
 
 func energyServer(p *v1alpha1.PrometheusSource) energy.Server {
 	server := energy.Server{
-		URL: p.URL, Series: cmp.Or(p.Series, v1alpha1.SeriesAuto), Timeout: defaultTimeout, Secret: p.Secret,
+		URL: p.URL, Timeout: defaultTimeout, Secret: p.Secret,
 	}
 	if p.Query != nil {
 		server.Query = *p.Query

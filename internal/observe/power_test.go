@@ -152,14 +152,14 @@ func TestEnergySettings(t *testing.T) {
 			[]v1alpha1.EnergySource{{Type: v1alpha1.PowerModel, Freshness: seconds(7)}, {
 				Type: v1alpha1.PowerPrometheus, Freshness: seconds(90),
 				Prometheus: &v1alpha1.PrometheusSource{
-					URL: "https://p", Series: v1alpha1.SeriesQuery, Query: ptr.To("watts"),
+					URL: "https://p", Query: ptr.To("watts"),
 					Secret: "reader",
 				},
 			}},
 			[]energy.Setting{{Type: v1alpha1.PowerModel, Freshness: 7 * time.Second}, {
 				Type: v1alpha1.PowerPrometheus, Freshness: 90 * time.Second,
 				Server: energy.Server{
-					URL: "https://p", Series: "Query", Query: "watts", Secret: "reader",
+					URL: "https://p", Query: "watts", Secret: "reader",
 					Timeout: 10 * time.Second, Freshness: 90 * time.Second,
 				},
 			}},
@@ -168,7 +168,7 @@ func TestEnergySettings(t *testing.T) {
 			[]v1alpha1.EnergySource{{Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}},
 			[]energy.Setting{{
 				Type: v1alpha1.PowerPrometheus, Freshness: 2 * time.Minute,
-				Server: energy.Server{URL: "https://p", Series: "Auto", Timeout: 10 * time.Second, Freshness: 2 * time.Minute},
+				Server: energy.Server{URL: "https://p", Timeout: 10 * time.Second, Freshness: 2 * time.Minute},
 			}},
 		},
 	} {

@@ -89,7 +89,7 @@ mode: Observe
 priority: 0
 energy:
   sources:
-  - {type: Prometheus, freshness: 2m, prometheus: {url: "https://p:9090", series: Auto}}
+  - {type: Prometheus, freshness: 2m, prometheus: {url: "https://p:9090"}}
   - {type: RAPL, freshness: 30s}
 guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
 budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}

@@ -57,11 +57,6 @@ func policyEnergyRows() []row {
 		rule:    "url must be an http or https URL, such as https://prometheus.monitoring.svc:9090",
 		accepts: []string{prometheus(url), prometheus(`url: "https://[fd00::1]:9090/prom"`)},
 		refuses: []string{prometheus(`url: "p:9090"`), prometheus(`url: "ftp://p"`), prometheus(`url: ""`)},
-	}, {
-		field:   "spec.energy.sources[].prometheus",
-		rule:    "query goes with series Query: set both, or neither",
-		accepts: []string{prometheus(url + `, series: Query, query: watts`), prometheus(url + `, series: Kepler`)},
-		refuses: []string{prometheus(url + `, series: Query`), prometheus(url + `, query: watts`)},
 	}}
 }
 

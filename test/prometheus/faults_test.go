@@ -24,7 +24,7 @@ import (
 func steady(t *testing.T, server *prometheus.Server, node string) (*story, *source.Source) {
 	t.Helper()
 	s := newStory(t, server, node, twoSockets()...)
-	from := s.source("Kepler")
+	from := s.source()
 	s.right(from)
 	return s, from
 }

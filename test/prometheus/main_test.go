@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	source "github.com/joulevirt/joulevirt/internal/energy/prometheus"
 	power "github.com/joulevirt/joulevirt/internal/model"
@@ -107,14 +106,14 @@ func newSource(t *testing.T, server energy.Server, credentials energy.Credential
 	return s
 }
 
-func (s *story) source(series v1alpha1.PrometheusSeries) *source.Source {
+func (s *story) source() *source.Source {
 	s.Helper()
-	return newSource(s.T, energy.Server{URL: s.server.URL, Series: series}, energy.Credentials{})
+	return newSource(s.T, energy.Server{URL: s.server.URL}, energy.Credentials{})
 }
 
 func (s *story) query(query string) *source.Source {
 	s.Helper()
-	return newSource(s.T, energy.Server{URL: s.server.URL, Series: v1alpha1.SeriesQuery, Query: query}, energy.Credentials{})
+	return newSource(s.T, energy.Server{URL: s.server.URL, Query: query}, energy.Credentials{})
 }
 
 // answer of a source for one node: a reading, a refusal, or neither.

@@ -73,7 +73,7 @@ func (c *client) ask(ctx context.Context, query string, at time.Time) (model.Val
 		return nil, nil, c.fault(err)
 	}
 	if count := size(value); count > mostSeries {
-		return nil, nil, energy.Refuse(energy.ReasonQueryFailed, "%s answers with %d series, more than %d: narrow it down with series Query", c.address, count, mostSeries)
+		return nil, nil, energy.Refuse(energy.ReasonQueryFailed, "%s answers with %d series, more than %d: narrow it down with query", c.address, count, mostSeries)
 	}
 	return value, warnings, nil
 }
@@ -166,7 +166,7 @@ func (b *bounded) Read(into []byte) (int, error) {
 		if n, err := b.ReadCloser.Read(make([]byte, 1)); n == 0 {
 			return 0, err
 		}
-		return 0, energy.Refuse(energy.ReasonQueryFailed, "the answer is larger than %d MiB: narrow it down with series Query, or scrape less often", mostBytes>>20)
+		return 0, energy.Refuse(energy.ReasonQueryFailed, "the answer is larger than %d MiB: narrow it down with query, or scrape less often", mostBytes>>20)
 	}
 	n, err := b.ReadCloser.Read(into[:min(len(into), b.left)])
 	b.left -= n

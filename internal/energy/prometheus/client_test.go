@@ -72,7 +72,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(test.handler)
 			defer s.Close()
-			source := newTestSource(t, energy.Server{URL: s.URL, Series: "Kepler", Timeout: time.Minute}, secret)
+			source := newTestSource(t, energy.Server{URL: s.URL, Timeout: time.Minute}, secret)
 			_, err := source.Read(t.Context(), cluster())
 			if err == nil || energy.ReasonOf(err) != test.reason || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("Read = %v, want %s with %q", err, test.reason, test.text)
@@ -128,7 +128,7 @@ func TestRequests(t *testing.T) {
 		reply(w, model.Matrix{}, nil)
 	}))
 	defer s.Close()
-	source := newTestSource(t, energy.Server{URL: s.URL + "/thanos/", Series: "Kepler", Timeout: 7 * time.Second}, secret)
+	source := newTestSource(t, energy.Server{URL: s.URL + "/thanos/", Timeout: 7 * time.Second}, secret)
 	if _, err := source.Read(t.Context(), cluster()); err != nil {
 		t.Fatal(err)
 	}

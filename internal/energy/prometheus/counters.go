@@ -45,11 +45,38 @@ func (c counters) read(ctx context.Context, ask asker, nodes *index) (found, err
 	return c.decode(matrix, nodes), nil
 }
 
+// decode turns series into the power of nodes: the counters of a node make its power
+// together. A series that cannot be read makes that of its node unknown.
 func (counters) decode(matrix model.Matrix, nodes *index) found {
-	zoneOf := func(labels model.Metric) keplerZone {
-		return keplerZone{string(labels["zone"]), string(labels["path"])}
+	all := newFound()
+	perNode := map[string]zones{}
+	for _, stream := range matrix {
+		node, ok := all.owner(nodes, stream.Metric)
+		if !ok {
+			continue
+		}
+		s, refusal := fromMatrix(stream)
+		if refusal != nil {
+			all.refuse(node, refusal)
+			continue
+		}
+		if perNode[node] == nil {
+			perNode[node] = zones{}
+		}
+		zone := keplerZone{string(stream.Metric["zone"]), string(stream.Metric["path"])}
+		perNode[node][zone] = append(perNode[node][zone], s)
 	}
-	return decode(matrix, nodes, zoneOf, func(z map[keplerZone][]series) (nodePower, *energy.Refusal) { return zones(z).power() })
+	for node, zones := range perNode {
+		if all.has(node) {
+			continue
+		}
+		if reading, refusal := zones.power(); refusal != nil {
+			all.refuse(node, refusal)
+		} else {
+			all.Readings[node] = reading
+		}
+	}
+	return all
 }
 
 // zones are a node's counters.

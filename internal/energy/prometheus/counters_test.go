@@ -157,29 +157,25 @@ func TestCountersOfManyNodes(t *testing.T) {
 // last bit and word, in whatever order a server sends them.
 func TestOrderDoesNotMatter(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 3))
-	var matrix, outlets model.Matrix
+	var matrix model.Matrix
 	for i := range 8 {
 		socket := fmt.Sprint(i)
 		matrix = append(matrix, zone(10+math.Pi*float64(i), "package", socket), zone(1/(1+float64(i)), "dram", socket))
-		outlets = append(outlets, gauge(10+math.Pi*float64(i), "PowerSupply", socket))
 		stray := zone(1, "package", socket)
 		stray.Metric["node_name"] = model.LabelValue("stray-" + socket)
 		broken := stream([]at{{20, -1}}, "zone", "package", "path", socket)
 		broken.Metric["node_name"] = "node-b"
-		matrix, outlets = append(matrix, stray, broken), append(outlets, stray, broken)
+		matrix = append(matrix, stray, broken)
 	}
 	nodes := newIndex(cluster())
-	read := func() [2]found {
-		all := [2]found{counters{}.decode(matrix, nodes), platform{}.decode(outlets, nodes)}
-		for i := range all {
-			all[i].explain(cluster(), nil)
-		}
+	read := func() found {
+		all := counters{}.decode(matrix, nodes)
+		all.explain(cluster(), nil)
 		return all
 	}
 	want := read()
 	for range 50 {
 		random.Shuffle(len(matrix), func(i, j int) { matrix[i], matrix[j] = matrix[j], matrix[i] })
-		random.Shuffle(len(outlets), func(i, j int) { outlets[i], outlets[j] = outlets[j], outlets[i] })
 		if diff := cmp.Diff(want, read(), cmp.AllowUnexported(found{})); diff != "" {
 			t.Fatalf("answers (-want +got):\n%s", diff)
 		}

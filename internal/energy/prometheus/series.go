@@ -59,7 +59,7 @@ func successor(all []series) ([]series, *energy.Refusal) {
 	for i, s := range all[:len(all)-1] {
 		if next := all[i+1]; !s.last().Before(next.first()) {
 			a, b := differing(s.metric, next.metric)
-			return nil, energy.Refuse(energy.ReasonManySeries, "the node has %s twice, %s and %s: scrape it by one job only, or choose with series Query",
+			return nil, energy.Refuse(energy.ReasonManySeries, "the node has %s twice, %s and %s: scrape it by one job only, or name one with query",
 				describe(common(s.metric, next.metric)), a, b)
 		}
 	}

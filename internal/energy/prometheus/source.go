@@ -1,6 +1,6 @@
 // Package prometheus reads the power of nodes from a Prometheus server, or from
 // anything that answers its API: the series of Kepler, or a query of the admin's own.
-// One query per family of series serves all nodes.
+// One query serves all nodes.
 //
 // Readings carry the time at which the server scraped them, not the time of the
 // query: who asks decides what is too old.
@@ -11,13 +11,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 )
 
@@ -28,8 +26,8 @@ const leastWindow, mostWindow = 2 * time.Minute, 10 * time.Minute
 
 // Source reads the power of nodes from one server. It implements energy.Source.
 type Source struct {
-	client   *client
-	families []family
+	client *client
+	family family
 }
 
 var (
@@ -64,27 +62,14 @@ func New(server energy.Server, credentials energy.Credentials) (*Source, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Source{client: client, families: familiesOf(server)}, nil
-}
-
-// familiesOf returns what is asked for, in order.
-func familiesOf(server energy.Server) []family {
-	window := min(max(2*server.Freshness, leastWindow), mostWindow)
-	switch server.Series {
-	case v1alpha1.SeriesPlatform:
-		return []family{platform{window}}
-	case v1alpha1.SeriesKepler:
-		return []family{counters{window}}
-	case v1alpha1.SeriesQuery:
-		return []family{ownQuery{server.Query}}
-	default: // Auto
-		return []family{platform{window}, counters{window}}
+	if server.Query != "" {
+		return &Source{client: client, family: ownQuery{server.Query}}, nil
 	}
+	window := min(max(2*server.Freshness, leastWindow), mostWindow)
+	return &Source{client: client, family: counters{window}}, nil
 }
 
-// Read implements energy.Source. A node is answered by the first family that
-// has anything of it, and be it unusable: figures of another scope, taken for
-// the time of a hiccup, would be worse than none.
+// Read implements energy.Source.
 func (s *Source) Read(ctx context.Context, nodes []energy.Node) (energy.Answer, error) {
 	var warnings []string
 	ask := func(ctx context.Context, query string, at time.Time) (model.Value, error) {
@@ -92,17 +77,9 @@ func (s *Source) Read(ctx context.Context, nodes []energy.Node) (energy.Answer, 
 		warnings = append(warnings, more...)
 		return value, err
 	}
-	known := newIndex(nodes)
-	all := newFound()
-	for _, family := range s.families {
-		more, err := family.read(ctx, ask, known)
-		if err != nil {
-			return energy.Answer{}, err
-		}
-		all.add(more)
-		if all.knows(nodes) {
-			break
-		}
+	all, err := s.family.read(ctx, ask, newIndex(nodes))
+	if err != nil {
+		return energy.Answer{}, err
 	}
 	all.explain(nodes, warnings)
 	return all.Answer, nil
@@ -114,32 +91,10 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// add takes over what a later family has of nodes that no earlier one has.
-func (f *found) add(more found) {
-	for node, reading := range more.Readings {
-		if !f.has(node) {
-			f.Readings[node] = reading
-		}
-	}
-	for node, refusal := range more.Refused {
-		if !f.has(node) {
-			f.Refused[node] = refusal
-		}
-	}
-	f.unmatched += more.unmatched
-	if f.stray == nil {
-		f.stray = more.stray
-	}
-}
-
 func (f *found) has(node string) bool {
 	_, read := f.Readings[node]
 	_, refused := f.Refused[node]
 	return read || refused
-}
-
-func (f *found) knows(nodes []energy.Node) bool {
-	return !slices.ContainsFunc(nodes, func(node energy.Node) bool { return !f.has(node.Name) })
 }
 
 // refuse makes a node's power unusable, whatever else is known of it.
@@ -188,41 +143,6 @@ func (f *found) owner(nodes *index, metric model.Metric) (node string, ok bool) 
 			describe(metric), shorten(strings.Join(names, " and "))))
 	}
 	return "", false
-}
-
-// decode turns series into the power of nodes: the meters of a node, identified by their
-// labels, make its power together. A series that cannot be read makes that
-// of its node unknown.
-func decode[K comparable](matrix model.Matrix, nodes *index, meterOf func(model.Metric) K, read func(map[K][]series) (nodePower, *energy.Refusal)) found {
-	all := newFound()
-	perNode := map[string]map[K][]series{}
-	for _, stream := range matrix {
-		node, ok := all.owner(nodes, stream.Metric)
-		if !ok {
-			continue
-		}
-		s, refusal := fromMatrix(stream)
-		if refusal != nil {
-			all.refuse(node, refusal)
-			continue
-		}
-		if perNode[node] == nil {
-			perNode[node] = map[K][]series{}
-		}
-		meter := meterOf(stream.Metric)
-		perNode[node][meter] = append(perNode[node][meter], s)
-	}
-	for node, meters := range perNode {
-		if all.has(node) {
-			continue
-		}
-		if reading, refusal := read(meters); refusal != nil {
-			all.refuse(node, refusal)
-		} else {
-			all.Readings[node] = reading
-		}
-	}
-	return all
 }
 
 // describe writes a series' labels, bounded.

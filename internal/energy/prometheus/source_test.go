@@ -10,10 +10,8 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/model"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 )
 
@@ -77,7 +75,7 @@ func TestWindows(t *testing.T) {
 		15 * time.Second: "[2m]", 90 * time.Second: "[3m]", time.Hour: "[10m]",
 	} {
 		s := serve(t, nil)
-		source := newTestSource(t, energy.Server{URL: s.URL, Series: "Platform", Freshness: freshness}, "")
+		source := newTestSource(t, energy.Server{URL: s.URL, Freshness: freshness}, "")
 		if _, err := source.Read(t.Context(), cluster()); err != nil {
 			t.Fatal(err)
 		}
@@ -87,52 +85,11 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestAuto holds that each node is answered by the first family that has
-// anything of it, good or not, and that nothing is asked in vain.
-func TestAuto(t *testing.T) {
-	of := func(s *model.SampleStream, node string) *model.SampleStream {
-		s.Metric["node_name"] = model.LabelValue(node)
-		return s
-	}
-	answers := map[string]any{
-		"kepler_platform_watts": model.Matrix{of(gauge(300, "PowerControl", "0"), "node-a"), of(gauge(-1, "PowerControl", "0"), "node-b")},
-		"cpu_joules_total": model.Matrix{
-			of(zone(80, "package", "0"), "node-a"), of(zone(70, "package", "0"), "node-b"), of(zone(60, "package", "0"), "node-c"),
-		},
-	}
-	s := serve(t, answers)
-	source := newTestSource(t, energy.Server{URL: s.URL}, "")
-	got, err := source.Read(t.Context(), cluster())
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := map[string]nodePower{
-		"node-a": {Source: v1alpha1.PowerPrometheus, Scope: v1alpha1.PowerScopePlatform, Watts: 300, Time: noon().Add(20 * time.Second)},
-		"node-c": reading(v1alpha1.PowerScopePackage, 60),
-	}
-	if diff := gocmp.Diff(read, got.Readings); diff != "" {
-		t.Errorf("readings (-want +got):\n%s", diff)
-	}
-	if refusal := got.Refused["node-b"]; len(got.Refused) != 1 || refusal == nil || refusal.Reason != energy.ReasonImplausible {
-		t.Errorf("refused %v, want node-b for its platform", got.Refused)
-	}
-	if len(s.queries) != 2 {
-		t.Errorf("queries %q, want two", s.queries)
-	}
-	// All that is asked for is known after the first query.
-	if _, err := source.Read(t.Context(), cluster()[:2]); err != nil {
-		t.Fatal(err)
-	}
-	if len(s.queries) != 3 {
-		t.Errorf("queries %q, want one more", s.queries)
-	}
-}
-
 func TestReadExplainsWhatIsMissing(t *testing.T) {
 	stray := zone(80, "package", "0")
 	stray.Metric["node_name"] = "ip-10-0-0-1"
 	s := serve(t, map[string]any{"cpu_joules_total": model.Matrix{stray}})
-	source := newTestSource(t, energy.Server{URL: s.URL, Series: "Kepler"}, "")
+	source := newTestSource(t, energy.Server{URL: s.URL}, "")
 	got, err := source.Read(t.Context(), cluster()[:1])
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +99,7 @@ func TestReadExplainsWhatIsMissing(t *testing.T) {
 		t.Errorf("refusal %v, want the series that may be the node's", refusal)
 	}
 
-	source = newTestSource(t, energy.Server{URL: s.URL, Series: "Platform"}, "")
+	source = newTestSource(t, energy.Server{URL: serve(t, nil).URL}, "")
 	if got, err = source.Read(t.Context(), cluster()[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -153,19 +110,18 @@ func TestReadExplainsWhatIsMissing(t *testing.T) {
 
 func TestWrongTypes(t *testing.T) {
 	for name, test := range map[string]struct {
-		series v1alpha1.PrometheusSeries
 		query  string
 		answer any
 		text   string
 	}{
-		"vector for series":  {"Kepler", "", model.Vector{}, "a vector where a matrix"},
-		"matrix for a query": {"Query", "cpu_joules_total[1m]", model.Matrix{}, "a matrix where a vector"},
-		"scalar for a query": {"Query", "cpu_joules_total", &model.Scalar{}, "a scalar where a vector"},
-		"a hole":             {"Kepler", "", model.Matrix{nil}, "holes"},
+		"vector for series":  {"", model.Vector{}, "a vector where a matrix"},
+		"matrix for a query": {"cpu_joules_total[1m]", model.Matrix{}, "a matrix where a vector"},
+		"scalar for a query": {"cpu_joules_total", &model.Scalar{}, "a scalar where a vector"},
+		"a hole":             {"", model.Matrix{nil}, "holes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, map[string]any{"cpu_joules_total": test.answer})
-			_, err := newTestSource(t, energy.Server{URL: s.URL, Series: test.series, Query: test.query}, "").Read(t.Context(), cluster())
+			_, err := newTestSource(t, energy.Server{URL: s.URL, Query: test.query}, "").Read(t.Context(), cluster())
 			if err == nil || energy.ReasonOf(err) != energy.ReasonWrongType || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("Read = %v, want %s with %q", err, energy.ReasonWrongType, test.text)
 			}

@@ -1,11 +1,8 @@
 package prometheus
 
 import (
-	"cmp"
 	"context"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -14,81 +11,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
-
-// platform is kepler_platform_watts: the power of the machine by its management
-// controller.
-type platform struct{ window time.Duration }
-
-func (p platform) read(ctx context.Context, ask asker, nodes *index) (found, error) {
-	matrix, err := askSeries(ctx, ask, "kepler_platform_watts", p.window)
-	if err != nil {
-		return found{}, err
-	}
-	return p.decode(matrix, nodes), nil
-}
-
-// outlet is one reading of a management controller: of a power supply, or of a
-// control, which covers the machine or a part of it.
-type outlet struct{ bmc, chassis, id, kind string }
-
-func (platform) decode(matrix model.Matrix, nodes *index) found {
-	return decode(matrix, nodes, outletOf, platformPower)
-}
-
-func outletOf(metric model.Metric) outlet {
-	label := func(name model.LabelName) string { return string(metric[name]) }
-	return outlet{bmc: label("bmc_id"), chassis: label("chassis_id"), id: label("source_id"), kind: label("source_type")}
-}
-
-func (o outlet) compare(other outlet) int {
-	return cmp.Or(strings.Compare(o.bmc, other.bmc), strings.Compare(o.chassis, other.chassis),
-		strings.Compare(o.id, other.id), strings.Compare(o.kind, other.kind))
-}
-
-// platformPower adds up power supplies, which share the load. Controls are not added
-// up: a controller has one of the whole machine, and often others of its
-// processors and memory beside it, so the largest counts.
-func platformPower(outlets map[outlet][]series) (nodePower, *energy.Refusal) {
-	var newest model.Time
-	latest := map[outlet]series{}
-	// In a fixed order: the same samples give the same watts and refusal.
-	places := slices.SortedFunc(maps.Keys(outlets), outlet.compare)
-	for _, o := range places {
-		ordered, refusal := successor(outlets[o])
-		if refusal != nil {
-			return nodePower{}, refusal
-		}
-		latest[o] = ordered[len(ordered)-1]
-		newest = max(newest, latest[o].last())
-	}
-	var supplies, control units.Watts
-	for _, o := range places {
-		s := latest[o]
-		// A supply that delivers nothing is not shown: an older sample of it
-		// would count its load twice.
-		if newest.Sub(s.last()) > sameScrape {
-			continue
-		}
-		sample := s.samples[len(s.samples)-1]
-		if refusal := checkValue(s, sample); refusal != nil {
-			return nodePower{}, refusal
-		}
-		if watts := units.Watts(sample.Value); o.kind == "PowerSupply" {
-			supplies += watts
-		} else {
-			control = max(control, watts)
-		}
-	}
-	if control == 0 {
-		control = supplies
-	}
-	return nodePower{
-		Source: v1alpha1.PowerPrometheus,
-		Scope:  v1alpha1.PowerScopePlatform,
-		Watts:  control,
-		Time:   newest.Time(),
-	}, nil
-}
 
 // ownQuery is the admin's own query. What it covers is the admin's to know; most own
 // meters are of the whole machine.
