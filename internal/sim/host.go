@@ -42,7 +42,6 @@ type Host struct {
 	cpus    cpus
 	thermal thermal
 	energy  energy
-	fault   Fault
 	// leaseUntil is the time since boot from which on no packet is held.
 	leaseUntil time.Duration
 }

@@ -2,32 +2,12 @@ package sim
 
 import (
 	"fmt"
-	"io/fs"
 	"math"
 	"math/rand/v2"
 	"strconv"
 
 	"github.com/joulevirt/joulevirt/internal/host"
 )
-
-// Fault is how a host's meter fails.
-type Fault int
-
-const (
-	// NoFault: the meter works.
-	NoFault Fault = iota
-	// MeterFrozen: counters stand still.
-	MeterFrozen
-	// MeterUnreadable: counters may not be read.
-	MeterUnreadable
-)
-
-// SetFault lets the meter fail from now on.
-func (h *Host) SetFault(fault Fault) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.fault = fault
-}
 
 const (
 	// step is Intel's unit of energy, 2^-16 J, in microjoules.
@@ -111,15 +91,11 @@ func (e *energy) add(watts []float64, dram, platform, dt float64) {
 // meter lets the counters count a step.
 func (h *Host) meter(dt float64) {
 	e := &h.energy
-	speed := 1.0
-	if h.fault == MeterFrozen {
-		speed = 0
-	}
 	wrap := float64(h.cfg.Meter.Range)
 	const micro = 1e6
 	for i := range e.zones {
 		z := &e.zones[i]
-		z.rate = micro * z.watts * speed * (1 + noise/math.Sqrt(dt)*normal(&e.rng))
+		z.rate = micro * z.watts * (1 + noise/math.Sqrt(dt)*normal(&e.rng))
 		z.microjoules = math.Mod(z.microjoules+z.rate*dt, wrap)
 		z.lag = publishing * uniform(&e.rng)
 	}
@@ -135,13 +111,7 @@ func (h *Host) EnergyZones() ([]host.EnergyZone, error) {
 	list := make([]host.EnergyZone, len(h.energy.zones))
 	for i := range list {
 		z := &h.energy.zones[i]
-		list[i] = host.EnergyZone{ID: z.id, Name: z.name}
-		if h.fault == MeterUnreadable {
-			list[i].Err = fmt.Errorf("simulated energy counter %s: %w", z.id, fs.ErrPermission)
-			continue
-		}
-		list[i].Range = h.cfg.Meter.Range
-		list[i].Microjoules = z.shown(float64(h.cfg.Meter.Range))
+		list[i] = host.EnergyZone{ID: z.id, Name: z.name, Range: h.cfg.Meter.Range, Microjoules: z.shown(float64(h.cfg.Meter.Range))}
 	}
 	return list, nil
 }
