@@ -92,7 +92,7 @@ var update = flag.Bool("update", false, "write docs/metrics.md")
 func TestPageIsUpToDate(t *testing.T) {
 	const file = "../../docs/metrics.md"
 	var page bytes.Buffer
-	if err := WritePage(&page); err != nil {
+	if err := writePage(&page); err != nil {
 		t.Fatal(err)
 	}
 	if *update {

@@ -12,8 +12,8 @@ import (
 //go:embed metrics.md.tmpl
 var page string
 
-// WritePage writes docs/metrics.md.
-func WritePage(w io.Writer) error {
+// writePage writes docs/metrics.md.
+func writePage(w io.Writer) error {
 	t, err := template.New("metrics.md").Funcs(template.FuncMap{
 		"agent": func() string { return markdown(Agent()) }, "manager": func() string { return markdown(Manager()) },
 		"atMost": atMost,
