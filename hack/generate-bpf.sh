@@ -22,7 +22,7 @@ go build -o "$tools/bpf2go" github.com/cilium/ebpf/cmd/bpf2go
 
 # generate PACKAGE NAME STEM SOURCE [OPTION]...
 generate() {
-  "$tools/bpf2go" -cc "$clang" -strip "$strip" -go-package "$1" -output-stem "$3" -target bpfel,bpfeb "${@:5}" \
+  "$tools/bpf2go" -cc "$clang" -strip "$strip" -go-package "$1" -output-stem "$3" -target bpfel "${@:5}" \
     -cflags "-O2 -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -idirafter /usr/include/$(uname -m)-linux-gnu" \
     "$2" "$4"
 }

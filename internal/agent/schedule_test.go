@@ -65,44 +65,6 @@ func (f *follower) is(lever v1alpha1.Lever) string {
 	return ""
 }
 
-func TestLeversFollowTheirSchedule(t *testing.T) {
-	affinity := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil))
-	slice := scheduleOfTrial(t, trialOf(v1alpha1.LeverSlice, func(s *v1alpha1.TrialSchedule) {
-		s.OffBlocks, s.Otherwise, s.Start.Time, s.Seed = []int32{0}, false, noon().Add(time.Minute), 8
-	}))
-	f := newFollower(-time.Minute)
-	for _, step := range []struct {
-		pass            time.Duration
-		affinity, slice string
-	}{
-		{0, "-1 on 0s", "-1 off 0s"},
-		{time.Minute, "0 on 1m0s", "-1 off 1m0s"},
-		{time.Minute, "0 on 2m0s", "0 off 2m0s"},
-		{2 * time.Minute, "1 on 4m0s", "1 on 0s"},
-		{time.Minute - time.Second, "1 on 4m59s", "1 on 59s"},
-		{time.Second, "2 off 0s", "1 on 1m0s"},
-		{2 * time.Minute, "3 off 2m0s", "2 on 3m0s"},
-		{2 * time.Minute, "4 on 0s", "3 on 5m0s"},
-		{4 * time.Minute, "-1 on 4m0s", "5 on 9m0s"},
-		{time.Minute, "-1 on 5m0s", "-1 off 0s"},
-		{100 * time.Hour, "-1 on 100h5m0s", "-1 off 100h0m0s"},
-	} {
-		f.pass(step.pass)
-		f.round(affinity, slice)
-		if got := [2]string{f.is(v1alpha1.LeverAffinity), f.is(v1alpha1.LeverSlice)}; got != [2]string{step.affinity, step.slice} {
-			t.Errorf("at %v: %q, want %q and %q", f.now.Sub(noon()), got, step.affinity, step.slice)
-		}
-	}
-	want := model.Switch{Lever: v1alpha1.LeverAffinity, Seed: 7, Start: noon(), Block: -1, On: true, Since: noon().Add(8 * time.Minute)}
-	if diff := cmp.Diff(want, f.list()[0]); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	f.round(slice)
-	if f.is(v1alpha1.LeverAffinity) != "" || len(f.list()) != 1 {
-		t.Errorf("a trial that is over is followed: %+v", f.list())
-	}
-}
-
 func TestAPlanThatIsReplacedInABlock(t *testing.T) {
 	for name, step := range map[string]struct {
 		change func(*v1alpha1.TrialSchedule)

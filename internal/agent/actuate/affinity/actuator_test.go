@@ -96,22 +96,6 @@ func TestPinsAreAppliedOnceAndUndone(t *testing.T) {
 	}
 }
 
-func TestNothingIsBoundWithoutAJournal(t *testing.T) {
-	b := newBench(t)
-	b.store.fail = errors.New("disk full")
-	results, err := b.actuator.Apply([]sample.VM{b.vm()}, of(plan(t, "2", "3")))
-	if err == nil || results[0].Outcome != actuate.Failed || b.writes != 0 {
-		t.Errorf("outcome %s, error %v, %d writes", results[0].Outcome, err, b.writes)
-	}
-	b.store.fail = nil
-	b.wantOutcome(plan(t, "2", "3"), actuate.Applied)
-	b.store.fail = errors.New("disk full")
-	if _, err := b.actuator.Apply([]sample.VM{b.vm()}, of(nil)); err == nil {
-		t.Error("the journal's failure is not reported")
-	}
-	b.want(101, "0-7") // but what is bound is undone without it
-}
-
 func TestARestrictedThreadGetsItsOwnMaskBack(t *testing.T) {
 	b := newBench(t)
 	b.threads[b.id(101)].asked = cpus(t, "6-7")
@@ -375,18 +359,4 @@ func TestAssumeAfterALostJournal(t *testing.T) {
 	b.want(102, "0-7")
 	b.wantOutcome(nil, actuate.Undone)
 	b.want(101, "0-7")
-}
-
-func TestJournalOfAProcessThatIsNoVMAnyMore(t *testing.T) {
-	b := newBench(t)
-	b.wantOutcome(plan(t, "2", "3"), actuate.Applied)
-	for range 2 { // its VMI is gone: unbound like one without a plan
-		if _, err := b.actuator.Apply(nil, of(plan(t, "2", "3"))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.want(101, "0-7")
-	if diff := cmp.Diff([]journal.Entry(nil), b.store.entries); diff != "" {
-		t.Errorf("journal (-want +got):\n%s", diff)
-	}
 }

@@ -93,8 +93,6 @@ func (k *kernel) Uptime() (uint64, error) { return k.now, nil }
 
 func (k *kernel) Processes() ([]host.Process, error) { return nil, nil }
 
-func (k *kernel) Cpuset(host.TaskID) (units.CPUSet, error) { return k.cpuset, nil }
-
 func (k *kernel) Affinity(id host.TaskID) (units.CPUSet, error) {
 	thread, alive := k.threads[id]
 	if !alive {

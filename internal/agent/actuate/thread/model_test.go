@@ -145,7 +145,6 @@ func (m *machine) any() (host.TaskID, *state) {
 
 func (m *machine) Uptime() (uint64, error)                              { return m.now, nil }
 func (m *machine) Processes() ([]host.Process, error)                   { return nil, nil }
-func (m *machine) Cpuset(host.TaskID) (units.CPUSet, error)             { return m.cpuset, nil }
 func (m *machine) Sample(host.TaskID) (s host.ProcessSample, err error) { return s, nil }
 func (m *machine) save(entries []journal.Entry) error {
 	if m.killed && m.failing == 0 {

@@ -104,23 +104,6 @@ func TestRealPinStaysWhenTheCpusetChanges(t *testing.T) {
 	b.want(b.VCPU, b.one)
 }
 
-func TestRealAffinityOfAKilledAgent(t *testing.T) {
-	b := newAffinityBench(t)
-	b.wantOutcome(b.pins(), actuate.Applied)
-	b.kill()
-	b.start()
-	b.want(b.VCPU, b.one)
-	if r := b.apply(b.pins()); r.Outcome != actuate.Applied || r.Changed != 0 {
-		t.Errorf("outcome %s with %d writes, want actuate.Applied without any", r.Outcome, r.Changed)
-	}
-	b.kill()
-	b.start()
-	if err := b.actuator.Restore(); err != nil {
-		t.Fatal(err)
-	}
-	b.want(b.VCPU, b.both())
-}
-
 func TestRealInheritedMaskIsLifted(t *testing.T) {
 	b := newAffinityBench(t)
 	b.wantOutcome(b.pins(), actuate.Applied)
@@ -129,19 +112,4 @@ func TestRealInheritedMaskIsLifted(t *testing.T) {
 	b.wantOutcome(b.pins(), actuate.Applied)
 	b.want(young, b.both())
 	b.want(b.VCPU, b.one)
-}
-
-func TestRealVMEnds(t *testing.T) {
-	b := newAffinityBench(t)
-	b.wantOutcome(b.pins(), actuate.Applied)
-	b.Process.End()
-	if _, err := b.Host.Processes(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.actuator.Apply(nil, of(b.pins())); err != nil {
-		t.Errorf("the round after the VM's end: %v", err)
-	}
-	if b.actuator.Pods() != 0 {
-		t.Error("the VM still counts as pinned")
-	}
 }

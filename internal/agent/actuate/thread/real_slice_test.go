@@ -130,41 +130,6 @@ func TestRealSlicesAreSetAndUndone(t *testing.T) {
 	}
 }
 
-func TestRealNewThreadsInheritAndLoseTheSlice(t *testing.T) {
-	b := newSliceBench(t)
-	if b == nil {
-		return
-	}
-	b.set(2 * time.Millisecond)
-	young := b.Process.Thread("worker")
-	b.want(young, 2*time.Millisecond)
-	b.set(2 * time.Millisecond)
-	if _, journaled := b.actuator.Entry(b.Process.ID(), young); journaled {
-		t.Error("a thread that inherited the slice cost a write of the journal")
-	}
-	b.set(3 * time.Millisecond)
-	b.want(young, 3*time.Millisecond)
-	younger := b.Process.Thread("worker2")
-	b.undo()
-	b.want(younger, 0)
-	b.wantAll(0)
-}
-
-func TestRealSliceOfSomebodyElseComesBack(t *testing.T) {
-	b := newSliceBench(t)
-	if b == nil {
-		return
-	}
-	if err := b.Host.SetSlice(b.VCPU, 7*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
-	b.set(time.Millisecond)
-	b.wantAll(time.Millisecond)
-	b.wantOutcome(0, actuate.Undone)
-	b.want(b.VCPU, 7*time.Millisecond)
-	b.want(b.Process.ID(), 0)
-}
-
 func TestRealSlicesOfAKilledAgent(t *testing.T) {
 	b := newSliceBench(t)
 	if b == nil {
