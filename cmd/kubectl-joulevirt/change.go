@@ -49,7 +49,7 @@ func newApproveCommand(o *options) *cobra.Command {
 			"A revision that is not recommended, or not any more, is refused.",
 		Example: "  kubectl joulevirt plan worker-1            # what is recommended\n  kubectl joulevirt approve 7a625d409810dc4a\n" +
 			"  kubectl joulevirt approve web --dry-run=server\n  kubectl joulevirt approve web --prune      # and remove what matches nothing",
-		Args: some("a policy or a revision"), ValidArgsFunction: o.complete(facts.Policies, 0),
+		Args: some("a policy or a revision"),
 	}
 	dry.add(command)
 	command.Flags().BoolVar(&prune, "prune", false, "Remove approvals of these policies that match no recommendation.")
@@ -103,7 +103,6 @@ func newPauseCommand(o *options, pause bool) *cobra.Command {
 		command.Use, command.Short = "resume POLICY...", "Let paused policies act again"
 		command.Example = "  kubectl joulevirt resume web\n  kubectl joulevirt resume --all"
 	}
-	command.ValidArgsFunction = o.complete(facts.Policies, 0)
 	dry.add(command)
 	command.Flags().BoolVar(&all, "all", false, "All policies.")
 	command.RunE = func(command *cobra.Command, args []string) error {

@@ -17,10 +17,9 @@ func newExplainCommand(o *options) *cobra.Command {
 		Example: "  kubectl joulevirt explain vm web-0 -n shop\n  kubectl joulevirt explain node worker-1\n" +
 			"  kubectl joulevirt explain group web -n shop",
 	}
-	add := func(use, alias, short string, part facts.Part, run func(ctx context.Context, reader facts.Reader, namespace, name string) (*explain.Explanation, error)) {
+	add := func(use, alias, short string, run func(ctx context.Context, reader facts.Reader, namespace, name string) (*explain.Explanation, error)) {
 		sub := &cobra.Command{
-			Use: use + " NAME", Aliases: []string{alias}, Short: short,
-			Args: one(use), ValidArgsFunction: o.complete(part, 1),
+			Use: use + " NAME", Aliases: []string{alias}, Short: short, Args: one(use),
 		}
 		out := addOutput(sub)
 		sub.RunE = func(command *cobra.Command, args []string) error {
@@ -40,15 +39,15 @@ func newExplainCommand(o *options) *cobra.Command {
 		}
 		command.AddCommand(sub)
 	}
-	add("vm", "vmi", "Explain what is done for a VM", facts.VMs,
+	add("vm", "vmi", "Explain what is done for a VM",
 		func(ctx context.Context, reader facts.Reader, namespace, name string) (*explain.Explanation, error) {
 			return explain.ReadVM(ctx, reader, types.NamespacedName{Namespace: namespace, Name: name}, o.clock.Now())
 		})
-	add("node", "no", "Explain what is done on a node", facts.Reports,
+	add("node", "no", "Explain what is done on a node",
 		func(ctx context.Context, reader facts.Reader, _, name string) (*explain.Explanation, error) {
 			return explain.ReadNode(ctx, reader, name, o.clock.Now())
 		})
-	add("group", "vmnp", "Explain how the traffic of a profile's group is spread", facts.Profiles,
+	add("group", "vmnp", "Explain how the traffic of a profile's group is spread",
 		func(ctx context.Context, reader facts.Reader, namespace, name string) (*explain.Explanation, error) {
 			return explain.ReadGroup(ctx, reader, namespace, name, o.clock.Now())
 		})

@@ -10,7 +10,6 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/difference"
-	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/savings"
 )
 
@@ -22,7 +21,7 @@ func newPlanCommand(o *options) *cobra.Command {
 		Long: "Show the difference between what is in force on a node, as its agent read it back, and what is planned or recommended: " +
 			"+ is added, ~ changed, - reverted, = stays.",
 		Example: "  kubectl joulevirt plan worker-1\n  kubectl joulevirt plan worker-1 --all -o wide",
-		Args:    one("NODE"), ValidArgsFunction: o.complete(facts.Plans, 1),
+		Args:    one("NODE"),
 	}
 	out := addOutput(command)
 	command.Flags().BoolVar(&all, "all", false, "Also show what stays as it is, and where nothing is done.")
@@ -50,8 +49,7 @@ func newSavingsCommand(o *options) *cobra.Command {
 		Short: "Show what policies saved, by lever, measured and modelled apart",
 		Long: "Show what policies saved by month and in total, by lever, with intervals, and what levers save now. " +
 			"Measured and modelled are never added up. Cost and CO2 equivalents are shown if the policy has a tariff.",
-		Example:           "  kubectl joulevirt savings\n  kubectl joulevirt savings web -o json",
-		ValidArgsFunction: o.complete(facts.Policies, 0),
+		Example: "  kubectl joulevirt savings\n  kubectl joulevirt savings web -o json",
 	}
 	out := addOutput(command)
 	command.RunE = func(command *cobra.Command, args []string) error {
