@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,24 +71,28 @@ func digits(s string) int {
 	return n
 }
 
-// collect gathers the files of the initramfs.
-func collect(host, release, guestd string) ([]file, error) {
-	busybox, err := os.ReadFile(filepath.Join(host, "usr/bin/busybox"))
+// pack makes an initramfs for a kernel of host, of texts and of files of this machine by their paths
+// in the guest without the first slash, and of modules with all that they need.
+func pack(host, release string, texts, paths map[string]string, modules []string) ([]byte, error) {
+	files, err := moduleFiles(host, release, modules)
 	if err != nil {
-		return nil, fmt.Errorf("read busybox (install busybox-static): %w", err)
+		return nil, err
 	}
-	server, err := os.ReadFile(guestd)
-	if err != nil {
-		return nil, fmt.Errorf("read the guest's server: %w", err)
+	for _, path := range slices.Sorted(maps.Keys(texts)) {
+		files = append(files, file{path: path, mode: 0o755, content: []byte(texts[path])})
 	}
-	files := []file{
-		{path: "init", mode: 0o755, content: []byte(initScript)},
-		{path: "bin/busybox", mode: 0o755, content: busybox},
-		{path: "bin/guestd", mode: 0o755, content: server},
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		content, err := os.ReadFile(paths[path])
+		if err != nil {
+			return nil, fmt.Errorf("read a file for the guest (busybox is of busybox-static): %w", err)
+		}
+		files = append(files, file{path: path, mode: 0o755, content: content})
 	}
-	// The modules that the guest cannot do without.
-	modules, err := moduleFiles(host, release, []string{"virtio_pci", "virtio_net"})
-	return append(files, modules...), err
+	var archive bytes.Buffer
+	if err := writeArchive(&archive, files); err != nil {
+		return nil, fmt.Errorf("pack the guest's initramfs: %w", err)
+	}
+	return archive.Bytes(), nil
 }
 
 // moduleFiles gathers modules, all they depend on, and the order to load them

@@ -1,13 +1,6 @@
 package guest
 
-import (
-	"bytes"
-	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
-)
+import "path/filepath"
 
 // Contents are those of an initramfs without a shell.
 type Contents struct {
@@ -33,20 +26,6 @@ func Pack(opts Options, contents Contents) (Packed, error) {
 	if err != nil {
 		return Packed{}, err
 	}
-	files, err := moduleFiles(host, release, contents.Modules)
-	if err != nil {
-		return Packed{}, err
-	}
-	for _, path := range slices.Sorted(maps.Keys(contents.Files)) {
-		content, err := os.ReadFile(contents.Files[path])
-		if err != nil {
-			return Packed{}, fmt.Errorf("read a file for the guest: %w", err)
-		}
-		files = append(files, file{path: path, mode: 0o755, content: content})
-	}
-	var archive bytes.Buffer
-	if err := writeArchive(&archive, files); err != nil {
-		return Packed{}, fmt.Errorf("pack the guest's initramfs: %w", err)
-	}
-	return Packed{Kernel: filepath.Join(host, "boot", "vmlinuz-"+release), Initramfs: archive.Bytes()}, nil
+	archive, err := pack(host, release, nil, contents.Files, contents.Modules)
+	return Packed{Kernel: filepath.Join(host, "boot", "vmlinuz-"+release), Initramfs: archive}, err
 }

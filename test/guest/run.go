@@ -39,13 +39,13 @@ func Run(ctx context.Context, opts Options, job Job) (console string, err error)
 	if err != nil {
 		return "", err
 	}
-	files, err := job.files(host, release)
+	paths := map[string]string{"bin/busybox": filepath.Join(host, "usr/bin/busybox")}
+	for name, path := range job.Programs {
+		paths["bin/"+name] = path
+	}
+	archive, err := pack(host, release, map[string]string{"init": runScript, "run.sh": job.Script}, paths, job.Modules)
 	if err != nil {
 		return "", err
-	}
-	var archive bytes.Buffer
-	if err := writeArchive(&archive, files); err != nil {
-		return "", fmt.Errorf("pack the guest's initramfs: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "guest-run-")
 	if err != nil {
@@ -53,32 +53,10 @@ func Run(ctx context.Context, opts Options, job Job) (console string, err error)
 	}
 	defer os.RemoveAll(dir)
 	initramfs := filepath.Join(dir, "initramfs.cpio")
-	if err := os.WriteFile(initramfs, archive.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(initramfs, archive, 0o600); err != nil {
 		return "", fmt.Errorf("write the guest's initramfs: %w", err)
 	}
 	return job.boot(ctx, filepath.Join(host, "boot", "vmlinuz-"+release), initramfs)
-}
-
-// files gathers what the initramfs holds.
-func (j Job) files(host, release string) ([]file, error) {
-	busybox, err := os.ReadFile(filepath.Join(host, "usr/bin/busybox"))
-	if err != nil {
-		return nil, fmt.Errorf("read busybox (install busybox-static): %w", err)
-	}
-	files := []file{
-		{path: "init", mode: 0o755, content: []byte(runScript)},
-		{path: "run.sh", mode: 0o755, content: []byte(j.Script)},
-		{path: "bin/busybox", mode: 0o755, content: busybox},
-	}
-	for name, path := range j.Programs {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("read a program for the guest: %w", err)
-		}
-		files = append(files, file{path: "bin/" + name, mode: 0o755, content: content})
-	}
-	modules, err := moduleFiles(host, release, j.Modules)
-	return append(files, modules...), err
 }
 
 // boot runs the guest until it powers off. The clock of a guest with one CPU counts its

@@ -35,10 +35,14 @@ func estimate(low, value, high v1alpha1.Decimal) *v1alpha1.Estimate {
 
 // scenery are the objects of a cluster in which most things happen at once.
 func scenery(now time.Time) []client.Object {
-	out := []client.Object{Policy(policyName, now), group("checkout", 6), group(long("catalogue"), 14)}
-	for i := 1; i <= 14; i++ {
+	return append(Nodes(14, policyName, now), Policy(policyName, now), group("checkout", 6), group(long("catalogue"), 14))
+}
+
+// Nodes are the reports and plans of nodes of a policy, with 20 VMs each.
+func Nodes(count int, policy string, now time.Time) (out []client.Object) {
+	for i := 1; i <= count; i++ {
 		name := fmt.Sprintf("worker-%02d", i)
-		out = append(out, report(name, i, now), plan(name))
+		out = append(out, report(name, i, now), plan(name, policy))
 	}
 	return out
 }
@@ -144,9 +148,9 @@ func report(name string, i int, now time.Time) *v1alpha1.NodeReport {
 	return report
 }
 
-func plan(name string) *v1alpha1.NodePlan {
+func plan(name, policy string) *v1alpha1.NodePlan {
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodePlanSpec{
-		Policy: policyName, Mode: v1alpha1.ModeEnforce, Revision: "7a625d409810dc4a", Apply: true, Reason: v1alpha1.ReasonPlanned,
+		Policy: policy, Mode: v1alpha1.ModeEnforce, Revision: "7a625d409810dc4a", Apply: true, Reason: v1alpha1.ReasonPlanned,
 		NetworkCPUs: "1-11,49-59", ComputeCPUs: "12-47,60-95",
 	}, Status: v1alpha1.NodePlanStatus{AppliedRevision: "7a625d409810dc4a"}}
 	for v := range 20 {
