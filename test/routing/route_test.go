@@ -169,6 +169,7 @@ func TestRouteRefusals(t *testing.T) {
 		s.wantRefusal("Write", err, v1alpha1.ReasonForeignObject, "Service "+s.name+"/"+name)
 		s.unchangedRoute(before)
 	})
+	s := newRouteScene(t, template(), "a", "b")
 	for name, change := range map[string]func(*v1alpha1.RouteTemplate){
 		"a value that is not allowed": func(r *v1alpha1.RouteTemplate) {
 			r.Matches = []runtime.RawExtension{{Raw: []byte(`{"path":{"type":"Nonsense","value":"/"}}`)}}
@@ -182,7 +183,7 @@ func TestRouteRefusals(t *testing.T) {
 		"a host name that is none": func(r *v1alpha1.RouteTemplate) { r.Hostnames = []string{"not a host"} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newRouteScene(t, template(), "a", "b")
+			s.group.Target.Route = template()
 			change(s.group.Target.Route)
 			s.eventually("the API server refuses", func(ctx context.Context) error {
 				_, err := s.writer.Write(ctx, s.group, equal)
@@ -251,16 +252,8 @@ func TestRouteTellsReversions(t *testing.T) {
 			s.wantWeights(map[string]int32{"a": 750, "b": 250})
 		})
 	}
-}
-
-// A Service of a member that somebody changed is corrected.
-func TestRouteCorrectsServices(t *testing.T) {
-	shares := map[string]float64{"a": 0.75, "b": 0.25}
-	s := newRouteScene(t, template(), "a", "b")
-	s.group.Target.Route.Hostnames = []string{"corrected.example"}
-	s.steer(shares)
 	s.spec(s.service(s.serviceOf("a")), map[string]any{"selector": map[string]any{"app": "other"}})
-	s.eventually("the Service is corrected", func(ctx context.Context) error {
+	s.eventually("a member's Service is corrected", func(ctx context.Context) error {
 		if _, err := s.writer.Write(ctx, s.group, shares); err != nil {
 			return err
 		}

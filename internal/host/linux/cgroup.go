@@ -48,7 +48,15 @@ func openCgroupTree(dir string) (*cgroupTree, error) {
 	return &cgroupTree{dir: dir, root: root, unified: err == nil}, nil
 }
 
-func (t *cgroupTree) close() error { return unix.Close(t.root) }
+// close does nothing the second time: the number may be another file's by then.
+func (t *cgroupTree) close() error {
+	if t.root < 0 {
+		return nil
+	}
+	err := unix.Close(t.root)
+	t.root = -1
+	return err
+}
 
 // open opens a file below the root. The caller closes it.
 func (t *cgroupTree) open(name string) (*os.File, error) {
