@@ -156,7 +156,7 @@ func (w *work) limitChanges(now time.Time) {
 	again.permitVMs()
 	again.decide(now)
 	again.explainWaiting()
-	w.permission.hold(reason, planMessage(reason))
+	w.permission.hold(reason, "")
 }
 
 // acts is 1 when something is in force for the VM.

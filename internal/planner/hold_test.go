@@ -123,8 +123,8 @@ func TestPause(t *testing.T) {
 			n.Rates.VMs[0].VCPUs[0].RunCores = units.Cores(0.5)
 		})
 		stopped := Plan(paused, now().Add(time.Minute))
-		if stopped.Apply || stopped.Reason != v1alpha1.ReasonPaused || !strings.Contains(stopped.Message, "spec.paused") {
-			t.Errorf("%s: paused %s: %s", mode, outcome(stopped), stopped.Message)
+		if stopped.Apply || stopped.Reason != v1alpha1.ReasonPaused {
+			t.Errorf("%s: paused %s", mode, outcome(stopped))
 		}
 		resumed := Plan(with(paused, &stopped, func(n *model.Node) { n.Policy.Paused = false }), now().Add(2*time.Minute))
 		if want := "Planned apply=true a:Pinned/2 b:Pinned/2"; outcome(resumed) != want {
@@ -149,7 +149,7 @@ func TestOptOut(t *testing.T) {
 	}{
 		"one VM":        {func(n *model.Node) { n.VMs[0].OptOut.All = true }, "Planned apply=true a:OptedOut/0 b:Pinned/2", "of the VirtualMachineInstance keeps all levers away"},
 		"one lever":     {func(n *model.Node) { n.VMs[0].OptOut = only(v1alpha1.LeverAffinity) }, "Planned apply=true a:OptedOut/0 b:Pinned/2", "of the VirtualMachineInstance names the lever"},
-		"another lever": {func(n *model.Node) { n.VMs[0].OptOut = only(v1alpha1.LeverTrafficShare) }, "Planned apply=true a:Pinned/2 b:Pinned/2", "one physical core"},
+		"another lever": {func(n *model.Node) { n.VMs[0].OptOut = only(v1alpha1.LeverTrafficShare) }, "Planned apply=true a:Pinned/2 b:Pinned/2", ""},
 		"the node":      {func(n *model.Node) { n.OptOut.All = true }, "OptedOut apply=false a:OptedOut/0 b:OptedOut/0", "of the node keeps all"},
 		"a lever of the node": {func(n *model.Node) { n.OptOut = only(v1alpha1.LeverAffinity) },
 			"NothingToDo apply=true a:OptedOut/0 b:OptedOut/0", "of the node names the lever"},
@@ -160,7 +160,7 @@ func TestOptOut(t *testing.T) {
 		if outcome(got) != tc.want {
 			t.Errorf("%s: %s, want %s", name, outcome(got), tc.want)
 		}
-		if words := got.VMs[0].Reason(v1alpha1.LeverAffinity).Message; !strings.Contains(words, tc.words) {
+		if words := got.VMs[0].Reason(v1alpha1.LeverAffinity).Message; !strings.Contains(words, tc.words) || tc.words == "" && words != "" {
 			t.Errorf("%s: %q, want %q in it", name, words, tc.words)
 		}
 	}

@@ -43,10 +43,9 @@ func (w *work) explainShaping(i int, noTurn string) {
 	case vm.Shaping.Turn != nil:
 		why = because(v1alpha1.LeverShaping, v1alpha1.ReasonTakesTurns)
 	case vm.Shaping.Ceiling > 0:
-		without := why.Message
 		why = because(v1alpha1.LeverShaping, v1alpha1.ReasonCeiling)
 		if w.vms[i].Defers() {
-			why.Message += ", and takes no turns: " + without
+			why.Message = "takes no turns: " + noTurn
 		}
 	}
 	vm.Explain(why)

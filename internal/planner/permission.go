@@ -38,39 +38,37 @@ func (p *Permission) hold(reason, message string) {
 func permit(node *model.Node) Permission {
 	policy := &node.Policy
 	p := Permission{Recommend: policy.Mode == v1alpha1.ModeRecommend}
-	undo := func(reason string) { p.undo(reason, planMessage(reason)) }
-	hold := func(reason string) { p.hold(reason, planMessage(reason)) }
 	switch {
 	case policy.Mode == v1alpha1.ModeObserve:
-		undo(v1alpha1.ReasonObserveOnly)
+		p.undo(v1alpha1.ReasonObserveOnly, "")
 	case policy.Paused && !p.Recommend:
-		undo(v1alpha1.ReasonPaused)
+		p.undo(v1alpha1.ReasonPaused, "")
 	case node.OptOut.All:
 		p.undo(v1alpha1.ReasonOptedOut, optOutMessage(model.OptOut{}, node.OptOut, ""))
 	case !slices.ContainsFunc(policy.Levers, v1alpha1.Lever.ActsOnNodes):
-		undo(v1alpha1.ReasonLeverNotAllowed)
+		p.undo(v1alpha1.ReasonLeverNotAllowed, "")
 	case lacksMeter(node) && !node.MeterUnknown:
-		undo(v1alpha1.ReasonNoMeter)
+		p.undo(v1alpha1.ReasonNoMeter, "")
 	case policy.Paused:
 		// A recommendation outlasts the pause: what was approved needs no new approval.
-		hold(v1alpha1.ReasonPaused)
+		p.hold(v1alpha1.ReasonPaused, "")
 	case node.Frozen:
-		hold(v1alpha1.ReasonNodeFrozen)
+		p.hold(v1alpha1.ReasonNodeFrozen, "")
 	case node.ReportUnreadable:
-		hold(v1alpha1.ReasonReportUnreadable)
+		p.hold(v1alpha1.ReasonReportUnreadable, "")
 	case !node.Reported:
-		hold(v1alpha1.ReasonNoReport)
+		p.hold(v1alpha1.ReasonNoReport, "")
 	case node.Rates == nil:
-		hold(v1alpha1.ReasonNoRates)
+		p.hold(v1alpha1.ReasonNoRates, "")
 	case lacksMeter(node):
-		hold(v1alpha1.ReasonAwaitingMeter)
+		p.hold(v1alpha1.ReasonAwaitingMeter, "")
 	case node.ProofsAwaited:
-		hold(v1alpha1.ReasonAwaitingProof)
+		p.hold(v1alpha1.ReasonAwaitingProof, "")
 	case node.Hold.Reason != "":
 		p.wait(node, node.Hold.Reason, node.Hold.Message)
 	case node.NodesBusy && p.Recommend:
 		// In mode Enforce VMs wait one by one, see work.limitChanges.
-		p.wait(node, v1alpha1.ReasonChangeBudgetNodes, planMessage(v1alpha1.ReasonChangeBudgetNodes))
+		p.wait(node, v1alpha1.ReasonChangeBudgetNodes, "")
 	}
 	return p
 }
@@ -261,7 +259,7 @@ func permitGroup(group *Group) Permission {
 	}
 	switch n := find(func(n *GroupNode) bool { return n.Hold.Reason != "" }); {
 	case find(unmetered) != nil:
-		p.hold(v1alpha1.ReasonAwaitingMeter, planMessage(v1alpha1.ReasonAwaitingMeter))
+		p.hold(v1alpha1.ReasonAwaitingMeter, "")
 	case n != nil:
 		p.hold(n.Hold.Reason, fmt.Sprintf("EnergyPolicy %s: %s", n.Policy.Name, n.Hold.Message))
 	case group.Missing != "":

@@ -163,6 +163,12 @@ func (w *work) finish() {
 	w.Revision = model.Revision(w.VMs)
 }
 
+// because returns why a lever acts on a VM, or why not. It has no message: the sentence of a
+// reason is in the table of reasons, and a plan is constant while what it does is constant.
+func because(lever v1alpha1.Lever, reason string) model.LeverReason {
+	return model.LeverReason{Lever: lever, Reason: reason}
+}
+
 // permitVMs explains the VMs that a lever must leave alone, and records the others.
 func (w *work) permitVMs() {
 	for i := range w.asked {
@@ -240,8 +246,6 @@ func (w *work) summarize() {
 		w.Reason, w.Message = w.permission.Reason, w.permission.Message
 	case w.HasActions():
 		w.Reason = v1alpha1.ReasonPlanned
-	default:
-		w.Message = planMessage(v1alpha1.ReasonNothingToDo)
 	}
 	w.Revision = model.Revision(w.VMs)
 }

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -64,11 +65,12 @@ func (w *work) applyRejections() {
 // meter there are none, and who waits for one reads that.
 func (w *work) explainRejection(proof *model.Proof) model.LeverReason {
 	why := because(proof.Lever, stanceReason(proof.Stance))
-	if proof.Message != "" {
-		why.Message = proof.Message
-	}
+	why.Message = proof.Message
 	if why.Reason == v1alpha1.ReasonAwaitingTrial && w.node.MeterLost {
-		why.Message += ": MeterLost: no meter knows the node's power any more, see condition MeterAvailable of policy " + w.node.Policy.Name
+		if why.Message != "" {
+			why.Message += "; "
+		}
+		why.Message += "MeterLost: no meter knows the node's power any more, see condition MeterAvailable of policy " + w.node.Policy.Name
 	}
 	why.Message = cutMessage(why.Message)
 	return why
@@ -93,7 +95,8 @@ func (w *work) explainRejections() {
 		if proof == nil {
 			continue
 		}
-		words := w.explainRejection(proof).Message
+		rejected := w.explainRejection(proof)
+		words := cmp.Or(rejected.Message, rejected.Reason)
 		for i := range w.asked {
 			why, asked := w.VMs[i].Reason(lever), &w.asked[i]
 			switch {
@@ -102,7 +105,7 @@ func (w *work) explainRejections() {
 			case lever == v1alpha1.LeverBuffering && buffering.Longest(asked) > 0:
 				why.Message = cutMessage("packets are held during floods only: " + words)
 			case lever == v1alpha1.LeverShaping && asked.Defers():
-				why.Message = cutMessage(because(lever, v1alpha1.ReasonCeiling).Message + ", and takes no turns: " + words)
+				why.Message = cutMessage("takes no turns: " + words)
 			}
 			w.VMs[i].Explain(why)
 		}

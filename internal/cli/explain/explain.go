@@ -102,9 +102,6 @@ func (e *Explanation) conditions(all []metav1.Condition, status metav1.Condition
 func (e *Explanation) decide(d Decision) {
 	why := reasons.All().Of(d.Reason)
 	d.Means, d.Next = why.Means, why.Next
-	if d.Reason == v1alpha1.ReasonObserveOnly || d.Reason == v1alpha1.ReasonPaused {
-		d.Message = "" // it repeats the reason
-	}
 	e.Decisions = append(e.Decisions, d)
 }
 

@@ -75,9 +75,7 @@ func (e *Explanation) addNodeFacts(s *v1alpha1.NodeReportStatus) {
 func (e *Explanation) addNodePlan(plan *v1alpha1.NodePlan) {
 	why := reasons.All().Of(plan.Spec.Reason)
 	e.input("plan", plan.Spec.Reason+": "+why.Means)
-	if plan.Spec.Reason != v1alpha1.ReasonObserveOnly && plan.Spec.Reason != v1alpha1.ReasonPaused {
-		e.input("plan's message", plan.Spec.Message)
-	}
+	e.input("plan's message", plan.Spec.Message)
 	e.input("to do", why.Next)
 	e.input("revision", plan.Spec.Revision)
 	if plan.Spec.RecommendedAt != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/difference"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
@@ -146,7 +148,8 @@ func (e *Explanation) addLevers(nodePlan *v1alpha1.NodePlan, planned *v1alpha1.V
 				if d.Message != "" {
 					d.Message += "; "
 				}
-				d.Message += fmt.Sprintf("planned as %s: %s", why.Reason, why.Message)
+				means := reasons.All().Of(why.Reason).Means
+				d.Message += fmt.Sprintf("planned as %s: %s", why.Reason, strings.TrimSpace(means+" "+why.Message))
 			}
 		}
 		e.decide(d)
