@@ -103,7 +103,7 @@ func (s *scene) arrivals(events <-chan watch.Event, was map[string]bool, pinned 
 func (s *scene) smallVMs(count int) {
 	s.Helper()
 	const cores = 16
-	topology := v1alpha1.Topology{PhysicalCores: cores, LogicalCPUs: 2 * cores, CoreGroups: []v1alpha1.CoreGroup{{}}}
+	topology := v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{{}}}
 	idle, online := model.NodeRates{}, units.CPUSet{}
 	for i := range cores {
 		core := units.NewCPUSet(i, i+cores)

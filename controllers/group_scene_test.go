@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/routing"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -67,9 +70,18 @@ func (s *scene) learn(profile *v1alpha1.VMNetworkProfile, vmis []*virtv1.Virtual
 		return known && t.Reason == v1alpha1.ReasonObserveOnly
 	})
 	s.traffic(usual, vmis...)
-	s.groupStatus(profile, "it is planned for the usual rates", func(t *v1alpha1.TrafficStatus) bool {
-		return t.Saving != nil && t.Planned != nil && t.Planned.EffectiveTalkers.Value() == 2
+	series := fmt.Sprintf(`joulevirt_group_effective_talkers{namespace=%q,profile=%q,share="Planned"} `, profile.Namespace, profile.Name)
+	s.eventually("two VMs are planned to carry the usual rates", func(context.Context) error {
+		metrics := controllertest.Series(s.TB, suite.manager.Metrics(), []string{"joulevirt_group_effective_talkers"})
+		for line := range strings.Lines(metrics) {
+			value, _ := strings.CutPrefix(strings.TrimSpace(line), series)
+			if talkers, err := strconv.ParseFloat(value, 64); err == nil && talkers > 1 && talkers < 2.01 {
+				return nil
+			}
+		}
+		return fmt.Errorf("metrics are\n%s", metrics)
 	})
+	s.groupStatus(profile, "a saving is predicted", func(t *v1alpha1.TrafficStatus) bool { return t.Saving != nil })
 	s.must(suite.client.Delete(s.Context(), policy))
 }
 
@@ -101,7 +113,7 @@ func (s *scene) traffic(rate units.BitsPerSecond, vmis ...*virtv1.VirtualMachine
 		object := &corev1.Node{}
 		s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: node}, object))
 		s.must(suite.agents.Report(s.Context(), suite.client, object, v1alpha1.Topology{
-			CPUModel: "test", PhysicalCores: 4, LogicalCPUs: 8,
+			CPUModel:   "test",
 			CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,4", "1,5", "2,6", "3,7"}}},
 		}, v1alpha1.PowerNone))
 	}

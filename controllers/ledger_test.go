@@ -23,7 +23,6 @@ func TestLedgerOnARealAPIServer(t *testing.T) {
 	policy := s.policy("p", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
 	})
 	s.policyCondition(policy, v1alpha1.ConditionLedgerStored, metav1.ConditionTrue, v1alpha1.ReasonLedgerStored, "")
-	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionTrue, v1alpha1.ReasonLedgerRead, "")
 
 	// The manager ends, and what it kept has another's hand in it.
 	stopManager(t)
@@ -46,13 +45,13 @@ func TestLedgerOnARealAPIServer(t *testing.T) {
 	object.Status.Memory = []byte("what nobody can read")
 	s.must(suite.client.Status().Update(t.Context(), object))
 	startManagerAgain(t)
-	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionFalse, v1alpha1.ReasonLedgerUnreadable, "")
+	s.policyCondition(policy, v1alpha1.ConditionLedgerStored, metav1.ConditionFalse, v1alpha1.ReasonLedgerUnreadable, "")
 	s.must(suite.client.Get(t.Context(), client.ObjectKeyFromObject(policy), object))
 	if string(object.Status.Memory) != "what nobody can read" {
 		t.Error("it was written over")
 	}
 	s.must(suite.client.Delete(t.Context(), object))
-	s.policyCondition(policy, v1alpha1.ConditionLedgerReadable, metav1.ConditionTrue, v1alpha1.ReasonLedgerRead, "")
+	s.policyCondition(policy, v1alpha1.ConditionLedgerStored, metav1.ConditionTrue, v1alpha1.ReasonLedgerStored, "")
 	s.eventually("the EnergyLedger is there again", func(ctx context.Context) error {
 		if err := suite.client.Get(ctx, client.ObjectKeyFromObject(policy), object); err != nil {
 			return err

@@ -46,7 +46,7 @@ func (s *scene) confirm(node string) {
 			return err
 		}
 		plan.Status = v1alpha1.NodePlanStatus{
-			ObservedGeneration: plan.Generation, AppliedRevision: plan.Spec.Revision,
+			ObservedGeneration: plan.Generation,
 			Conditions: []metav1.Condition{{
 				Type: v1alpha1.ConditionApplied, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonApplied, LastTransitionTime: metav1.Now(),
 			}},

@@ -292,7 +292,7 @@ func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Pulle
 	return rates.NewPuller(rates.Options{
 		Store: parts.store, Clients: o.Clients,
 		Targets: func(ctx context.Context) ([]rates.Target, error) { return targets(ctx, mgr.GetClient()) },
-		Changed: parts.news.plan, Observe: parts.metrics.ObservePull,
+		Changed: parts.news.plan,
 		News: func(ctx context.Context, rates *model.NodeRates) {
 			parts.disturbed.Hear(ctx, rates)
 			guards.Hear(ctx, rates)

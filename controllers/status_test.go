@@ -92,7 +92,14 @@ func TestPolicyStatus(t *testing.T) {
 	s.policyCondition(low, "Ready", metav1.ConditionTrue, v1alpha1.ReasonGoverningNodes, "governs 2 of 2")
 	s.policyCondition(low, v1alpha1.ConditionMeterAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoMeter, "1 of 2")
 	s.status(low, "counts", func(status *v1alpha1.EnergyPolicyStatus) bool {
-		covered := len(status.Coverage) == 1 && status.Coverage[0].VMs == 1
+		vms := int32(0)
+		for _, coverage := range status.Coverage {
+			vms += coverage.ReachedVMs
+			for _, reason := range coverage.Reasons {
+				vms += reason.Count
+			}
+		}
+		covered := len(status.Coverage) == 1 && vms == 1
 		return covered && status.Nodes == v1alpha1.NodeCounts{Selected: 2, Governed: 2, Reporting: 1, Metered: 1} && status.Watts != nil && *status.Watts == 100
 	})
 	high := s.policy("z-high", v1alpha1.ModeObserve, func(spec *v1alpha1.EnergyPolicySpec) { spec.Priority = 1 })

@@ -205,7 +205,6 @@ func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.
 	object := &corev1.Node{}
 	s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: node}, object))
 	s.must(suite.agents.Report(s.Context(), suite.client, object, v1alpha1.Topology{
-		PhysicalCores: 4, LogicalCPUs: 8,
 		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,4", "1,5", "2,6", "3,7"}}},
 	}, source))
 }

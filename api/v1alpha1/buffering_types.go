@@ -84,7 +84,7 @@ type BufferingAction struct {
 	SmallPacketServices []ServicePort `json:"smallPacketServices,omitempty"`
 }
 
-// BufferingHalf is the state of one direction of a VM's packets. An agent may know other words.
+// BufferingHalf is the state of the packets that a VM sends. An agent may know other words.
 // +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
 // +kubebuilder:validation:MaxLength=64
 type BufferingHalf string
@@ -103,9 +103,7 @@ type BufferingReadBack struct {
 	// windowMicroseconds that is in force: the plan's, or what the guest tolerates when
 	// that is less. 0: only during floods, or not at all.
 	WindowMicroseconds int32 `json:"windowMicroseconds"`
-	// receive is the half of packets towards the VM.
-	Receive BufferingHalf `json:"receive"`
-	// transmit is the half of packets from the VM, which the guest's tools hold.
+	// transmit is the state of packets from the VM, which the guest's tools hold.
 	Transmit BufferingHalf `json:"transmit"`
 }
 

@@ -174,9 +174,7 @@ type ReasonCount struct {
 type LeverCoverage struct {
 	// lever that is reported.
 	Lever Lever `json:"lever"`
-	// vms on the governed nodes.
-	VMs int32 `json:"vms"`
-	// reachedVMs are those that the lever acts on.
+	// reachedVMs are the VMs on the governed nodes that the lever acts on.
 	ReachedVMs int32 `json:"reachedVMs"`
 	// reachedBytesPercent is the share of all VMs' traffic that the reached VMs
 	// carry. Absent: not known.
@@ -226,13 +224,6 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Watts *int64 `json:"watts,omitempty"`
 
-	// unmeteredNodes are the governed nodes whose power none of spec.energy.sources measures:
-	// the first 20 by name. nodes reports how many there are.
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=20
-	// +optional
-	UnmeteredNodes []string `json:"unmeteredNodes,omitempty"`
-
 	// energySources report how each of spec.energy.sources does, in their order.
 	// +listType=map
 	// +listMapKey=type
@@ -249,13 +240,6 @@ type EnergyPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Potential []Saving `json:"potential,omitempty"`
-
-	// potentialNodes are the nodes on which most could be saved, most first: at most 20. Those
-	// of all nodes are in metric joulevirt_node_potential_watts.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=20
-	// +optional
-	PotentialNodes []NodePotential `json:"potentialNodes,omitempty"`
 
 	// proven savings by lever, of what the metered nodes draw now on which it was adopted, is
 	// in force, and is not held back.
@@ -287,8 +271,8 @@ type EnergyPolicyStatus struct {
 	Coverage []LeverCoverage `json:"coverage,omitempty"`
 
 	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable,
-	// SavingsProven, LedgerReadable and LedgerStored, and ApprovalsMatched while there are
-	// approvals in mode Recommend.
+	// SavingsProven, LedgerStored, and ApprovalsMatched while there are approvals in mode
+	// Recommend.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -180,9 +180,6 @@ type VMApplied struct {
 	LeverReason `json:",inline"`
 	// state of the lever.
 	State LeverState `json:"state"`
-	// sliceMicroseconds of the VM's threads, as read back from the kernel.
-	// +optional
-	SliceMicroseconds *int32 `json:"sliceMicroseconds,omitempty"`
 	// buffering as read back from the kernel.
 	// +optional
 	Buffering *BufferingReadBack `json:"buffering,omitempty"`
@@ -198,9 +195,6 @@ type NodePlanStatus struct {
 	// observedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// appliedRevision is the last revision that was applied as a whole.
-	// +optional
-	AppliedRevision string `json:"appliedRevision,omitempty"`
 	// vmsInForce is the number of VMs that some lever acts on.
 	// +optional
 	VMsInForce int32 `json:"vmsInForce"`

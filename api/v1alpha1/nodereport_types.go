@@ -99,8 +99,6 @@ type Clocks struct {
 
 // NIC is a network card and where its interrupts are handled.
 type NIC struct {
-	// name of the network device.
-	Name string `json:"name"`
 	// numaNode that the card is attached to.
 	// +optional
 	NUMANode int32 `json:"numaNode"`
@@ -111,24 +109,16 @@ type NIC struct {
 
 // Topology is the shape of a node's CPUs.
 type Topology struct {
-	// physicalCores is the number of online physical cores.
-	PhysicalCores int32 `json:"physicalCores"`
-	// logicalCPUs is the number of online CPUs.
-	LogicalCPUs int32 `json:"logicalCPUs"`
 	// coreGroups hold every online physical core once.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	CoreGroups []CoreGroup `json:"coreGroups,omitempty"`
-	// isolatedCPUs are CPUs that the kernel keeps free of other work.
+	// takenCPUs take no pins, in the kernel's list form: CPUs that the kernel isolates
+	// (isolcpus), that the kubelet reserves for the system (reservedSystemCPUs), or that its
+	// CPU manager gave to single containers.
 	// +optional
-	IsolatedCPUs string `json:"isolatedCPUs,omitempty"`
-	// exclusiveCPUs were given to single containers by kubelet's CPU manager.
-	// +optional
-	ExclusiveCPUs string `json:"exclusiveCPUs,omitempty"`
-	// reservedCPUs are kept for the system by the kubelet (reservedSystemCPUs).
-	// +optional
-	ReservedCPUs string `json:"reservedCPUs,omitempty"`
+	TakenCPUs string `json:"takenCPUs,omitempty"`
 	// deepestIdleState is the name of the deepest state that the first CPU may sleep in, such
 	// as C6. Absent: not known.
 	// +optional
@@ -182,9 +172,6 @@ type Power struct {
 // NodeReportStatus is what the agent of a node found. It is written on change
 // or every five minutes.
 type NodeReportStatus struct {
-	// agentVersion is the version of the agent that wrote this.
-	// +optional
-	AgentVersion string `json:"agentVersion,omitempty"`
 	// kernelVersion of the node.
 	// +optional
 	KernelVersion string `json:"kernelVersion,omitempty"`
@@ -240,8 +227,6 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=nrep,categories={joulevirt}
 // +kubebuilder:printcolumn:name="VMs",type=integer,JSONPath=`.status.vms`
-// +kubebuilder:printcolumn:name="Cores",type=integer,JSONPath=`.status.topology.physicalCores`
-// +kubebuilder:printcolumn:name="CPUs",type=integer,JSONPath=`.status.topology.logicalCPUs`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.status.power.source`
 // +kubebuilder:printcolumn:name="Watts",type=integer,JSONPath=`.status.power.watts`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`

@@ -148,11 +148,9 @@ type LeverTrial struct {
 const (
 	// ConditionSavingsProven is True while a lever acts that was measured to save.
 	ConditionSavingsProven = "SavingsProven"
-	// ConditionLedgerReadable is False while the manager does not know what was booked and
-	// decided before. Nothing is booked and no trial starts until it does.
-	ConditionLedgerReadable = "LedgerReadable"
-	// ConditionLedgerStored is False while what the manager books and decides is not stored
-	// in the EnergyLedger, so that its successor would not know.
+	// ConditionLedgerStored is False while what was booked and decided is not read from the
+	// EnergyLedger, until when nothing is booked and no trial starts, or what is booked and
+	// decided now is not stored there, so that the manager's successor would not know.
 	ConditionLedgerStored = "LedgerStored"
 
 	// ReasonLeverAdopted: at least one lever acts that was measured to save.
@@ -166,8 +164,6 @@ const (
 	// ReasonNoneInForce: levers were measured to save, and none of them acts now.
 	ReasonNoneInForce = "NoneInForce"
 
-	// ReasonLedgerRead: the EnergyLedger was read, or there was none.
-	ReasonLedgerRead = "LedgerRead"
 	// ReasonAwaitingLedger: the EnergyLedger was not read yet.
 	ReasonAwaitingLedger = "AwaitingLedger"
 	// ReasonLedgerUnreadable: the EnergyLedger holds what this manager cannot read, or is of another policy.
@@ -185,16 +181,4 @@ type Saving struct {
 	Lever Lever `json:"lever"`
 	// watts saved.
 	Watts Estimate `json:"watts"`
-}
-
-// NodePotential is what levers could save on a node.
-type NodePotential struct {
-	// name of the node.
-	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
-	// levers with what each could save alone, modelled.
-	// +listType=map
-	// +listMapKey=lever
-	// +kubebuilder:validation:MaxItems=16
-	Levers []Saving `json:"levers"`
 }

@@ -2,7 +2,8 @@ package v1alpha1
 
 // TurnAction lets a VM's deferrable traffic take turns with that of the node's
 // other VMs. Turns lie on a grid of CLOCK_MONOTONIC: the VM's turns start at
-// offset, offset + period, ... since the node's boot.
+// offset, offset + period, ... since the node's boot. Between them 256 kbit/s pass, so that no
+// connection times out, and small packets, unless larger ones of their own flow wait.
 // +kubebuilder:validation:XValidation:rule="self.offsetMilliseconds + self.lengthMilliseconds <= self.periodMilliseconds",message="offsetMilliseconds and lengthMilliseconds must lie within periodMilliseconds"
 type TurnAction struct {
 	// periodMilliseconds is the distance of two turns.
@@ -17,11 +18,6 @@ type TurnAction struct {
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=3600000
 	LengthMilliseconds int32 `json:"lengthMilliseconds"`
-	// trickleBitsPerSecond passes between the turns, so that no connection times
-	// out. Small packets pass, unless larger ones of their own flow wait.
-	// +kubebuilder:validation:Minimum=256000
-	// +kubebuilder:validation:Maximum=1000000000000
-	TrickleBitsPerSecond int64 `json:"trickleBitsPerSecond"`
 }
 
 // ShapingAction bounds what a VM sends, on each pod-side uplink.

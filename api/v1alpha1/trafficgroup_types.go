@@ -1,7 +1,6 @@
 package v1alpha1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -119,16 +118,6 @@ type TrafficGroup struct {
 	Route *RouteTemplate `json:"route,omitempty"`
 }
 
-// TrafficSpread reports how unevenly a group's traffic is spread.
-type TrafficSpread struct {
-	// sigmaBitsPerSecond is the population standard deviation of the members'
-	// rates.
-	SigmaBitsPerSecond int64 `json:"sigmaBitsPerSecond"`
-	// effectiveTalkers is (sum r)^2 / sum r^2 of the members' rates: from 1, one
-	// member has all, to their number.
-	EffectiveTalkers resource.Quantity `json:"effectiveTalkers"`
-}
-
 // MemberShare is one VM of a group and its share of the group's traffic.
 type MemberShare struct {
 	// name of the VirtualMachineInstance.
@@ -136,9 +125,6 @@ type MemberShare struct {
 	// node that runs it.
 	// +optional
 	Node string `json:"node,omitempty"`
-	// ready is true when the VM may serve.
-	// +optional
-	Ready bool `json:"ready"`
 	// perMille of new traffic that is planned for the VM.
 	PerMille int32 `json:"perMille"`
 	// measuredPerMille is the VM's part of the bytes of all members. It has all
@@ -150,7 +136,7 @@ type MemberShare struct {
 	// the highest rate that went well. Absent: not known.
 	// +optional
 	LimitBitsPerSecond *int64 `json:"limitBitsPerSecond,omitempty"`
-	// reason is a CamelCase word.
+	// reason is a CamelCase word: MemberNotReady of a VM that may not serve.
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 }
@@ -182,20 +168,9 @@ type TrafficStatus struct {
 	// recommendedAt is when shares of mode Recommend were planned.
 	// +optional
 	RecommendedAt *metav1.Time `json:"recommendedAt,omitempty"`
-	// now reports how the traffic is spread, by the newest rates.
-	// +optional
-	Now *TrafficSpread `json:"now,omitempty"`
-	// planned reports how it would be spread.
-	// +optional
-	Planned *TrafficSpread `json:"planned,omitempty"`
 	// saving against equal shares, predicted. Absent: not known.
 	// +optional
 	Saving *Saving `json:"saving,omitempty"`
-	// lingeringBytesPercent is the share of the members' bytes that VMs carry
-	// beyond their planned shares, as long-lived connections do not move. Absent:
-	// not known.
-	// +optional
-	LingeringBytesPercent *int32 `json:"lingeringBytesPercent,omitempty"`
 	// shares of some of the members, at most 50, the largest first.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50

@@ -129,7 +129,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	findings := publish.Findings{AgentVersion: version.String(), RatesAddress: o.advertiseAddress, Facts: n.facts}
+	findings := publish.Findings{RatesAddress: o.advertiseAddress, Facts: n.facts}
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return cluster.Run(ctx) })
 	group.Go(func() error { return statuses.Run(ctx) })

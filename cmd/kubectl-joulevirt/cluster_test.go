@@ -172,7 +172,7 @@ func testViews(s *scene) {
 	s.as("viewer", "top", "vms", "-n", "default").want(s.T, 0, "No resources found")
 	s.as("viewer", "top", "vms", "-A", "-l", "app=none").want(s.T, 0, "No resources found")
 	s.as("viewer", "top", "vms", "-A", "-l", "app=web").want(s.T, 0, "web-00001")
-	s.as("viewer", "top", "groups", "-A").want(s.T, 0, "shop", "120M", "1.8", "Recommended")
+	s.as("viewer", "top", "groups", "-A").want(s.T, 0, "shop", "2/2", "Recommended")
 	s.as("viewer", "top", "policies", "-o", "jsonpath={.items[0].name}").want(s.T, 0, "web")
 
 	s.as("viewer", "explain", "vm", "web-00000", "-n", shop).want(s.T, 0, "Slice", "ShortSlice", "Why, and what to do", "slice 1000us", "TrafficShare")

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -43,10 +42,10 @@ func profile() *v1alpha1.VMNetworkProfile {
 		},
 		Status: v1alpha1.VMNetworkProfileStatus{GovernedVMs: 2, Traffic: &v1alpha1.TrafficStatus{
 			Members: 2, ReadyMembers: 2, ActiveMembers: 2, State: v1alpha1.LeverRecommended, Reason: v1alpha1.ReasonAwaitingApproval,
-			Revision: "r-group", Now: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 120e6, EffectiveTalkers: resource.MustParse("1.8")},
+			Revision: "r-group",
 			Shares: []v1alpha1.MemberShare{
-				{Name: "web-00000", Node: node, Ready: true, PerMille: 800, Reason: "AtLimit"},
-				{Name: "web-00001", Node: node, Ready: true, PerMille: 200, Reason: "Remainder"},
+				{Name: "web-00000", Node: node, PerMille: 800, Reason: "AtLimit"},
+				{Name: "web-00001", Node: node, PerMille: 200, Reason: "Remainder"},
 			},
 		}},
 	}

@@ -47,7 +47,7 @@ func topViews() []topView {
 			view: func(f *facts.Facts, namespace, _ string) show.View { return top.VMs(f, namespace) },
 		},
 		{
-			name: "groups", short: "Show how the traffic of groups is spread, now and planned",
+			name: "groups", short: "Show groups with their active VMs and what their shares save",
 			labelled: facts.Profiles, objects: "the VMNetworkProfiles", namespaced: true, needed: []facts.Part{facts.Profiles},
 			view: func(f *facts.Facts, _, _ string) show.View { return top.Groups(f) },
 		},

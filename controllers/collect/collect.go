@@ -58,25 +58,16 @@ func OneIf(is bool) float64 {
 // Metrics are counted by the controllers themselves. None has a label per node or VM: their
 // number must not grow with the cluster.
 type Metrics struct {
-	PlansWritten prometheus.Counter
 	// GuardBreaches counts levers that were withdrawn because they hurt, by sign and lever.
 	GuardBreaches *prometheus.CounterVec
-	pulls         *prometheus.CounterVec
 }
 
 // NewMetrics registers the manager's figures.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
-	table := metrics.Manager()
-	counter := func(name string) prometheus.CounterOpts { return prometheus.CounterOpts(table.Opts(name)) }
-	m := &Metrics{
-		PlansWritten:  prometheus.NewCounter(counter("joulevirt_nodeplans_written_total")),
-		GuardBreaches: prometheus.NewCounterVec(counter("joulevirt_global_guard_breaches_total"), []string{"sign", "lever"}),
-		pulls:         prometheus.NewCounterVec(counter("joulevirt_rates_pulls_total"), []string{"result"}),
-	}
-	for _, c := range []prometheus.Collector{m.PlansWritten, m.GuardBreaches, m.pulls} {
-		if err := registry.Register(c); err != nil {
-			return nil, err
-		}
+	breaches := prometheus.CounterOpts(metrics.Manager().Opts("joulevirt_global_guard_breaches_total"))
+	m := &Metrics{GuardBreaches: prometheus.NewCounterVec(breaches, []string{"sign", "lever"})}
+	if err := registry.Register(m.GuardBreaches); err != nil {
+		return nil, err
 	}
 	// All series are there from the start: Prometheus sees no increase in a series that appears.
 	for _, sign := range []v1alpha1.GuardSign{v1alpha1.GuardSteal, v1alpha1.GuardDrops, v1alpha1.GuardThroughput, v1alpha1.GuardReadiness} {
@@ -105,15 +96,6 @@ func (c *authorityCollector) Collect(out chan<- prometheus.Metric) {
 	if at, known := c.expires(); known {
 		c.Gauge(out, authorityExpiry, float64(at.Unix()))
 	}
-}
-
-// ObservePull counts one pull of an agent's rates.
-func (m *Metrics) ObservePull(err error, _ time.Duration) {
-	result := "success"
-	if err != nil {
-		result = "failure"
-	}
-	m.pulls.WithLabelValues(result).Inc()
 }
 
 // CollectTimeout bounds what a collector reads from the cache.

@@ -213,7 +213,7 @@ func WithPrometheus(policy v1alpha1.EnergyPolicy) v1alpha1.EnergyPolicy {
 }
 
 // Series returns the samples of metrics, one a line.
-func Series(t *testing.T, gatherer prometheus.Gatherer, names []string) string {
+func Series(t testing.TB, gatherer prometheus.Gatherer, names []string) string {
 	t.Helper()
 	families, err := gatherer.Gather()
 	if err != nil {

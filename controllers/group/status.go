@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,7 +19,6 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/statuses"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/planner"
-	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/routing"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -42,8 +40,6 @@ func (r *groupRound) status() *v1alpha1.TrafficStatus {
 		State:              verdict.State, Reason: verdict.Reason, Message: statuses.Cut(verdict.Message, maxTrafficMessage),
 		Members:  int32(len(r.seen.Plan.Members)),
 		Revision: r.plan.Revision,
-		Now:      apiSpread(r.plan.Now), Planned: apiSpread(r.plan.Planned),
-		LingeringBytesPercent: r.lingering(),
 	}
 	if !r.plan.RecommendedAt.IsZero() {
 		status.RecommendedAt = &metav1.Time{Time: r.plan.RecommendedAt.Truncate(time.Second)}
@@ -179,10 +175,13 @@ func (r *groupRound) shares(verdict objects.LeverState) []v1alpha1.MemberShare {
 	for i := range r.seen.Plan.Members {
 		m := &r.seen.Plan.Members[i]
 		share := v1alpha1.MemberShare{
-			Name: m.Name, Node: r.seen.Plan.Nodes[m.Node].Name, Ready: m.Ready,
+			Name: m.Name, Node: r.seen.Plan.Nodes[m.Node].Name,
 			PerMille: int32(math.Round(mille * r.planned(m.Name))), Reason: r.plan.Reasons[m.Name],
 		}
-		if r.refusal != nil || r.contested || share.Reason == "" {
+		switch {
+		case !m.Ready:
+			share.Reason = v1alpha1.ReasonMemberNotReady
+		case r.refusal != nil || r.contested || share.Reason == "":
 			share.Reason = verdict.Reason
 		}
 		if r.plan.Now != nil && total > 0 {
@@ -199,9 +198,9 @@ func (r *groupRound) shares(verdict objects.LeverState) []v1alpha1.MemberShare {
 	return out[:min(len(out), maxShares)]
 }
 
-// lingering is the part of the bytes that VMs carry beyond their shares, in
-// percent. Nil: it is not known, or nothing is steered.
-func (r *groupRound) lingering() *int32 {
+// lingering is the part of the bytes that VMs carry beyond their shares, 1 for all. Nil: it is
+// not known, or nothing is steered.
+func (r *groupRound) lingering() *float64 {
 	if r.plan.Now == nil || r.plan.Action != planner.GroupSteer || r.plan.Off || r.refusal != nil || r.contested {
 		return nil
 	}
@@ -216,20 +215,7 @@ func (r *groupRound) lingering() *int32 {
 		m := &r.seen.Plan.Members[i]
 		beyond += max(0, float64(m.Rate)/total-r.plan.Shares[m.Name])
 	}
-	percent := int32(math.Round(100 * beyond))
-	return &percent
-}
-
-func apiSpread(spread *traffic.Spread) *v1alpha1.TrafficSpread {
-	if spread == nil {
-		return nil
-	}
-	const hundredths = 100
-	talkers := math.Round(spread.Talkers*hundredths) / hundredths
-	return &v1alpha1.TrafficSpread{
-		SigmaBitsPerSecond: statuses.TwoDigits(float64(spread.Sigma)),
-		EffectiveTalkers:   *resource.NewMilliQuantity(int64(math.Round(talkers*mille)), resource.DecimalSI),
-	}
+	return &beyond
 }
 
 // sameWords reports whether two statuses differ in figures alone.
@@ -247,7 +233,7 @@ func sameStatus(was, is *v1alpha1.TrafficStatus) bool {
 // wordsOfTraffic is a status without figures.
 func wordsOfTraffic(status *v1alpha1.TrafficStatus) *v1alpha1.TrafficStatus {
 	words := status.DeepCopy()
-	words.Now, words.Planned, words.Saving, words.LingeringBytesPercent = nil, nil, nil, nil
+	words.Saving = nil
 	for i := range words.Shares {
 		words.Shares[i].MeasuredPerMille, words.Shares[i].LimitBitsPerSecond = nil, nil
 	}

@@ -2,10 +2,10 @@ package group
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -47,20 +47,21 @@ func TestTrafficStatus(t *testing.T) {
 	got := round.status()
 	share := func(name string, perMille, measured int32, reason string) v1alpha1.MemberShare {
 		return v1alpha1.MemberShare{
-			Name: name, Node: "n", Ready: true, PerMille: perMille, MeasuredPerMille: &measured, LimitBitsPerSecond: ptr.To(int64(120e6)), Reason: reason,
+			Name: name, Node: "n", PerMille: perMille, MeasuredPerMille: &measured, LimitBitsPerSecond: ptr.To(int64(120e6)), Reason: reason,
 		}
 	}
 	want := &v1alpha1.TrafficStatus{
 		ObservedGeneration: 3, Members: 3, ReadyMembers: 3, ActiveMembers: 2, State: v1alpha1.LeverInForce, Reason: "Skewed", Message: "words", Revision: "r",
-		Now:                   &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 21e6, EffectiveTalkers: *resource.NewMilliQuantity(2170, resource.DecimalSI)},
-		Planned:               &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 47e6, EffectiveTalkers: *resource.NewMilliQuantity(1000, resource.DecimalSI)},
-		Saving:                &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Watts: v1alpha1.Estimate{Value: "2", Low: "-0.94", High: "4.9"}},
-		LingeringBytesPercent: ptr.To(int32(40)),
-		Shares:                []v1alpha1.MemberShare{share("a", 1000, 600, "Remainder"), share("b", 0, 300, "Standby"), share("c", 0, 100, "Standby")},
-		Goals:                 map[string]int32{"a": 100},
+		Saving: &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Watts: v1alpha1.Estimate{Value: "2", Low: "-0.94", High: "4.9"}},
+		Shares: []v1alpha1.MemberShare{share("a", 1000, 600, "Remainder"), share("b", 0, 300, "Standby"), share("c", 0, 100, "Standby")},
+		Goals:  map[string]int32{"a": 100},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// a carries 60 % and is to have all: 40 % linger on the others.
+	if lingering := round.lingering(); lingering == nil || math.Abs(*lingering-0.4) > 1e-9 {
+		t.Errorf("lingering %v", ptr.Deref(lingering, -1))
 	}
 }
 
@@ -72,8 +73,7 @@ func TestTrafficStatusWords(t *testing.T) {
 		words, same bool
 	}{
 		"nothing":       {func(*groupRound) {}, true, true},
-		"a third digit": {func(r *groupRound) { r.plan.Now.Sigma *= 1.001 }, true, true},
-		"sigma":         {func(r *groupRound) { r.plan.Now.Sigma *= 1.2 }, true, false},
+		"a third digit": {func(r *groupRound) { r.seen.Plan.Members[0].Limit *= 1.001 }, true, true},
 		"a rate":        {func(r *groupRound) { r.seen.Plan.Members[0].Rate *= 2 }, true, false},
 		"a limit":       {func(r *groupRound) { r.seen.Plan.Members[0].Limit *= 2 }, true, false},
 		"a saving":      {func(r *groupRound) { r.saving = &power.Estimate{Watts: 1} }, true, false},

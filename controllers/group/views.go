@@ -17,6 +17,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/observe/guards"
 	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
@@ -44,12 +45,13 @@ type View struct {
 	vms map[string]string
 	// counts of members by what they are.
 	counts map[string]int
-	spread *v1alpha1.TrafficSpread
+	// spread and planned are how the traffic is spread, and how it would be. Nil: not known.
+	spread, planned *traffic.Spread
 	// saving by node. Nil: not known.
 	total  *power.Estimate
 	saving map[string]power.Estimate
-	// lingering is a percentage. Nil: not known.
-	lingering *int32
+	// lingering is a part of the bytes, 1 for all. Nil: not known.
+	lingering *float64
 	// members by their launcher pods.
 	members map[string]groupMember
 	// unit is the group as trials see it, policy the one in whose proofs it is. Empty: none.
@@ -67,7 +69,7 @@ func NewViews(changed, figures func(context.Context)) *Views {
 func (r *groupRound) sight() *View {
 	s := &View{
 		profile: r.seen.Routing.Profile, state: r.verdict(), vms: map[string]string{},
-		counts: map[string]int{"all": len(r.seen.Plan.Members)}, spread: apiSpread(r.plan.Now),
+		counts: map[string]int{"all": len(r.seen.Plan.Members)}, spread: r.plan.Now, planned: r.plan.Planned,
 		total: r.saving, saving: r.byNode, lingering: r.lingering(), members: r.members(),
 	}
 	for i := range r.seen.Plan.Members {
@@ -153,7 +155,7 @@ func NewCollector(sights *Views) prometheus.Collector {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	const bitsPerByte, percent = 8, 100
+	const bitsPerByte = 8
 	sights := c.sights.All()
 	keys := slices.SortedFunc(maps.Keys(sights), func(x, y types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
@@ -166,15 +168,17 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		for state, count := range sight.counts {
 			gauge("members", float64(count), state)
 		}
-		if sight.spread != nil {
-			gauge("sigma_bytes_per_second", float64(sight.spread.SigmaBitsPerSecond)/bitsPerByte)
-			gauge("effective_talkers", sight.spread.EffectiveTalkers.AsApproximateFloat64())
+		for share, spread := range map[string]*traffic.Spread{"Measured": sight.spread, "Planned": sight.planned} {
+			if spread != nil {
+				gauge("sigma_bytes_per_second", float64(spread.Sigma)/bitsPerByte, share)
+				gauge("effective_talkers", spread.Talkers, share)
+			}
 		}
 		if sight.total != nil {
 			gauge("predicted_saving_watts", float64(sight.total.Watts))
 		}
 		if sight.lingering != nil {
-			gauge("lingering_bytes_ratio", float64(*sight.lingering)/percent)
+			gauge("lingering_bytes_ratio", *sight.lingering)
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -30,8 +30,8 @@ func someSights(ctx context.Context) *Views {
 	sights.put(ctx, &View{
 		profile: groupKey("web"), state: objects.LeverState{State: v1alpha1.LeverInForce, Reason: "Skewed"},
 		vms: map[string]string{"a": "n", "b": "m"}, counts: map[string]int{"all": 2, "ready": 2, "active": 1},
-		spread: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 8e6, EffectiveTalkers: resource.MustParse("1500m")},
-		total:  &power.Estimate{Watts: 3, StdErr: 1}, lingering: ptr.To(int32(25)),
+		spread: &traffic.Spread{Sigma: 8e6, Talkers: 1.5}, planned: &traffic.Spread{Sigma: 16e6, Talkers: 1},
+		total: &power.Estimate{Watts: 3, StdErr: 1}, lingering: ptr.To(0.25),
 		saving: map[string]power.Estimate{"n": {Watts: 4, StdErr: 1}, "m": {Watts: -1, StdErr: 0.5}},
 	})
 	sights.put(ctx, &View{
@@ -53,14 +53,16 @@ func TestGroupMetrics(t *testing.T) {
 		"joulevirt_group_predicted_saving_watts", "joulevirt_group_lingering_bytes_ratio",
 	}
 	want := strings.TrimSpace(`
-joulevirt_group_effective_talkers{namespace="ns",profile="web"} 1.5
+joulevirt_group_effective_talkers{namespace="ns",profile="web",share="Measured"} 1.5
+joulevirt_group_effective_talkers{namespace="ns",profile="web",share="Planned"} 1
 joulevirt_group_lingering_bytes_ratio{namespace="ns",profile="web"} 0.25
 joulevirt_group_members{namespace="ns",profile="db",state="all"} 1
 joulevirt_group_members{namespace="ns",profile="web",state="active"} 1
 joulevirt_group_members{namespace="ns",profile="web",state="all"} 2
 joulevirt_group_members{namespace="ns",profile="web",state="ready"} 2
 joulevirt_group_predicted_saving_watts{namespace="ns",profile="web"} 3
-joulevirt_group_sigma_bytes_per_second{namespace="ns",profile="web"} 1e+06`)
+joulevirt_group_sigma_bytes_per_second{namespace="ns",profile="web",share="Measured"} 1e+06
+joulevirt_group_sigma_bytes_per_second{namespace="ns",profile="web",share="Planned"} 2e+06`)
 	if diff := cmp.Diff(want, controllertest.Series(t, registry, names)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

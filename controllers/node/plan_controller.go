@@ -213,7 +213,6 @@ func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *obs
 		return 0, fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
 	}
 	r.changing.wrote(node.Name, desired.GetGeneration())
-	r.Metrics.PlansWritten.Inc()
 	if was == nil || was.Spec.Revision != spec.Revision || was.Spec.Apply != spec.Apply {
 		r.Recorder.Eventf(desired, nil, corev1.EventTypeNormal, spec.Reason, "Plan",
 			"revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)

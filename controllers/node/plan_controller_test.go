@@ -3,10 +3,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -89,8 +89,8 @@ func TestRestartWritesNoPlan(t *testing.T) {
 		t.Fatalf("plan %+v", got)
 	}
 	restarted := rates.NewStore(s.Clock, time.Minute, time.Minute)
-	if got := s.reconcile(restarted); got.Reason != v1alpha1.ReasonPlanned || testutil.ToFloat64(s.Metrics.PlansWritten) != 1 {
-		t.Errorf("%v writes, the last %+v: want none by the restarted manager", testutil.ToFloat64(s.Metrics.PlansWritten), got)
+	if got := s.reconcile(restarted); got.Reason != v1alpha1.ReasonPlanned || s.nodePlan().ResourceVersion != "1" {
+		t.Errorf("version %s is %+v: want no write by the restarted manager", s.nodePlan().ResourceVersion, got)
 	}
 	restarted.Failed("n")
 	if got := s.reconcile(restarted); got.Reason != v1alpha1.ReasonNoRates || got.VMs[0].Affinity == nil {
@@ -117,24 +117,24 @@ func TestMeterOfANewLeader(t *testing.T) {
 		knows  energy.Candidate
 		reason string
 		apply  bool
-		writes float64
+		writes string // the version of the plan: each write makes one
 	}{
-		{"not asked yet", energy.Candidate{}, v1alpha1.ReasonPlanned, true, 1},
-		{"asked in vain, shortly", energy.Candidate{Refused: denied, Since: s.Clock.Now().Add(-2 * time.Minute)}, v1alpha1.ReasonPlanned, true, 1},
-		{"refused, the last is fresh", energy.Candidate{Refused: denied, Reading: reading(50 * time.Second)}, v1alpha1.ReasonPlanned, true, 1},
-		{"refused, the last is old", energy.Candidate{Refused: denied, Reading: reading(70 * time.Second)}, v1alpha1.ReasonPlanned, true, 1},
-		{"refused for too long", energy.Candidate{Refused: denied, Reading: reading(181 * time.Second)}, v1alpha1.ReasonNoMeter, false, 2},
-		{"another leader", energy.Candidate{}, v1alpha1.ReasonNoMeter, false, 2},
-		{"asked in vain, long", energy.Candidate{Refused: denied, Since: s.Clock.Now().Add(-4 * time.Minute)}, v1alpha1.ReasonNoMeter, false, 2},
-		{"answers", energy.Candidate{Reading: reading(0)}, v1alpha1.ReasonPlanned, true, 3},
+		{"not asked yet", energy.Candidate{}, v1alpha1.ReasonPlanned, true, "1"},
+		{"asked in vain, shortly", energy.Candidate{Refused: denied, Since: s.Clock.Now().Add(-2 * time.Minute)}, v1alpha1.ReasonPlanned, true, "1"},
+		{"refused, the last is fresh", energy.Candidate{Refused: denied, Reading: reading(50 * time.Second)}, v1alpha1.ReasonPlanned, true, "1"},
+		{"refused, the last is old", energy.Candidate{Refused: denied, Reading: reading(70 * time.Second)}, v1alpha1.ReasonPlanned, true, "1"},
+		{"refused for too long", energy.Candidate{Refused: denied, Reading: reading(181 * time.Second)}, v1alpha1.ReasonNoMeter, false, "2"},
+		{"another leader", energy.Candidate{}, v1alpha1.ReasonNoMeter, false, "2"},
+		{"asked in vain, long", energy.Candidate{Refused: denied, Since: s.Clock.Now().Add(-4 * time.Minute)}, v1alpha1.ReasonNoMeter, false, "2"},
+		{"answers", energy.Candidate{Reading: reading(0)}, v1alpha1.ReasonPlanned, true, "3"},
 	} {
 		s.Meters["https://p"] = step.knows
 		got := s.reconcile(heard)
 		if got.Reason != step.reason || got.Apply != step.apply || (got.VMs[0].Affinity != nil) != step.apply {
 			t.Errorf("%s: plan %+v", step.name, got)
 		}
-		if writes := testutil.ToFloat64(s.Metrics.PlansWritten); writes != step.writes {
-			t.Errorf("%s: %v plans written, want %v", step.name, writes, step.writes)
+		if writes := s.nodePlan().ResourceVersion; writes != step.writes {
+			t.Errorf("%s: %s plans written, want %s", step.name, writes, step.writes)
 		}
 	}
 }
@@ -259,7 +259,13 @@ func TestPlanWritesAreBounded(t *testing.T) {
 		}
 		return result
 	}
-	writes := func() float64 { return testutil.ToFloat64(s.Metrics.PlansWritten) }
+	writes := func() int { // each makes a version
+		version, err := strconv.Atoi(s.nodePlan().ResourceVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return version
+	}
 	before := writes()
 	var last ctrl.Result
 	for i := range 51 {
@@ -270,7 +276,7 @@ func TestPlanWritesAreBounded(t *testing.T) {
 		last = reconcile()
 	}
 	if got := writes() - before; got != writeBurst || last.RequeueAfter != writeEvery {
-		t.Errorf("51 changes at one moment: %v writes, then again in %v", got, last.RequeueAfter)
+		t.Errorf("51 changes at one moment: %d writes, then again in %v", got, last.RequeueAfter)
 	}
 	if err := s.Client.DeleteAllOf(t.Context(), &v1alpha1.VMNetworkProfile{}, client.InNamespace("ns")); err != nil {
 		t.Fatal(err)

@@ -143,11 +143,15 @@ func (w *PowerWatch) Look(ctx context.Context) error {
 func (w *PowerWatch) learn(g objects.GovernedNode, choice energy.Choice) {
 	rates, received := w.Powers.Rates.Latest(g.Node.Name)
 	var topology v1alpha1.Topology
+	cores := 0
 	if g.Report != nil {
 		topology = g.Report.Status.Topology
 	}
+	for _, group := range topology.CoreGroups {
+		cores += len(group.Cores)
+	}
 	w.Models.Observe(g.Node.Name, learned.Sample{
-		Processor: learned.Processor{Name: topology.CPUModel, Cores: int(topology.PhysicalCores)},
+		Processor: learned.Processor{Name: topology.CPUModel, Cores: cores},
 		Topology:  func() (model.Topology, error) { return observe.Topology(topology) },
 		Sample:    stream.Sample{Power: choice.Power, Rates: rates, Received: received, Now: w.Clock.Now()},
 	})

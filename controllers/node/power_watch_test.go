@@ -52,7 +52,7 @@ func newWatchScene(t *testing.T) *watchScene {
 	policy := controllertest.WithPrometheus(controllertest.PolicyOf("p", 0, "x"))
 	s := &watchScene{T: t, meters: controllertest.MetersByNode{}, clock: testingclock.NewFakeClock(controllertest.StatusTime())}
 	report := &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
-	report.Status.Topology = v1alpha1.Topology{PhysicalCores: 2, CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0", "1"}}}}
+	report.Status.Topology = v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0", "1"}}}}
 	s.client = fake.NewClientBuilder().WithScheme(scheme).
 		WithObjects(&policy, report, controllertest.NodeOf("a", "x"), controllertest.NodeOf("b", "x"), controllertest.NodeOf("c", "y")).Build()
 	s.store = rates.NewStore(s.clock, time.Minute, time.Minute)

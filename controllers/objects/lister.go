@@ -140,8 +140,7 @@ func IsChanging(plan *v1alpha1.NodePlan, now time.Time) bool {
 	if since := now.Sub(unconfirmedSince(plan)); since >= changingFor || since <= -changingFor {
 		return false
 	}
-	confirmed := plan.Status.ObservedGeneration == plan.Generation && meta.IsStatusConditionTrue(plan.Status.Conditions, v1alpha1.ConditionApplied)
-	return !confirmed
+	return !leverstate.IsApplied(plan)
 }
 
 const (

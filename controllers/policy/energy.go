@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,11 +20,11 @@ import (
 // maxSourceMessage is what the API takes.
 const maxSourceMessage = 512
 
-// maxUnmeteredNodes are named in a status, as the API says.
-const maxUnmeteredNodes = 20
-
 // bitsPerGB is of 1e9 bytes.
 const bitsPerGB = 8e9
+
+// namedUnmetered nodes are named in condition MeterAvailable.
+const namedUnmetered = 5
 
 // energyOfNode is what is known of a governed node.
 type energyOfNode struct {
@@ -105,7 +106,7 @@ func (t *energyTally) add(node energyOfNode) {
 			t.why = &choice.Attempts[at]
 		}
 	}
-	if len(t.unmetered) < maxUnmeteredNodes {
+	if len(t.unmetered) < namedUnmetered {
 		t.unmetered = append(t.unmetered, node.name)
 	}
 }
@@ -155,7 +156,7 @@ func (t *energyTally) addWatts(watts units.Watts, scope v1alpha1.PowerScope) {
 
 // write gives the status its figures.
 func (t *energyTally) write(status *v1alpha1.EnergyPolicyStatus) {
-	status.EnergySources, status.UnmeteredNodes = t.sources, t.unmetered
+	status.EnergySources = t.sources
 	if t.watts != nil {
 		rounded := int64(math.Round(float64(*t.watts)))
 		status.Watts = &rounded
@@ -168,7 +169,7 @@ func (t *energyTally) write(status *v1alpha1.EnergyPolicyStatus) {
 // keepEnergy repeats what the status said of energy, as the condition
 // MeterAvailable does by not being set.
 func keepEnergy(status, was *v1alpha1.EnergyPolicyStatus) {
-	status.Nodes.Metered, status.UnmeteredNodes = was.Nodes.Metered, was.UnmeteredNodes
+	status.Nodes.Metered = was.Nodes.Metered
 	status.EnergySources, status.Watts, status.JoulesPerGB = was.EnergySources, was.Watts, was.JoulesPerGB
 }
 
@@ -185,7 +186,7 @@ func meterAvailable(tally policyTally) metav1.Condition {
 		return meter
 	case len(e.unmetered) > 0:
 		meter.Status, meter.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoMeter
-		meter.Message += fmt.Sprintf(": on the others, such as %s, mode Enforce acts only with spec.energy.allowModelled: set it, or ", e.unmetered[0])
+		meter.Message += fmt.Sprintf(": on the others, such as %s, mode Enforce acts only with spec.energy.allowModelled: set it, or ", strings.Join(e.unmetered, ", "))
 		if e.why == nil {
 			meter.Message += "name a meter, Prometheus or RAPL, in spec.energy.sources"
 			break

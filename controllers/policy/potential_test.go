@@ -37,13 +37,6 @@ func TestPolicyPotential(t *testing.T) {
 	if diff := cmp.Diff(want, got.Potential); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	nodes := []v1alpha1.NodePotential{
-		{Name: "a", Levers: []v1alpha1.Saving{saves(v1alpha1.LeverAffinity, "20", "10", "30")}},
-		{Name: "b", Levers: []v1alpha1.Saving{saves(v1alpha1.LeverAffinity, "10", "5.1", "15"), saves(v1alpha1.LeverBuffering, "4", "0.08", "7.9")}},
-	}
-	if diff := cmp.Diff(nodes, got.PotentialNodes); diff != "" {
-		t.Errorf("by node (-want +got):\n%s", diff)
-	}
 	// A node that is not heard adds nothing, and a new leader repeats what was said until
 	// it worked out all that it can.
 	policy.Status = got
@@ -59,9 +52,6 @@ func TestPolicyPotential(t *testing.T) {
 	again := policyStatus(&policy, view)
 	if diff := cmp.Diff(want, again.Potential); diff != "" {
 		t.Errorf("by a new leader (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(nodes, again.PotentialNodes); diff != "" {
-		t.Errorf("by a new leader, by node (-want +got):\n%s", diff)
 	}
 	// What is known to be nothing is not awaited, nor is what cannot come.
 	view.potentials = potentials{"a": of(20, 0), "b": {}}

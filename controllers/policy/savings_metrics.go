@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -81,17 +82,8 @@ func (c *savingsCollector) collect(out chan<- prometheus.Metric, policy *v1alpha
 }
 
 func (c *savingsCollector) collectStored(out chan<- prometheus.Metric, policy *v1alpha1.EnergyPolicy) {
-	reported, stored := false, 1.0
-	for _, condition := range c.sources.Conditions(policy) {
-		if condition.Type == v1alpha1.ConditionLedgerReadable || condition.Type == v1alpha1.ConditionLedgerStored {
-			reported = true
-			if condition.Status != metav1.ConditionTrue {
-				stored = 0
-			}
-		}
-	}
-	if reported {
-		c.Gauge(out, "policy_ledger_stored", stored, policy.Name)
+	if stored := meta.FindStatusCondition(c.sources.Conditions(policy), v1alpha1.ConditionLedgerStored); stored != nil {
+		c.Gauge(out, "policy_ledger_stored", collect.OneIf(stored.Status == metav1.ConditionTrue), policy.Name)
 	}
 }
 

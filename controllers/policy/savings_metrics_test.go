@@ -36,11 +36,9 @@ func someSavings(t *testing.T) *savingsCollector {
 		Memory: memory,
 		Conditions: func(p *v1alpha1.EnergyPolicy) []metav1.Condition {
 			if p.Name != "p" {
-				return []metav1.Condition{{Type: v1alpha1.ConditionLedgerReadable, Status: metav1.ConditionFalse}}
+				return []metav1.Condition{{Type: v1alpha1.ConditionLedgerStored, Status: metav1.ConditionFalse}}
 			}
-			return []metav1.Condition{
-				{Type: v1alpha1.ConditionLedgerReadable, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionLedgerStored, Status: metav1.ConditionTrue},
-			}
+			return []metav1.Condition{{Type: v1alpha1.ConditionLedgerStored, Status: metav1.ConditionTrue}}
 		},
 	}
 	return NewSavingsCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(&policy, &other).Build(), sources).(*savingsCollector)

@@ -157,7 +157,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 		out.energy.add(heard)
 		out.addPlan(v.plans[node.Name], &heard)
 		if v.potentials != nil {
-			out.potential.add(node.Name, v.potentials.Of(node.Name), heard.isPlannable())
+			out.potential.add(v.potentials.Of(node.Name), heard.isPlannable())
 		}
 		out.addGroups(v.groups, node.Name, v.plans[node.Name], heard.rates)
 	}
@@ -188,7 +188,6 @@ func (t *policyTally) addPlan(plan *objects.IndexedPlan, node *energyOfNode) {
 		// The agent sees VMs without a profile too.
 		others = max(0, node.report.Status.VMs-planned)
 	}
-	t.vms += planned + others
 	traffic := t.bytes.add(node.rates, node.awaited, planned+others)
 	for lever, tally := range t.levers {
 		if lever == v1alpha1.LeverTrafficShare {
@@ -235,7 +234,7 @@ func (t *leverTally) count(reason string, vms int32) {
 func coverage(policy *v1alpha1.EnergyPolicy, tally policyTally) []v1alpha1.LeverCoverage {
 	var out []v1alpha1.LeverCoverage
 	for _, lever := range policy.Spec.Levers {
-		entry := v1alpha1.LeverCoverage{Lever: lever, VMs: tally.vms, ReachedVMs: tally.levers[lever].reached}
+		entry := v1alpha1.LeverCoverage{Lever: lever, ReachedVMs: tally.levers[lever].reached}
 		entry.ReachedBytesPercent = tally.bytes.percentOf(lever, tally.levers[lever].traffic, &policy.Status)
 		for reason, count := range tally.levers[lever].reasons {
 			entry.Reasons = append(entry.Reasons, v1alpha1.ReasonCount{Reason: reason, Count: count})

@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/collect"
 	"github.com/joulevirt/joulevirt/controllers/statuses"
 	"github.com/joulevirt/joulevirt/controllers/trials"
+	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
 // statusCollector shows what statuses of policies, plans and groups say, from the cache, when
@@ -25,8 +25,8 @@ type statusCollector struct {
 // NewStatusCollector returns the collector of what statuses say.
 func NewStatusCollector(reader client.Reader, leads func() bool) prometheus.Collector {
 	set := collect.NewSet("policy_info", "policy_nodes", "policy_hold_back_ratio", "policy_reached_vms", "policy_unreached_vms", "policy_reached_bytes_ratio",
-		"policy_potential_watts", "nodeplan_applied", "nodeplan_levers", "group_info", "group_planned_sigma_bytes_per_second",
-		"group_planned_effective_talkers", "group_predicted_saving_low_watts", "group_predicted_saving_high_watts", "group_share_ratio")
+		"policy_potential_watts", "nodeplan_applied", "nodeplan_levers", "group_info",
+		"group_predicted_saving_low_watts", "group_predicted_saving_high_watts", "group_share_ratio")
 	return &statusCollector{set, reader, leads}
 }
 
@@ -95,8 +95,7 @@ func (c *statusCollector) collectPlans(ctx context.Context, out chan<- prometheu
 	for i := range plans.Items {
 		plan := &plans.Items[i]
 		if plan.Spec.Apply {
-			condition := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
-			c.Gauge(out, "nodeplan_applied", collect.OneIf(condition != nil && condition.Status == "True" && plan.Status.ObservedGeneration == plan.Generation), plan.Name)
+			c.Gauge(out, "nodeplan_applied", collect.OneIf(leverstate.IsApplied(plan)), plan.Name)
 		}
 		type outcome struct {
 			lever  v1alpha1.Lever
@@ -128,12 +127,8 @@ func (c *statusCollector) collectGroups(ctx context.Context, out chan<- promethe
 }
 
 func (c *statusCollector) collectGroup(out chan<- prometheus.Metric, traffic *v1alpha1.TrafficStatus, namespace, profile string) {
-	const bitsPerByte, mille = 8, 1000
+	const mille = 1000
 	c.Gauge(out, "group_info", 1, namespace, profile, string(traffic.State), traffic.Reason)
-	if planned := traffic.Planned; planned != nil {
-		c.Gauge(out, "group_planned_sigma_bytes_per_second", float64(planned.SigmaBitsPerSecond)/bitsPerByte, namespace, profile)
-		c.Gauge(out, "group_planned_effective_talkers", planned.EffectiveTalkers.AsApproximateFloat64(), namespace, profile)
-	}
 	if traffic.Saving != nil {
 		saving := statuses.RangeOf(traffic.Saving.Watts)
 		c.Gauge(out, "group_predicted_saving_low_watts", saving.Low, namespace, profile)

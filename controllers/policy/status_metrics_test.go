@@ -5,7 +5,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +23,7 @@ func someStatuses(t *testing.T) *statusCollector {
 	policy.Status = v1alpha1.EnergyPolicyStatus{
 		Nodes: v1alpha1.NodeCounts{Selected: 4, Governed: 3, Reporting: 2, Metered: 1},
 		Coverage: []v1alpha1.LeverCoverage{{
-			Lever: v1alpha1.LeverAffinity, VMs: 5, ReachedVMs: 3, ReachedBytesPercent: ptr.To(int32(75)),
+			Lever: v1alpha1.LeverAffinity, ReachedVMs: 3, ReachedBytesPercent: ptr.To(int32(75)),
 			Reasons: []v1alpha1.ReasonCount{{Reason: "NoProfile", Count: 2}},
 		}},
 		Potential: []v1alpha1.Saving{{Lever: v1alpha1.LeverAffinity, Watts: v1alpha1.Estimate{Value: "4", Low: "-1", High: "9"}}},
@@ -48,7 +47,7 @@ func someStatuses(t *testing.T) *statusCollector {
 	}
 	group := controllertest.GroupProfileOf("web")
 	group.Status.Traffic = &v1alpha1.TrafficStatus{
-		State: v1alpha1.LeverInForce, Reason: "Skewed", Planned: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 8e6, EffectiveTalkers: resource.MustParse("1500m")},
+		State: v1alpha1.LeverInForce, Reason: "Skewed",
 		Saving: &v1alpha1.Saving{Watts: v1alpha1.Estimate{Value: "3", Low: "1", High: "5"}},
 		Shares: []v1alpha1.MemberShare{{Name: "x", PerMille: 750, MeasuredPerMille: ptr.To(int32(700))}, {Name: "y", PerMille: 250}},
 	}
@@ -70,12 +69,9 @@ func TestMetricsOfStatuses(t *testing.T) {
 	names := []string{
 		"joulevirt_policy_info", "joulevirt_policy_hold_back_ratio", "joulevirt_policy_reached_vms", "joulevirt_policy_unreached_vms",
 		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
-		"joulevirt_group_info", "joulevirt_group_planned_sigma_bytes_per_second", "joulevirt_group_planned_effective_talkers",
-		"joulevirt_group_predicted_saving_low_watts", "joulevirt_group_predicted_saving_high_watts", "joulevirt_group_share_ratio",
+		"joulevirt_group_info", "joulevirt_group_predicted_saving_low_watts", "joulevirt_group_predicted_saving_high_watts", "joulevirt_group_share_ratio",
 	}
 	const want = `joulevirt_group_info{namespace="ns",profile="web",reason="Skewed",state="InForce"} 1
-joulevirt_group_planned_effective_talkers{namespace="ns",profile="web"} 1.5
-joulevirt_group_planned_sigma_bytes_per_second{namespace="ns",profile="web"} 1e+06
 joulevirt_group_predicted_saving_high_watts{namespace="ns",profile="web"} 5
 joulevirt_group_predicted_saving_low_watts{namespace="ns",profile="web"} 1
 joulevirt_group_share_ratio{name="x",namespace="ns",profile="web",share="Measured"} 0.7

@@ -54,16 +54,15 @@ func TestPolicyStatus(t *testing.T) {
 	want := v1alpha1.EnergyPolicyStatus{
 		ObservedGeneration: 3,
 		Nodes:              v1alpha1.NodeCounts{Selected: 2, Governed: 2, Reporting: 1, Metered: 1},
-		UnmeteredNodes:     []string{"b"},
 		Watts:              ptr.To[int64](120),
 		EnergySources: []v1alpha1.EnergySourceStatus{
 			{Type: "RAPL", Nodes: 1, Reason: "NoMeter", Message: "node b: the node's agent does not report: look whether it runs there, and at NodeReport b"},
 			{Type: "Model", Reason: "NoModel", Message: "node b: the node's agent does not report: look whether it runs there, and at NodeReport b"},
 		},
 		Coverage: []v1alpha1.LeverCoverage{
-			{Lever: "Affinity", VMs: 3, ReachedVMs: 1, Reasons: []v1alpha1.ReasonCount{{Reason: "CoreWouldBeHot", Count: 1}, {Reason: "NoProfile", Count: 1}}},
-			{Lever: "Buffering", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "FewPackets", Count: 1}, {Reason: "NoProfile", Count: 1}, {Reason: "NothingToDo", Count: 1}}},
-			{Lever: "Shaping", VMs: 3, Reasons: []v1alpha1.ReasonCount{{Reason: "NoProfile", Count: 1}, {Reason: "NothingToDo", Count: 1}, {Reason: "NothingToShape", Count: 1}}},
+			{Lever: "Affinity", ReachedVMs: 1, Reasons: []v1alpha1.ReasonCount{{Reason: "CoreWouldBeHot", Count: 1}, {Reason: "NoProfile", Count: 1}}},
+			{Lever: "Buffering", Reasons: []v1alpha1.ReasonCount{{Reason: "FewPackets", Count: 1}, {Reason: "NoProfile", Count: 1}, {Reason: "NothingToDo", Count: 1}}},
+			{Lever: "Shaping", Reasons: []v1alpha1.ReasonCount{{Reason: "NoProfile", Count: 1}, {Reason: "NothingToDo", Count: 1}, {Reason: "NothingToShape", Count: 1}}},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -114,14 +113,14 @@ func TestPolicyTellsOfGroups(t *testing.T) {
 	}
 	policy := controllertest.PolicyOf("p", 0, "x")
 	policy.Spec.Levers = []v1alpha1.Lever{v1alpha1.LeverTrafficShare}
-	tally := policyTally{levers: map[v1alpha1.Lever]*leverTally{v1alpha1.LeverTrafficShare: {reasons: map[string]int32{}}}, vms: 3}
+	tally := policyTally{levers: map[v1alpha1.Lever]*leverTally{v1alpha1.LeverTrafficShare: {reasons: map[string]int32{}}}}
 	tally.bytes.add(rates, false, 3)
 	tally.addGroups(view, "n", &objects.IndexedPlan{NodePlan: plan}, rates)
 	status := v1alpha1.EnergyPolicyStatus{Coverage: coverage(&policy, tally)}
 	tally.groups.write(&status)
 	want := v1alpha1.EnergyPolicyStatus{
 		Coverage: []v1alpha1.LeverCoverage{{
-			Lever: v1alpha1.LeverTrafficShare, VMs: 3, ReachedVMs: 1, ReachedBytesPercent: ptr.To(int32(75)),
+			Lever: v1alpha1.LeverTrafficShare, ReachedVMs: 1, ReachedBytesPercent: ptr.To(int32(75)),
 			Reasons: []v1alpha1.ReasonCount{{Reason: "GroupNotFound", Count: 1}, {Reason: "NoGroup", Count: 1}},
 		}},
 		Potential: []v1alpha1.Saving{{Lever: v1alpha1.LeverTrafficShare, Watts: v1alpha1.Estimate{Value: "4", Low: "2", High: "6"}}},

@@ -191,28 +191,28 @@ func TestBufferingState(t *testing.T) {
 
 // Of what is in force the message says which halves are.
 func TestBufferingHalves(t *testing.T) {
-	back := func(window int32, receive, transmit v1alpha1.BufferingHalf) *v1alpha1.BufferingReadBack {
-		return &v1alpha1.BufferingReadBack{WindowMicroseconds: window, Receive: receive, Transmit: transmit}
+	back := func(window int32, transmit v1alpha1.BufferingHalf) *v1alpha1.BufferingReadBack {
+		return &v1alpha1.BufferingReadBack{WindowMicroseconds: window, Transmit: transmit}
 	}
 	for name, tc := range map[string]struct {
 		reason string
 		back   *v1alpha1.BufferingReadBack
 		want   string
 	}{
-		"both": {"Buffered", back(250, "InForce", "InForce"),
+		"both": {"Buffered", back(250, "InForce"),
 			"packets towards the VM are held for up to 250us while they come fast; those that it sends are held by its guest tools"},
-		"receive": {"Buffered", back(500, "InForce", "NoGuestTools"),
+		"receive": {"Buffered", back(500, "NoGuestTools"),
 			"packets towards the VM are held for up to 500us while they come fast; those that it sends are not held: its guest tools were not heard of"},
-		"a guest in a hurry": {"Buffered", back(0, "GuestDeclines", "GuestDeclines"),
+		"a guest in a hurry": {"Buffered", back(0, "GuestDeclines"),
 			"packets towards the VM are held only during floods, as its guest tools tolerate no delay; those that it sends are not held: its guest tools tolerate no delay"},
-		"only floods": {"FloodDefenceOnly", back(0, "InForce", "NoGuestTools"), "words of the plan"},
+		"only floods": {"FloodDefenceOnly", back(0, "NoGuestTools"), "words of the plan"},
 	} {
 		plan := &objects.IndexedPlan{NodePlan: controllertest.Buffered(controllertest.PlanOf("n", true, "a"), "a", tc.reason, tc.back)}
 		if got := objects.LeverStateOf(v1alpha1.LeverBuffering)(plan, "pod-a"); got.Message != tc.want || got.State != v1alpha1.LeverInForce {
 			t.Errorf("%s: %+v, want %q", name, got, tc.want)
 		}
 	}
-	plan := controllertest.Buffered(controllertest.PlanOf("n", true, "a"), "a", "Buffered", back(250, "InForce", "InForce"))
+	plan := controllertest.Buffered(controllertest.PlanOf("n", true, "a"), "a", "Buffered", back(250, "InForce"))
 	plan.Status.VMs[0].Buffering = nil
 	if got := objects.LeverStateOf(v1alpha1.LeverBuffering)(&objects.IndexedPlan{NodePlan: plan}, "pod-a"); got.Message != "words of the agent" {
 		t.Errorf("nothing read back: %+v", got)

@@ -80,11 +80,9 @@ type ledgerHome struct {
 	// due is when to read or store next. decided is when something was decided that is not
 	// stored yet. Zero: nothing was.
 	due, decided time.Time
-	word         ledgerWord
+	// reported is what the policy's status says. Its type is empty while nothing is known.
+	reported metav1.Condition
 }
-
-// ledgerWord is what the policy's status says.
-type ledgerWord struct{ readable, stored *metav1.Condition }
 
 // NewLedgerKeeper returns a keeper that has read no EnergyLedger yet.
 func NewLedgerKeeper(o LedgerKeeperOptions) *LedgerKeeper {
@@ -112,22 +110,15 @@ func (k *LedgerKeeper) Changed(policy string) {
 	}
 }
 
-// Conditions are what a policy's status says of its memory. Those that
-// are not known yet are not among them.
+// Conditions are what a policy's status says of its memory: one, or none while that is not known.
 func (k *LedgerKeeper) Conditions(policy *v1alpha1.EnergyPolicy) []metav1.Condition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	home := k.homes[policy.Name]
-	if home == nil || home.uid != policy.UID {
+	if home == nil || home.uid != policy.UID || home.reported.Type == "" {
 		return nil
 	}
-	var out []metav1.Condition
-	for _, condition := range []*metav1.Condition{home.word.readable, home.word.stored} {
-		if condition != nil {
-			out = append(out, *condition)
-		}
-	}
-	return out
+	return []metav1.Condition{home.reported}
 }
 
 // Start keeps until the context ends, and stores what is left then.
@@ -162,11 +153,11 @@ func (k *LedgerKeeper) round(ctx context.Context) error {
 			continue
 		}
 		home := k.home(policy)
-		before := k.wordOf(home)
+		before := k.reported(home)
 		k.keep(ctx, policy, home)
-		if word := k.wordOf(home); !word.equal(before) {
+		if now := k.reported(home); now != before {
 			told = true
-			k.tell(policy, before.readable, word.readable)
+			k.tell(policy, before, now)
 		}
 	}
 	if told {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,11 +33,11 @@ const nothingBooked = "Until then what is in force stays, no trial starts and no
 func (k *LedgerKeeper) load(ctx context.Context, policy *v1alpha1.EnergyPolicy, home *ledgerHome) bool {
 	refused := k.read(ctx, policy, home)
 	if refused != nil {
-		k.say(home, func(word *ledgerWord) { word.readable = refused })
+		k.report(home, *refused)
 		k.settle(home, false)
 		return false
 	}
-	k.say(home, func(word *ledgerWord) { word.readable = readableLedger() })
+	k.report(home, storedLedger())
 	home.loaded = true
 	return true
 }
@@ -156,36 +155,25 @@ func (t tooLarge) Error() string {
 
 // reportStored tells in the condition how storing went, and returns whether it did.
 func (k *LedgerKeeper) reportStored(home *ledgerHome, err error) bool {
-	condition := metav1.Condition{
-		Type: v1alpha1.ConditionLedgerStored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLedgerStored,
-		Message: "what is booked and decided is stored, each ten minutes and after decisions",
-	}
+	condition := storedLedger()
 	if err != nil {
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonLedgerNotWritten
 		condition.Message = statuses.Cut(fmt.Sprintf("a manager that takes over would not know what was booked and decided since the last time: %v", err), statuses.MaxConditionMessage)
-		if large := tooLarge(0); errors.As(err, &large) {
-			condition.Reason = v1alpha1.ReasonLedgerNotWritten
-		}
 	}
-	k.say(home, func(word *ledgerWord) {
-		word.stored = &condition
-		if err == nil {
-			word.readable = readableLedger() // also when it was not for a while
-		}
-	})
+	k.report(home, condition)
 	return err == nil
 }
 
-func readableLedger() *metav1.Condition {
-	return &metav1.Condition{
-		Type: v1alpha1.ConditionLedgerReadable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLedgerRead,
-		Message: "what was booked and decided before is known",
+func storedLedger() metav1.Condition {
+	return metav1.Condition{
+		Type: v1alpha1.ConditionLedgerStored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLedgerStored,
+		Message: "what is booked and decided is stored, each ten minutes and after decisions",
 	}
 }
 
 func unreadable(reason, format string, args ...any) *metav1.Condition {
 	return &metav1.Condition{
-		Type: v1alpha1.ConditionLedgerReadable, Status: metav1.ConditionFalse, Reason: reason,
+		Type: v1alpha1.ConditionLedgerStored, Status: metav1.ConditionFalse, Reason: reason,
 		Message: statuses.Cut(fmt.Sprintf(format, args...), statuses.MaxConditionMessage),
 	}
 }
@@ -196,27 +184,22 @@ func unreadableBytes(policy string, err error) *metav1.Condition {
 		"kubectl get energyledger %s -o yaml > ledger.yaml && kubectl delete energyledger %s. %s", policy, err, policy, policy, nothingBooked)
 }
 
-// say changes what the status says of a home.
-func (k *LedgerKeeper) say(home *ledgerHome, change func(*ledgerWord)) {
+// report changes what the status says of a home.
+func (k *LedgerKeeper) report(home *ledgerHome, condition metav1.Condition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	change(&home.word)
+	home.reported = condition
 }
 
-func (k *LedgerKeeper) wordOf(home *ledgerHome) ledgerWord {
+func (k *LedgerKeeper) reported(home *ledgerHome) metav1.Condition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return home.word
-}
-
-func (w ledgerWord) equal(other ledgerWord) bool {
-	same := func(x, y *metav1.Condition) bool { return x == y || x != nil && y != nil && *x == *y }
-	return same(w.readable, other.readable) && same(w.stored, other.stored)
+	return home.reported
 }
 
 // tell makes an Event, and a line in the log, of an EnergyLedger that cannot be read.
-func (k *LedgerKeeper) tell(policy *v1alpha1.EnergyPolicy, before, now *metav1.Condition) {
-	if now == nil || now.Status != metav1.ConditionFalse || before != nil && before.Reason == now.Reason {
+func (k *LedgerKeeper) tell(policy *v1alpha1.EnergyPolicy, before, now metav1.Condition) {
+	if now.Reason != v1alpha1.ReasonAwaitingLedger && now.Reason != v1alpha1.ReasonLedgerUnreadable || before.Reason == now.Reason {
 		return
 	}
 	k.Log.Info("what was booked and decided before is not known", "EnergyPolicy", policy.Name, "reason", now.Reason, "message", now.Message)

@@ -138,17 +138,14 @@ func ledgerPolicy(name, uid string) *v1alpha1.EnergyPolicy {
 	return &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), Generation: 1}}
 }
 
-const (
-	ledgerIsRead   = "LedgerReadable=True LedgerRead"
-	ledgerIsStored = "LedgerStored=True LedgerStored"
-)
+const ledgerIsStored = "LedgerStored=True LedgerStored"
 
 func TestLedgersOutliveManagers(t *testing.T) {
 	s := newKeeping(t, ledgerPolicy("p", "1"))
 	first := s.manager()
 	s.says(first)
 	s.after(0, first)
-	s.says(first, ledgerIsRead, ledgerIsStored)
+	s.says(first, ledgerIsStored)
 	if owners := s.stored().OwnerReferences; len(owners) != 1 || owners[0].UID != "1" || owners[0].Kind != "EnergyPolicy" || owners[0].BlockOwnerDeletion != nil {
 		t.Errorf("owned by %+v", owners)
 	}
@@ -195,11 +192,11 @@ func TestLedgersOfTwoManagers(t *testing.T) {
 	s.book(old, "b", 8)
 	s.book(young, "c", 7)
 	s.after(time.Hour, young, old)
-	if words := s.says(old, ledgerIsRead, "LedgerStored=False LedgerNotWritten"); !strings.Contains(words, "is read again") {
+	if words := s.says(old, "LedgerStored=False LedgerNotWritten"); !strings.Contains(words, "is read again") {
 		t.Errorf("messages: %s", words)
 	}
 	s.after(time.Minute, old)
-	s.says(old, ledgerIsRead, ledgerIsStored)
+	s.says(old, ledgerIsStored)
 	if saved(old) != 3 || saved(young) != 3 {
 		t.Errorf("saved %d kJ by the one, %d by the other, want the 3 that are stored", saved(old), saved(young))
 	}
@@ -225,7 +222,7 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 	// One that starts knows nothing, and nothing is begun.
 	second := s.manager()
 	s.after(0, second)
-	words := s.says(second, "LedgerReadable=False LedgerUnreadable")
+	words := s.says(second, "LedgerStored=False LedgerUnreadable")
 	for _, want := range []string{"read stored trials and ledger", "kubectl delete energyledger p", "nothing is booked"} {
 		if !strings.Contains(words, want) {
 			t.Errorf("no %q in: %s", want, words)
@@ -244,7 +241,7 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 	// Deleted, it is made anew, with nothing.
 	s.must(s.client.Delete(t.Context(), edited))
 	s.after(time.Hour, second)
-	s.says(second, ledgerIsRead, ledgerIsStored)
+	s.says(second, ledgerIsStored)
 	if saved(second) != 0 {
 		t.Errorf("%d kJ are known after all, want none", saved(second))
 	}
@@ -265,12 +262,12 @@ func TestLedgersWithoutTheirKind(t *testing.T) {
 	there := k.Live
 	k.Live = withoutKind{there}
 	s.after(0, k)
-	if words := s.says(k, "LedgerReadable=False AwaitingLedger"); !strings.Contains(words, "kubectl apply --server-side -k config/crd") {
+	if words := s.says(k, "LedgerStored=False AwaitingLedger"); !strings.Contains(words, "kubectl apply --server-side -k config/crd") {
 		t.Errorf("messages: %s", words)
 	}
 	k.Live = there
 	s.after(time.Minute, k)
-	s.says(k, ledgerIsRead, ledgerIsStored)
+	s.says(k, ledgerIsStored)
 }
 
 func TestLedgersOfOtherPolicies(t *testing.T) {
@@ -317,18 +314,18 @@ func TestLedgersThatCannotBeWritten(t *testing.T) {
 	if k.reportStored(home, err); s.stored().ResourceVersion != before.ResourceVersion {
 		t.Error("what is too large was written")
 	}
-	if words := s.says(k, ledgerIsRead, "LedgerStored=False LedgerNotWritten"); !strings.Contains(words, "spec.nodeSelector") {
+	if words := s.says(k, "LedgerStored=False LedgerNotWritten"); !strings.Contains(words, "spec.nodeSelector") {
 		t.Errorf("messages: %s", words)
 	}
 	s.book(k, "a", 5)
 	s.broken = errors.New("etcd is full")
 	s.after(time.Hour, k)
-	if words := s.says(k, ledgerIsRead, "LedgerStored=False LedgerNotWritten"); !strings.Contains(words, "etcd is full") {
+	if words := s.says(k, "LedgerStored=False LedgerNotWritten"); !strings.Contains(words, "etcd is full") {
 		t.Errorf("messages: %s", words)
 	}
 	s.broken = nil
 	s.after(time.Minute, k)
-	s.says(k, ledgerIsRead, ledgerIsStored)
+	s.says(k, ledgerIsStored)
 	if next := s.manager(); next != nil {
 		s.after(0, next)
 		if saved(next) != 3 {

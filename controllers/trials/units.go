@@ -11,6 +11,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -77,10 +78,14 @@ const (
 // MostWatts is more than a node can draw as its meter sees it: a whole machine may have
 // accelerators of which nothing is known, CPU packages are bounded by their CPUs.
 func MostWatts(report *v1alpha1.NodeReport, choice energy.Choice) units.Watts {
-	if report == nil || report.Status.Topology.LogicalCPUs <= 0 || choice.Power == nil || choice.Power.Scope != v1alpha1.PowerScopePackage {
+	if report == nil || choice.Power == nil || choice.Power.Scope != v1alpha1.PowerScopePackage {
 		return ledger.MostNodeWatts
 	}
-	return min(ledger.MostNodeWatts, mostPackageWatts+mostCPUWatts*units.Watts(report.Status.Topology.LogicalCPUs))
+	topology, err := observe.Topology(report.Status.Topology)
+	if err != nil || len(topology.Cores) == 0 {
+		return ledger.MostNodeWatts
+	}
+	return min(ledger.MostNodeWatts, mostPackageWatts+mostCPUWatts*units.Watts(topology.Online().Len()))
 }
 
 // nodeFacts is what is known of a node when it is planned.

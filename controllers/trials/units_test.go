@@ -1,6 +1,7 @@
 package trials
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -103,8 +104,12 @@ func TestUnitOfANode(t *testing.T) {
 }
 
 func TestMostWatts(t *testing.T) {
-	of := func(cpus int32) *v1alpha1.NodeReport {
-		return &v1alpha1.NodeReport{Status: v1alpha1.NodeReportStatus{Topology: v1alpha1.Topology{LogicalCPUs: cpus}}}
+	of := func(cpus int) *v1alpha1.NodeReport {
+		var cores v1alpha1.CoreGroup
+		for cpu := range cpus {
+			cores.Cores = append(cores.Cores, strconv.Itoa(cpu))
+		}
+		return &v1alpha1.NodeReport{Status: v1alpha1.NodeReportStatus{Topology: v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{cores}}}}
 	}
 	packages := energy.Choice{Power: &model.Power{Scope: v1alpha1.PowerScopePackage}}
 	for name, c := range map[string]struct {

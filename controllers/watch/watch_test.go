@@ -45,7 +45,9 @@ func TestReportChanged(t *testing.T) {
 			s.Power.Watts, s.ReportedAt.Time = ptr.To[int64](7), s.ReportedAt.Add(time.Minute)
 		}, false},
 		"the meter went": {func(s *v1alpha1.NodeReportStatus) { s.Power.Source = v1alpha1.PowerNone }, true},
-		"a core went":    {func(s *v1alpha1.NodeReportStatus) { s.Topology.LogicalCPUs-- }, true},
+		"a core came": {func(s *v1alpha1.NodeReportStatus) {
+			s.Topology.CoreGroups = []v1alpha1.CoreGroup{{Cores: []string{"0"}}}
+		}, true},
 		"packets can be held": {func(s *v1alpha1.NodeReportStatus) {
 			s.Capabilities = []v1alpha1.Capability{{Name: "Buffering", Available: true}}
 		}, true},

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/actuate"
@@ -18,7 +17,6 @@ type applied struct {
 	// vcpus and slices are what was read back of threads, and buffering how packets are held,
 	// by pod UID.
 	vcpus     map[string][]v1alpha1.VCPUPin
-	slices    map[string]time.Duration
 	buffering map[string]v1alpha1.BufferingReadBack
 }
 
@@ -28,7 +26,7 @@ func (a *Agent) apply(round *sample.Round, o *orders) (applied, error) {
 	vms := round.All()
 	done := applied{
 		results: make(map[vmLever]actuate.Result, levers*len(vms)),
-		vcpus:   map[string][]v1alpha1.VCPUPin{}, slices: map[string]time.Duration{},
+		vcpus:   map[string][]v1alpha1.VCPUPin{},
 	}
 	pins, pinErr := a.affinity.Apply(vms, o.pins)
 	for i := range pins {
@@ -40,9 +38,6 @@ func (a *Agent) apply(round *sample.Round, o *orders) (applied, error) {
 	sliced, sliceErr := a.slices.Apply(vms, o.slice)
 	for i := range sliced {
 		a.record(&done, v1alpha1.LeverSlice, sliced[i].Result)
-		if held := sliced[i].Held; len(held) > 0 {
-			done.slices[sliced[i].PodUID] = time.Duration(held[0].Value)
-		}
 	}
 	shaping, shapeErr := a.shaping.Apply(vms, o.shaping)
 	for i := range shaping {
@@ -54,7 +49,7 @@ func (a *Agent) apply(round *sample.Round, o *orders) (applied, error) {
 	}
 	// What is to be held is held at once.
 	a.keeper.Beat()
-	done.buffering = a.readBuffering(round, o, buffering)
+	done.buffering = a.readBuffering(round, buffering)
 	a.guarded.recordSettings(round.At, done.results)
 	return done, errors.Join(pinErr, sliceErr, shapeErr, bufferErr)
 }

@@ -24,7 +24,7 @@ type readBack struct {
 }
 
 // readBuffering reads back how the packets of VMs are held, by pod UID.
-func (a *Agent) readBuffering(round *sample.Round, o *orders, results []actuate.Result) map[string]v1alpha1.BufferingReadBack {
+func (a *Agent) readBuffering(round *sample.Round, results []actuate.Result) map[string]v1alpha1.BufferingReadBack {
 	samples := map[host.TaskID][]host.BufferSample{}
 	for i := range round.VMs {
 		samples[round.VMs[i].Process] = round.VMs[i].Buffered
@@ -43,8 +43,7 @@ func (a *Agent) readBuffering(round *sample.Round, o *orders, results []actuate.
 		}
 		one, known := a.readBacks[r.Process]
 		if len(taps) > 0 {
-			want, _ := o.buffering(r.PodUID)
-			one = one.with(bufferingReadBack(taps, want), a.opts.Clock.Now(), r.Changed > 0)
+			one = one.with(bufferingReadBack(taps), a.opts.Clock.Now(), r.Changed > 0)
 		} else if !known {
 			continue
 		}
@@ -71,7 +70,7 @@ func (b readBack) with(read v1alpha1.BufferingReadBack, now time.Time, changed b
 
 // bufferingReadBack says how the packets of a VM's taps are held: by the longest window
 // of its taps, and as the guest tolerates it that it tolerates least of.
-func bufferingReadBack(taps []host.BufferSample, want model.Buffering) v1alpha1.BufferingReadBack {
+func bufferingReadBack(taps []host.BufferSample) v1alpha1.BufferingReadBack {
 	window := slices.MaxFunc(taps, func(a, b host.BufferSample) int { return int(a.Window - b.Window) }).Window
 	var guest *model.GuestTools
 	for i := range taps {
@@ -80,14 +79,10 @@ func bufferingReadBack(taps []host.BufferSample, want model.Buffering) v1alpha1.
 		}
 	}
 	back := v1alpha1.BufferingReadBack{
-		WindowMicroseconds: int32(window / time.Microsecond),
-		Receive:            v1alpha1.BufferingHalfInForce, Transmit: v1alpha1.BufferingHalfNoGuestTools,
+		WindowMicroseconds: int32(window / time.Microsecond), Transmit: v1alpha1.BufferingHalfNoGuestTools,
 	}
 	if guest == nil {
 		return back
-	}
-	if window == 0 && want.Window > 0 {
-		back.Receive = v1alpha1.BufferingHalfGuestDeclines
 	}
 	back.Transmit = v1alpha1.BufferingHalfInForce
 	tolerates := model.WindowOf(time.Duration(guest.ToleratedMicroseconds)*time.Microsecond) > 0

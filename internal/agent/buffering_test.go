@@ -116,8 +116,8 @@ func (b *buffered) round() *v1alpha1.VMApplied {
 	return nil
 }
 
-func readBackOf(window int32, receive, transmit v1alpha1.BufferingHalf) *v1alpha1.BufferingReadBack {
-	return &v1alpha1.BufferingReadBack{WindowMicroseconds: window, Receive: receive, Transmit: transmit}
+func readBackOf(window int32, transmit v1alpha1.BufferingHalf) *v1alpha1.BufferingReadBack {
+	return &v1alpha1.BufferingReadBack{WindowMicroseconds: window, Transmit: transmit}
 }
 
 func (b *buffered) wantReadBack(what string, got *v1alpha1.VMApplied, want *v1alpha1.BufferingReadBack) {
@@ -133,7 +133,7 @@ func (b *buffered) wantReadBack(what string, got *v1alpha1.VMApplied, want *v1al
 func TestBufferingIsFollowedReadBackAndUndone(t *testing.T) {
 	b := newBuffered(t)
 	in, no, declines := v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools, v1alpha1.BufferingHalfGuestDeclines
-	b.wantReadBack("in the first round", b.round(), readBackOf(1000, in, no))
+	b.wantReadBack("in the first round", b.round(), readBackOf(1000, no))
 	if leases, is := b.host.state(); leases != 1 || is.Window != time.Millisecond || is.FloodWindow != 500*time.Microsecond || is.OnPackets != 10_000 {
 		t.Errorf("%d leases, %+v", leases, is)
 	}
@@ -144,22 +144,22 @@ func TestBufferingIsFollowedReadBackAndUndone(t *testing.T) {
 		t.Errorf("state %+v, rates %+v", s, s.Rates.VMs[0].Buffering)
 	}
 	b.plan(500)
-	b.wantReadBack("another plan, at once", b.round(), readBackOf(500, in, no))
+	b.wantReadBack("another plan, at once", b.round(), readBackOf(500, no))
 	if _, is := b.host.state(); is.Window != 500*time.Microsecond {
 		t.Errorf("%+v", is)
 	}
 
 	b.host.guest = &model.GuestTools{ToleratedMicroseconds: 250, TransmitMicroseconds: 250}
-	b.wantReadBack("tools that were just declared", b.round(), readBackOf(500, in, no))
+	b.wantReadBack("tools that were just declared", b.round(), readBackOf(500, no))
 	for range int(declarationTime / time.Second) {
 		b.round()
 	}
-	b.wantReadBack("tools", b.round(), readBackOf(250, in, in))
+	b.wantReadBack("tools", b.round(), readBackOf(250, in))
 	b.host.guest = &model.GuestTools{}
 	for range int(declarationTime/time.Second) + 1 {
 		b.round()
 	}
-	b.wantReadBack("a guest that declines", b.round(), readBackOf(0, declines, declines))
+	b.wantReadBack("a guest that declines", b.round(), readBackOf(0, declines))
 
 	b.cluster.plan = nil
 	b.round()
@@ -217,7 +217,7 @@ func TestANewAgentHoldsOnAndRestoreUndoes(t *testing.T) {
 		t.Errorf("%d leases, %+v before the plan is known", leases-before, is)
 	}
 	b.cluster.synced = true
-	b.wantReadBack("taken over", b.round(), readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools))
+	b.wantReadBack("taken over", b.round(), readBackOf(1000, v1alpha1.BufferingHalfNoGuestTools))
 	b.crash()
 	j, err := journal.Open(b.dir, "boot")
 	if err != nil {
@@ -253,7 +253,7 @@ func TestANewAgentThatLearnsNothingPutsBackSoon(t *testing.T) {
 		t.Errorf("left after %s: %+v, journal %v, error %v", longestBlind, is, b.journal.Content().Taps, b.board.Latest().RoundError)
 	}
 	b.cluster.synced, b.cluster.renewed = true, b.clock.Now()
-	b.wantReadBack("once the plan is known", b.round(), readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfNoGuestTools))
+	b.wantReadBack("once the plan is known", b.round(), readBackOf(1000, v1alpha1.BufferingHalfNoGuestTools))
 	if err := b.board.Latest().RoundError; err != nil {
 		t.Errorf("still: %v", err)
 	}
@@ -292,22 +292,20 @@ func TestBufferingReadBack(t *testing.T) {
 		return host.BufferSample{Window: us(window), Guest: &model.GuestTools{ToleratedMicroseconds: tolerated, TransmitMicroseconds: transmit}}
 	}
 	for name, test := range map[string]struct {
-		planned int
-		taps    []host.BufferSample
-		want    *v1alpha1.BufferingReadBack
+		taps []host.BufferSample
+		want *v1alpha1.BufferingReadBack
 	}{
-		"no tools":                           {1000, []host.BufferSample{{Window: us(1000)}}, readBackOf(1000, in, no)},
-		"floods only, no tools":              {0, []host.BufferSample{{}}, readBackOf(0, in, no)},
-		"floods only":                        {0, []host.BufferSample{tap(0, 1000, 0)}, readBackOf(0, in, in)},
-		"floods only, a guest that declines": {0, []host.BufferSample{tap(0, 0, 0)}, readBackOf(0, in, declines)},
-		"tools":                              {1000, []host.BufferSample{tap(500, 500, 500)}, readBackOf(500, in, in)},
-		"tools that hold nothing":            {1000, []host.BufferSample{tap(500, 500, 0)}, readBackOf(500, in, declines)},
-		"a guest that declines":              {1000, []host.BufferSample{tap(0, 0, 0)}, readBackOf(0, declines, declines)},
-		"less than any window":               {1000, []host.BufferSample{tap(0, 100, 0)}, readBackOf(0, declines, declines)},
-		"tools on one of two taps":           {1000, []host.BufferSample{{Window: us(1000)}, tap(500, 500, 500)}, readBackOf(1000, in, in)},
-		"one of two taps that is declined":   {1000, []host.BufferSample{tap(500, 500, 500), tap(0, 0, 0)}, readBackOf(500, in, declines)},
+		"no tools":                         {[]host.BufferSample{{Window: us(1000)}}, readBackOf(1000, no)},
+		"floods only, no tools":            {[]host.BufferSample{{}}, readBackOf(0, no)},
+		"floods only":                      {[]host.BufferSample{tap(0, 1000, 0)}, readBackOf(0, in)},
+		"tools":                            {[]host.BufferSample{tap(500, 500, 500)}, readBackOf(500, in)},
+		"tools that hold nothing":          {[]host.BufferSample{tap(500, 500, 0)}, readBackOf(500, declines)},
+		"a guest that declines":            {[]host.BufferSample{tap(0, 0, 0)}, readBackOf(0, declines)},
+		"less than any window":             {[]host.BufferSample{tap(0, 100, 0)}, readBackOf(0, declines)},
+		"tools on one of two taps":         {[]host.BufferSample{{Window: us(1000)}, tap(500, 500, 500)}, readBackOf(1000, in)},
+		"one of two taps that is declined": {[]host.BufferSample{tap(500, 500, 500), tap(0, 0, 0)}, readBackOf(500, declines)},
 	} {
-		got := bufferingReadBack(test.taps, model.Buffering{Window: us(test.planned), FloodWindow: model.FloodWindow})
+		got := bufferingReadBack(test.taps)
 		if diff := cmp.Diff(*test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

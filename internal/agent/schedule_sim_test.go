@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -28,7 +29,7 @@ func TestSimulatedLeversComeAndGoBySchedule(t *testing.T) {
 	s := newScheduled(t, trials...)
 	s.rounds(2)
 	was := s.cluster.status
-	if was.VMsInForce != 2 || was.AppliedRevision != "r2" || len(was.VMs) != 5 {
+	if was.VMsInForce != 2 || !isApplied(was) || len(was.VMs) != 5 {
 		t.Fatalf("status %+v", was)
 	}
 	s.statuses = 0
@@ -152,6 +153,10 @@ func TestSimulatedTrialsOfPlansThatAreNotInForce(t *testing.T) {
 	}
 }
 
+func isApplied(status v1alpha1.NodePlanStatus) bool {
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionApplied)
+}
+
 // What the status says of VMs that are not as they are to be does not come and go either.
 func TestStatusOfTrialsWhileOff(t *testing.T) {
 	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, nil))
@@ -160,8 +165,8 @@ func TestStatusOfTrialsWhileOff(t *testing.T) {
 	})
 	s.at(time.Minute)
 	was := s.cluster.status
-	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverPending || was.AppliedRevision != "" {
-		t.Fatalf("status %+v, revision %q", one, was.AppliedRevision)
+	if one := s.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverPending || isApplied(was) {
+		t.Fatalf("status %+v, conditions %+v", one, was.Conditions)
 	}
 	s.statuses = 0
 	s.at(11 * time.Minute)
@@ -171,7 +176,7 @@ func TestStatusOfTrialsWhileOff(t *testing.T) {
 	// A VM that came in an off block is idle, and then bound.
 	late := newScheduled(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.OffBlocks = []int32{0}; s.Otherwise = false }))
 	late.at(time.Minute)
-	if one := late.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverIdle || one.Reason != reasonSwitchedOff || late.cluster.status.AppliedRevision != "r2" {
+	if one := late.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverIdle || one.Reason != reasonSwitchedOff || !isApplied(late.cluster.status) {
 		t.Errorf("status %+v", one)
 	}
 	if c := late.cluster.status.Conditions[0]; c.Status != metav1.ConditionTrue {
@@ -198,7 +203,7 @@ func TestGuestsTakeTimeToGoAlong(t *testing.T) {
 	for range 20 {
 		round(1000)
 	}
-	both := readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfInForce)
+	both := readBackOf(1000, v1alpha1.BufferingHalfInForce)
 	offs, onFor := 0, 100
 	for range 15 * 60 {
 		if _, is := b.host.state(); is.Window == 0 {
@@ -215,7 +220,7 @@ func TestGuestsTakeTimeToGoAlong(t *testing.T) {
 	for range int(settleTime/time.Second) + 1 {
 		round(0)
 	}
-	b.wantReadBack("a guest that declines", one, readBackOf(1000, v1alpha1.BufferingHalfInForce, v1alpha1.BufferingHalfGuestDeclines))
+	b.wantReadBack("a guest that declines", one, readBackOf(1000, v1alpha1.BufferingHalfGuestDeclines))
 }
 
 // A cool-down that ends while the lever is off is reported no more, and the lever comes back

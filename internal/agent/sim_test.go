@@ -161,7 +161,7 @@ func TestASimulatedNodeIsMetered(t *testing.T) {
 
 func turnAction() *v1alpha1.ShapingAction {
 	return &v1alpha1.ShapingAction{Turn: &v1alpha1.TurnAction{
-		PeriodMilliseconds: 10_000, OffsetMilliseconds: 2000, LengthMilliseconds: 3000, TrickleBitsPerSecond: 256_000,
+		PeriodMilliseconds: 10_000, OffsetMilliseconds: 2000, LengthMilliseconds: 3000,
 	}}
 }
 

@@ -53,14 +53,14 @@ func TestSlicesAreFollowedAndUndoneAtTheEnd(t *testing.T) {
 		stop := b.start()
 		defer stop()
 		b.want("the pin", b.one)
-		b.wantSliceApplied(v1alpha1.LeverBlocked, v1alpha1.ReasonSlicesUnsupported, 0)
+		b.wantSliceApplied(v1alpha1.LeverBlocked, v1alpha1.ReasonSlicesUnsupported)
 		return
 	}
 	stop := b.start()
 	defer stop()
 	b.want("the pin", b.one)
 	b.wantSlice("the slice", 500*time.Microsecond)
-	b.wantSliceApplied(v1alpha1.LeverInForce, v1alpha1.ReasonApplied, 500)
+	b.wantSliceApplied(v1alpha1.LeverInForce, v1alpha1.ReasonApplied)
 	b.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	b.rounds(2)
 	if s := b.board.Latest(); s.InForce[v1alpha1.LeverSlice] != 1 || s.Changes[v1alpha1.LeverSlice] == 0 {
@@ -78,7 +78,7 @@ func TestSlicesAreFollowedAndUndoneAtTheEnd(t *testing.T) {
 	b.wantSlice("the slice to go with the agent", 0)
 }
 
-func (b *bench) wantSliceApplied(state v1alpha1.LeverState, reason string, microseconds int32) {
+func (b *bench) wantSliceApplied(state v1alpha1.LeverState, reason string) {
 	b.Helper()
 	hosttest.Eventually(b, "status of the slice "+reason, func() bool {
 		b.cluster.mu.Lock()
@@ -86,7 +86,7 @@ func (b *bench) wantSliceApplied(state v1alpha1.LeverState, reason string, micro
 		for i := range b.cluster.status.VMs {
 			vm := &b.cluster.status.VMs[i]
 			if vm.Lever == v1alpha1.LeverSlice && vm.State == state && vm.Reason == reason {
-				return microseconds == 0 || vm.SliceMicroseconds != nil && *vm.SliceMicroseconds == microseconds
+				return true
 			}
 		}
 		return false

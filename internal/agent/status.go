@@ -44,10 +44,7 @@ type outcome struct {
 
 // planStatus says what became of a plan. previous is the status so far.
 func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o outcome, now time.Time) v1alpha1.NodePlanStatus {
-	status := v1alpha1.NodePlanStatus{
-		ObservedGeneration: plan.Generation,
-		AppliedRevision:    previous.AppliedRevision,
-	}
+	status := v1alpha1.NodePlanStatus{ObservedGeneration: plan.Generation}
 	if plan.Spec.Apply && !o.stale && !o.ended {
 		for i := range plan.Spec.VMs {
 			status.VMs = append(status.VMs, vmApplied(&plan.Spec.VMs[i], o.orders, &o.applied)...)
@@ -62,9 +59,6 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 	}
 	status.VMsInForce = int32(len(inForce))
 	condition := appliedCondition(plan, o, status.VMs)
-	if condition.Status == metav1.ConditionTrue {
-		status.AppliedRevision = plan.Spec.Revision
-	}
 	condition.ObservedGeneration = plan.Generation
 	condition.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 	for _, c := range previous.Conditions {
@@ -157,11 +151,6 @@ func addReadBack(one *v1alpha1.VMApplied, podUID string, done *applied) {
 	case one.Lever == v1alpha1.LeverAffinity && one.State != v1alpha1.LeverBlocked:
 		one.VCPUs = done.vcpus[podUID]
 	case one.State != v1alpha1.LeverInForce:
-	case one.Lever == v1alpha1.LeverSlice:
-		if slice, known := done.slices[podUID]; known {
-			microseconds := int32(slice / time.Microsecond)
-			one.SliceMicroseconds = &microseconds
-		}
 	case one.Lever == v1alpha1.LeverBuffering:
 		if back, known := done.buffering[podUID]; known {
 			one.Buffering = &back

@@ -21,7 +21,7 @@ func agentFleet() []Metric {
 		{
 			Name: "joulevirt_agent_vms_run_cores", Type: Gauge, Labels: []string{"node", "thread"}, Unit: "cores", Series: 5, Per: PerNode,
 			Help: "CPU time used by all VMs of the node, by kind of thread.",
-			More: "The kinds are those of `joulevirt_vm_run_cores`.",
+			More: "`thread`: `vcpu`, `emulator`, `io`, `vhost` or `other`.",
 		},
 		{
 			Name: "joulevirt_agent_vms_switches_per_second", Type: Gauge, Labels: []string{"node", "thread"}, Unit: "1/second", Series: 5, Per: PerNode,

@@ -41,12 +41,13 @@ func managerGroups() []Metric {
 			Help: "VMs of a profile's group: all, those that are ready, and those of these that get new traffic (active).",
 		},
 		{
-			Name: "joulevirt_group_sigma_bytes_per_second", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "bytes/second", Series: 1, Per: PerGroup,
-			Help: "Population standard deviation of the rates of the group's VMs; it has all their traffic in it.",
+			Name: "joulevirt_group_sigma_bytes_per_second", Type: Gauge, Labels: []string{"namespace", "profile", "share"}, Unit: "bytes/second", Series: 2, Per: PerGroup,
+			Help: "Population standard deviation of the rates of the group's VMs, as they are (Measured) and would be by the planned shares (Planned).",
+			More: "All traffic of the VMs is in it, not the group's alone.",
 		},
 		{
-			Name: "joulevirt_group_effective_talkers", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerGroup,
-			Help: "Number of VMs that would spread the traffic as unevenly if each had the same rate: from 1 to all.",
+			Name: "joulevirt_group_effective_talkers", Type: Gauge, Labels: []string{"namespace", "profile", "share"}, Unit: "VMs", Series: 2, Per: PerGroup,
+			Help: "Number of VMs that would spread the traffic as unevenly if each had the same rate, from 1 to all: as it is (Measured) and by the planned shares (Planned).",
 		},
 		{
 			Name: "joulevirt_group_predicted_saving_watts", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "watts", Series: 1, Per: PerGroup,
@@ -80,14 +81,6 @@ func managerWork() []Metric {
 			Name: "joulevirt_global_guard_breaches_total", Type: Counter, Labels: []string{"sign", "lever"}, Unit: "withdrawals", Series: 25, Per: PerManager,
 			Help: "Levers that the manager withdrew from a VM, from a node's VMs or from a group, because they hurt, by sign: Steal, Drops, Throughput, Readiness.",
 			More: "See [guards](design/symptoms-and-guards.md).",
-		},
-		{
-			Name: "joulevirt_rates_pulls_total", Type: Counter, Labels: []string{"result"}, Unit: "pulls", Series: 2, Per: PerManager,
-			Help: "Pulls of agents' rates: success, failure.",
-		},
-		{
-			Name: "joulevirt_nodeplans_written_total", Type: Counter, Unit: "plans", Series: 1, Per: PerManager,
-			Help: "NodePlans that were written because they changed.",
 		},
 	}
 }

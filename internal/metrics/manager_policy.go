@@ -71,7 +71,7 @@ func managerLedgers() []Metric {
 		},
 		{
 			Name: "joulevirt_policy_ledger_stored", Type: Gauge, Labels: []string{"policy"}, Unit: "0 or 1", Series: 1, Per: PerPolicy,
-			Help: "1 while what was booked and decided is read and stored in the EnergyLedger; else conditions LedgerReadable and LedgerStored of the policy say why not.",
+			Help: "1 while what was booked and decided is read and stored in the EnergyLedger; else condition LedgerStored of the policy says why not.",
 		},
 		{
 			Name: "joulevirt_lever_standings", Type: Gauge, Labels: []string{"policy", "lever", "stance"}, Unit: "classes", Series: 30, Per: PerPolicy,

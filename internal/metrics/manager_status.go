@@ -88,14 +88,6 @@ func statusGroups() []Metric {
 			Help: "1, with the state of lever TrafficShare for a group and the reason.",
 		},
 		{
-			Name: "joulevirt_group_planned_sigma_bytes_per_second", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "bytes/second", Series: 1, Per: PerGroup,
-			Help: "What joulevirt_group_sigma_bytes_per_second would be by the planned shares.",
-		},
-		{
-			Name: "joulevirt_group_planned_effective_talkers", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerGroup,
-			Help: "What joulevirt_group_effective_talkers would be by the planned shares.",
-		},
-		{
 			Name: "joulevirt_group_predicted_saving_low_watts", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "watts", Series: 1, Per: PerGroup,
 			Help: "Low end of the interval of joulevirt_group_predicted_saving_watts.",
 		},

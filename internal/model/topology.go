@@ -29,8 +29,6 @@ type Clocks struct {
 
 // NIC is a network card and where its interrupts are handled.
 type NIC struct {
-	// Name of the network device on the node.
-	Name string
 	// NUMANode that the card is attached to.
 	NUMANode int
 	// CPUs that handle interrupts of its queues.
@@ -42,12 +40,12 @@ type Topology struct {
 	// Cores are the online physical cores, in the order of their lowest CPU.
 	// No two share a CPU.
 	Cores []Core
-	// Isolated CPUs are kept free by the kernel (isolcpus).
+	// Isolated CPUs are kept free by the kernel (isolcpus). Only the node's agent knows them.
 	Isolated units.CPUSet
-	// Exclusive CPUs were given to single containers by kubelet's CPU manager.
-	Exclusive units.CPUSet
-	// Reserved CPUs are kept for the system by the kubelet (reservedSystemCPUs).
-	Reserved units.CPUSet
+	// Taken CPUs are those that somebody else decides about, so that no VM is bound to them:
+	// Isolated, reserved by the kubelet for the system (reservedSystemCPUs), or given to
+	// single containers by its CPU manager.
+	Taken units.CPUSet
 	// DeepestIdle is the name of the deepest state that the first CPU may sleep in, such as
 	// "C6". Empty: not known.
 	DeepestIdle string
@@ -68,11 +66,6 @@ func (t Topology) Online() units.CPUSet {
 		all = all.Union(core.CPUs)
 	}
 	return all
-}
-
-// Taken returns the CPUs that somebody else decides about: no VM is bound to them.
-func (t Topology) Taken() units.CPUSet {
-	return t.Isolated.Union(t.Exclusive).Union(t.Reserved)
 }
 
 // PoolCores are the cores of a node's two pools: whole physical cores that share no

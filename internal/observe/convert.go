@@ -162,21 +162,10 @@ func ClassOf(report *v1alpha1.NodeReport, workload string) verify.Class {
 // read: pins computed from it would be wrong. The error names the field.
 func Topology(t v1alpha1.Topology) (model.Topology, error) {
 	out := model.Topology{Nested: t.Nested, CPUModel: t.CPUModel}
-	for _, list := range []struct {
-		field, text string
-		into        *units.CPUSet
-	}{
-		{"isolatedCPUs", t.IsolatedCPUs, &out.Isolated},
-		{"exclusiveCPUs", t.ExclusiveCPUs, &out.Exclusive},
-		{"reservedCPUs", t.ReservedCPUs, &out.Reserved},
-	} {
-		cpus, err := units.ParseCPUSet(list.text)
-		if err != nil {
-			return model.Topology{}, fmt.Errorf("status.topology.%s: %w", list.field, err)
-		}
-		*list.into = cpus
-	}
 	var err error
+	if out.Taken, err = units.ParseCPUSet(t.TakenCPUs); err != nil {
+		return model.Topology{}, fmt.Errorf("status.topology.takenCPUs: %w", err)
+	}
 	if out.Cores, err = cores(t.CoreGroups); err != nil {
 		return model.Topology{}, err
 	}
@@ -219,7 +208,7 @@ func nics(reported []v1alpha1.NIC) []model.NIC {
 	var out []model.NIC
 	for _, nic := range reported {
 		if cpus, err := units.ParseCPUSet(nic.InterruptCPUs); err == nil {
-			out = append(out, model.NIC{Name: nic.Name, NUMANode: int(nic.NUMANode), CPUs: cpus})
+			out = append(out, model.NIC{NUMANode: int(nic.NUMANode), CPUs: cpus})
 		}
 	}
 	return out

@@ -220,28 +220,25 @@ func TestClassOf(t *testing.T) {
 
 func TestTopology(t *testing.T) {
 	got, err := Topology(v1alpha1.Topology{
-		IsolatedCPUs: "3", ExclusiveCPUs: "2,4", ReservedCPUs: "0", Nested: true, CPUModel: "m",
+		TakenCPUs: "0,2-4", Nested: true, CPUModel: "m",
 		CoreGroups: []v1alpha1.CoreGroup{
 			{Cores: []string{"1,3"}, LLC: 1, Class: v1alpha1.CorePerformance},
 			{Cores: []string{"0,2"}, Package: 2, NUMANode: 3, Class: v1alpha1.CoreEfficiency},
 			{Cores: []string{"4"}, LLC: 2},
 		},
-		NICs: []v1alpha1.NIC{{Name: "eth0", NUMANode: 1, InterruptCPUs: "1-2"}, {Name: "eth1"}},
+		NICs: []v1alpha1.NIC{{NUMANode: 1, InterruptCPUs: "1-2"}, {}},
 	})
 	want := model.Topology{
-		Isolated: units.NewCPUSet(3), Exclusive: units.NewCPUSet(2, 4), Reserved: units.NewCPUSet(0), Nested: true, CPUModel: "m",
+		Taken: units.NewCPUSet(0, 2, 3, 4), Nested: true, CPUModel: "m",
 		Cores: []model.Core{
 			{CPUs: units.NewCPUSet(0, 2), Package: 2, NUMANode: 3, Class: v1alpha1.CoreEfficiency},
 			{CPUs: units.NewCPUSet(1, 3), LLC: 1, Class: v1alpha1.CorePerformance},
 			{CPUs: units.NewCPUSet(4), LLC: 2},
 		},
-		NICs: []model.NIC{{Name: "eth0", NUMANode: 1, CPUs: units.NewCPUSet(1, 2)}, {Name: "eth1"}},
+		NICs: []model.NIC{{NUMANode: 1, CPUs: units.NewCPUSet(1, 2)}, {}},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if taken := got.Taken().String(); taken != "0,2-4" {
-		t.Errorf("taken CPUs %s", taken)
 	}
 }
 
@@ -253,9 +250,7 @@ func TestTopologiesThatCannotBeRead(t *testing.T) {
 		"coreGroups[1].cores[1]": groups("0,2", "2,3"),
 		"coreGroups[1].cores[0]": groups(""),
 		"coreGroups[1].cores[2]": groups("0", "1", "x"),
-		"isolatedCPUs":           {IsolatedCPUs: "9999999"},
-		"exclusiveCPUs":          {ExclusiveCPUs: "3-1"},
-		"reservedCPUs":           {ReservedCPUs: "all"},
+		"takenCPUs":              {TakenCPUs: "3-1"},
 	} {
 		if _, err := Topology(bad); err == nil || !strings.Contains(err.Error(), "status.topology."+field+":") {
 			t.Errorf("%s: %v", field, err)

@@ -108,9 +108,7 @@ func marksOf(topology *v1alpha1.Topology, plan *v1alpha1.NodePlan) marks {
 			*to = append(*to, mark{set, text})
 		}
 	}
-	add(&out.excluded, topology.ExclusiveCPUs, "given to one container by the kubelet")
-	add(&out.excluded, topology.ReservedCPUs, "reserved by the kubelet")
-	add(&out.excluded, topology.IsolatedCPUs, "isolated by the kernel")
+	add(&out.excluded, topology.TakenCPUs, "kept for others by the kernel or the kubelet")
 	if plan == nil {
 		return out
 	}

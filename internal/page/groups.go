@@ -15,13 +15,11 @@ import (
 // groupsAtOnce are sent at once: each has up to 50 shares.
 const groupsAtOnce = 10
 
-// groupView is how the traffic of a group is spread, and why.
+// groupView is how the traffic of a group is shared, and why.
 type groupView struct {
 	top.GroupEnergy
 	Shares []v1alpha1.MemberShare `json:"shares"`
-	// LingeringBytesPercent of the bytes are on connections that do not move. Nil: unknown.
-	LingeringBytesPercent *int32 `json:"lingeringBytesPercent,omitempty"`
-	Why                   words  `json:"why"`
+	Why    words                  `json:"why"`
 }
 
 // groupPart is a part of the groups.
@@ -60,7 +58,7 @@ func viewGroups(f *facts.Facts, query url.Values) groupPart {
 	for _, group := range rows.Items {
 		view := groupView{GroupEnergy: group, Shares: []v1alpha1.MemberShare{}, Why: wordsOf(table, group.Reason, "")}
 		if t := profiles[group.Namespace+"/"+group.Name].Status.Traffic; t != nil {
-			view.Why.Message, view.LingeringBytesPercent = t.Message, t.LingeringBytesPercent
+			view.Why.Message = t.Message
 			view.Shares = append(view.Shares, t.Shares...)
 		}
 		out.Items = append(out.Items, view)

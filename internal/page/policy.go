@@ -134,8 +134,9 @@ func viewPolicy(policy *v1alpha1.EnergyPolicy) policyView {
 		view.Conditions = append(view.Conditions, condition{Type: c.Type, Status: c.Status, Since: c.LastTransitionTime, words: wordsOf(table, c.Reason, c.Message)})
 	}
 	for _, c := range policy.Status.Coverage {
-		out := coverage{Lever: c.Lever, VMs: c.VMs, ReachedVMs: c.ReachedVMs, ReachedBytesPercent: c.ReachedBytesPercent, Missed: []missed{}}
+		out := coverage{Lever: c.Lever, VMs: c.ReachedVMs, ReachedVMs: c.ReachedVMs, ReachedBytesPercent: c.ReachedBytesPercent, Missed: []missed{}}
 		for _, why := range c.Reasons {
+			out.VMs += why.Count
 			out.Missed = append(out.Missed, missed{Count: why.Count, words: wordsOf(table, why.Reason, "")})
 		}
 		slices.SortStableFunc(out.Missed, func(x, y missed) int { return cmp.Compare(y.Count, x.Count) })

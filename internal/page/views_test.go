@@ -106,8 +106,8 @@ func TestTrendExpires(t *testing.T) {
 
 func TestCores(t *testing.T) {
 	topology := &v1alpha1.Topology{
-		CoreGroups:   []v1alpha1.CoreGroup{{Cores: []string{"0,2", "1,3", "a newer way"}}},
-		ReservedCPUs: "0",
+		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,2", "1,3", "a newer way"}}},
+		TakenCPUs:  "0",
 	}
 	plan := &v1alpha1.NodePlan{
 		Spec: v1alpha1.NodePlanSpec{NetworkCPUs: "1,3", ComputeCPUs: "0,2"},
@@ -119,7 +119,7 @@ func TestCores(t *testing.T) {
 	rates := &model.NodeRates{CPUs: []model.CPURates{{CPU: 1, BusyCores: .5}, {CPU: 3, BusyCores: .25}, {CPU: 0, BusyCores: 1}}}
 	got := viewCores(topology, plan, rates)
 	want := &coresView{Groups: []coreGroup{{Cores: []coreView{
-		{CPUs: "0,2", Pool: v1alpha1.PoolCompute, Excluded: "reserved by the kubelet", Pins: []string{"n/in vCPU 1"}, Count: 1}, // the load of CPU 2 is unknown
+		{CPUs: "0,2", Pool: v1alpha1.PoolCompute, Excluded: "kept for others by the kernel or the kubelet", Pins: []string{"n/in vCPU 1"}, Count: 1}, // the load of CPU 2 is unknown
 		{CPUs: "1,3", BusyPercent: ptr.To(37.5), Pool: v1alpha1.PoolNetwork, Pins: []string{"n/in vCPU 0", "n/in vCPU 1"}, Count: 2},
 	}}}}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -73,10 +73,9 @@ func encodeShaping(s model.Shaping) *v1alpha1.ShapingAction {
 	}
 	if s.Turn != nil {
 		out.Turn = &v1alpha1.TurnAction{
-			PeriodMilliseconds:   int32(s.Turn.Period.Milliseconds()),
-			OffsetMilliseconds:   int32(s.Turn.Offset.Milliseconds()),
-			LengthMilliseconds:   int32(s.Turn.Length.Milliseconds()),
-			TrickleBitsPerSecond: int64(s.Turn.Trickle),
+			PeriodMilliseconds: int32(s.Turn.Period.Milliseconds()),
+			OffsetMilliseconds: int32(s.Turn.Offset.Milliseconds()),
+			LengthMilliseconds: int32(s.Turn.Length.Milliseconds()),
 		}
 	}
 	return out

@@ -131,7 +131,7 @@ func decodeShaping(action *v1alpha1.ShapingAction) model.Shaping {
 			Period:  time.Duration(turn.PeriodMilliseconds) * time.Millisecond,
 			Offset:  time.Duration(turn.OffsetMilliseconds) * time.Millisecond,
 			Length:  time.Duration(turn.LengthMilliseconds) * time.Millisecond,
-			Trickle: units.BitsPerSecond(turn.TrickleBitsPerSecond),
+			Trickle: model.LeastRate,
 		}
 	}
 	return out

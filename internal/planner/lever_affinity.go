@@ -23,7 +23,7 @@ func findRates(rates *model.NodeRates, podUID string) *model.VMRates {
 
 // excluded returns the CPUs that no VM is bound to.
 func excluded(node model.Node) units.CPUSet {
-	return node.Policy.Reserved.Union(node.Topology.Taken())
+	return node.Policy.Reserved.Union(node.Topology.Taken)
 }
 
 // allowedBindings leaves of the CPUs that a VM's threads are bound to those that are

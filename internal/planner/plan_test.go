@@ -77,7 +77,7 @@ func TestPlanReasons(t *testing.T) {
 		"dedicated by the agent":          {func(n *model.Node) { n.Rates.VMs[0].Dedicated = true }, "NothingToDo apply=true a:DedicatedCPUs/0"},
 		"no threads found":                {func(n *model.Node) { n.Rates.VMs = nil }, "NothingToDo apply=true a:NotRunning/0"},
 		"all cores reserved":              {func(n *model.Node) { n.Policy.Reserved = units.NewCPUSet(0, 1, 2, 3) }, "NothingToDo apply=true a:NoAllowedCore/0"},
-		"all cores isolated":              {func(n *model.Node) { n.Topology.Isolated = units.NewCPUSet(4, 5, 6, 7) }, "NothingToDo apply=true a:NoAllowedCore/0"},
+		"all cores isolated":              {func(n *model.Node) { n.Topology.Taken = units.NewCPUSet(4, 5, 6, 7) }, "NothingToDo apply=true a:NoAllowedCore/0"},
 		"hot": {func(n *model.Node) {
 			for cpu := range 8 {
 				n.Rates.CPUs = append(n.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.95})

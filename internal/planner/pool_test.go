@@ -121,7 +121,7 @@ func TestADisturbedNetworkVMGetsCoresOfItsPool(t *testing.T) {
 		"the lever":             {sliceAlone, true},
 		"it computes now":       {func(n *model.Node) { behave(&n.Rates.VMs[6], "c") }, true},
 		"it went":               {func(n *model.Node) { n.VMs = n.VMs[:6] }, true},
-		"the cores are not all": {func(n *model.Node) { n.Topology.Exclusive = n.Topology.Online() }, true},
+		"the cores are not all": {func(n *model.Node) { n.Topology.Taken = n.Topology.Online() }, true},
 	} {
 		node := with(clone(node), &plan, tc.change)
 		got := Plan(node, now())
@@ -169,7 +169,7 @@ func randomPools(r *rand.Rand) model.Node {
 		node.Policy.Reserved = units.NewCPUSet(r.IntN(8))
 	}
 	if r.IntN(3) == 0 {
-		node.Topology.Exclusive = units.NewCPUSet(r.IntN(4))
+		node.Topology.Taken = units.NewCPUSet(r.IntN(4))
 	}
 	for cpu := range 8 {
 		node.Rates.CPUs = append(node.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: units.Cores(r.Float64())})

@@ -160,7 +160,7 @@ func checkBinding(t *testing.T, seed uint64, node *model.Node, plan *model.Plan,
 	if node.Rates != nil {
 		allowed = node.Rates.VMs[i].AllowedCPUs
 	}
-	allowed = allowed.Difference(node.Policy.Reserved.Union(node.Topology.Taken()))
+	allowed = allowed.Difference(node.Policy.Reserved.Union(node.Topology.Taken))
 	for _, set := range sets {
 		if !set.IsSubsetOf(allowed) {
 			t.Fatalf("seed %d: VM %s is bound to %s, allowed are %s", seed, vm.PodUID, set, allowed)

@@ -146,7 +146,7 @@ func (n *node) start(o nodeOptions) error {
 	if err != nil {
 		return errors.Join(err, n.log.Close())
 	}
-	findings := publish.Findings{AgentVersion: "simulated", RatesAddress: n.name + ":443", Facts: facts}
+	findings := publish.Findings{RatesAddress: n.name + ":443", Facts: facts}
 	ctx, end := context.WithCancel(context.Background())
 	n.end = end
 	n.group, ctx = errgroup.WithContext(ctx)

@@ -1,4 +1,4 @@
-// Package docs checks the links of all pages, and runs the commands of the first pages.
+// Package docs checks the links and words of pages, and runs the commands of the first ones.
 package docs
 
 import (

@@ -137,9 +137,9 @@ func (s *poolStage) untouched(ctx context.Context) error {
 // slicesOfPools is satisfied when all VMs have the slices of their pools, by the kernel
 // and by the plan's status.
 func (s *poolStage) slicesOfPools(ctx context.Context) error {
-	problems := []error{s.network.sliced(pools.NetworkSlice)(ctx), s.sliceReported(s.network, pools.NetworkSlice)(ctx)}
+	problems := []error{s.network.sliced(pools.NetworkSlice)(ctx), s.sliceReported(s.network)(ctx)}
 	for _, m := range s.compute {
-		problems = append(problems, m.sliced(pools.ComputeSlice)(ctx), s.sliceReported(m, pools.ComputeSlice)(ctx))
+		problems = append(problems, m.sliced(pools.ComputeSlice)(ctx), s.sliceReported(m)(ctx))
 	}
 	return errors.Join(problems...)
 }

@@ -299,7 +299,7 @@ func (s *removal) planByHand() {
 			SliceMicroseconds: ptr.To(int32(handSlice.Microseconds())),
 			Shaping: &v1alpha1.ShapingAction{
 				CeilingBitsPerSecond: ptr.To(int64(50e6)),
-				Turn:                 &v1alpha1.TurnAction{PeriodMilliseconds: 10_000, LengthMilliseconds: 5000, TrickleBitsPerSecond: 256_000},
+				Turn:                 &v1alpha1.TurnAction{PeriodMilliseconds: 10_000, LengthMilliseconds: 5000},
 			},
 			Buffering: &v1alpha1.BufferingAction{WindowMicroseconds: ptr.To(int32(500)), OnPacketsPerSecond: 1000},
 		})

@@ -53,15 +53,15 @@ func (f *fixture) lever(ctx context.Context, m *machine, lever v1alpha1.Lever) (
 	return nil, fmt.Errorf("the status says nothing of lever %s of VM %s: %+v", lever, m.vmi.Name, plan.Status.VMs)
 }
 
-// sliceReported is satisfied when the plan's status has a VM's slice as it was read back.
-func (f *fixture) sliceReported(m *machine, slice time.Duration) func(context.Context) error {
+// sliceReported is satisfied when the plan's status says that a VM's slice was read back.
+func (f *fixture) sliceReported(m *machine) func(context.Context) error {
 	return func(ctx context.Context) error {
 		vm, err := f.lever(ctx, m, v1alpha1.LeverSlice)
 		if err != nil {
 			return err
 		}
-		if vm.State != v1alpha1.LeverInForce || vm.SliceMicroseconds == nil || int64(*vm.SliceMicroseconds) != slice.Microseconds() {
-			return fmt.Errorf("the status says %+v, want %v", vm, slice)
+		if vm.State != v1alpha1.LeverInForce {
+			return fmt.Errorf("the status says %+v", vm)
 		}
 		return nil
 	}

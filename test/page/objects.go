@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -82,9 +81,6 @@ func Policy(name string, now time.Time) *v1alpha1.EnergyPolicy {
 				{Type: v1alpha1.PowerRAPL, Nodes: 1},
 				{Type: v1alpha1.PowerModel, Nodes: 2, Reason: v1alpha1.ReasonNoMeter, Message: "node worker-13: " + hostile},
 			},
-			PotentialNodes: []v1alpha1.NodePotential{{Name: nodeName, Levers: []v1alpha1.Saving{
-				saving(v1alpha1.LeverAffinity, "5.9", "14.2", "22.5"), saving(v1alpha1.LeverBuffering, "0", "0", "0"),
-			}}},
 			Potential: []v1alpha1.Saving{saving(v1alpha1.LeverTrafficShare, "20", "55", "90")},
 			Proven:    []v1alpha1.Saving{saving(v1alpha1.LeverAffinity, "128", "172", "214"), saving(v1alpha1.LeverBuffering, "52", "88", "121")},
 			Savings: []v1alpha1.Savings{
@@ -118,20 +114,20 @@ func trials(now time.Time) []v1alpha1.LeverTrial {
 
 func coverages() []v1alpha1.LeverCoverage {
 	return []v1alpha1.LeverCoverage{
-		{Lever: v1alpha1.LeverTrafficShare, VMs: 280, ReachedVMs: 20, ReachedBytesPercent: ptr.To(int32(34)), Reasons: []v1alpha1.ReasonCount{{Reason: v1alpha1.ReasonNoGroup, Count: 190}, {Reason: v1alpha1.ReasonNoProfile, Count: 70}}},
-		{Lever: v1alpha1.LeverAffinity, VMs: 280, ReachedVMs: 122, ReachedBytesPercent: ptr.To(int32(81)), Reasons: []v1alpha1.ReasonCount{
+		{Lever: v1alpha1.LeverTrafficShare, ReachedVMs: 20, ReachedBytesPercent: ptr.To(int32(34)), Reasons: []v1alpha1.ReasonCount{{Reason: v1alpha1.ReasonNoGroup, Count: 190}, {Reason: v1alpha1.ReasonNoProfile, Count: 70}}},
+		{Lever: v1alpha1.LeverAffinity, ReachedVMs: 122, ReachedBytesPercent: ptr.To(int32(81)), Reasons: []v1alpha1.ReasonCount{
 			{Reason: v1alpha1.ReasonNoProfile, Count: 70}, {Reason: v1alpha1.ReasonNoSaving, Count: 54}, {Reason: v1alpha1.ReasonRejectedByTrial, Count: 20}, {Reason: v1alpha1.ReasonDedicatedCPUs, Count: 14},
 		}},
-		{Lever: v1alpha1.LeverSlice, VMs: 280, Reasons: []v1alpha1.ReasonCount{{Reason: v1alpha1.ReasonAwaitingTrial, Count: 210}, {Reason: v1alpha1.ReasonNoProfile, Count: 70}}},
-		{Lever: v1alpha1.LeverBuffering, VMs: 280, ReachedVMs: 96, ReachedBytesPercent: ptr.To(int32(77)), Reasons: []v1alpha1.ReasonCount{{Reason: v1alpha1.ReasonNoProfile, Count: 70}, {Reason: "NeverHeardOf", Count: 114}}},
+		{Lever: v1alpha1.LeverSlice, Reasons: []v1alpha1.ReasonCount{{Reason: v1alpha1.ReasonAwaitingTrial, Count: 210}, {Reason: v1alpha1.ReasonNoProfile, Count: 70}}},
+		{Lever: v1alpha1.LeverBuffering, ReachedVMs: 96, ReachedBytesPercent: ptr.To(int32(77)), Reasons: []v1alpha1.ReasonCount{{Reason: v1alpha1.ReasonNoProfile, Count: 70}, {Reason: "NeverHeardOf", Count: 114}}},
 	}
 }
 
 func report(name string, i int, now time.Time) *v1alpha1.NodeReport {
 	at := metav1.NewTime(now.Add(-40 * time.Second))
 	report := &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.NodeReportStatus{
-		AgentVersion: "v1", KernelVersion: "6.12.48", ReportedAt: &at, VMs: 20,
-		Topology:     v1alpha1.Topology{PhysicalCores: 48, LogicalCPUs: 96, ReservedCPUs: "0,48", CPUModel: "Intel(R) Xeon(R) Gold 6338"},
+		KernelVersion: "6.12.48", ReportedAt: &at, VMs: 20,
+		Topology:     v1alpha1.Topology{TakenCPUs: "0,48", CPUModel: "Intel(R) Xeon(R) Gold 6338"},
 		Capabilities: []v1alpha1.Capability{{Name: "Affinity", Available: true}, {Name: "GuestTools", Message: "no guest answers: " + hostile}},
 		Power:        v1alpha1.Power{Source: v1alpha1.PowerRAPL, Scope: v1alpha1.PowerScopePackage, Watts: ptr.To(int64(190 + 7*i)), MeasuredAt: &at},
 	}}
@@ -152,7 +148,7 @@ func plan(name, policy string) *v1alpha1.NodePlan {
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodePlanSpec{
 		Policy: policy, Mode: v1alpha1.ModeEnforce, Revision: "7a625d409810dc4a", Apply: true, Reason: v1alpha1.ReasonPlanned,
 		NetworkCPUs: "1-11,49-59", ComputeCPUs: "12-47,60-95",
-	}, Status: v1alpha1.NodePlanStatus{AppliedRevision: "7a625d409810dc4a"}}
+	}}
 	for v := range 20 {
 		of := v1alpha1.VMReference{Namespace: namespace, Name: fmt.Sprintf("web-%s-%d", name, v), PodUID: types.UID(fmt.Sprintf("pod-%s-%d", name, v))}
 		vm := v1alpha1.VMPlan{VMReference: of, Profile: "checkout", Pool: v1alpha1.PoolNetwork, Reasons: []v1alpha1.LeverReason{
@@ -179,11 +175,10 @@ func plan(name, policy string) *v1alpha1.NodePlan {
 func group(name string, members int) *v1alpha1.VMNetworkProfile {
 	t := &v1alpha1.TrafficStatus{
 		Members: int32(members), ReadyMembers: int32(members - 1), ActiveMembers: 3, State: v1alpha1.LeverInForce, Reason: v1alpha1.ReasonSkewed, Message: "shares are in force " + hostile,
-		Now: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 318e6, EffectiveTalkers: resource.MustParse("2.4")}, Planned: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 402e6, EffectiveTalkers: resource.MustParse("1.9")},
-		Saving: &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Watts: v1alpha1.Estimate{Value: "21", Low: "8", High: "33"}}, LingeringBytesPercent: ptr.To(int32(6)),
+		Saving: &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Watts: v1alpha1.Estimate{Value: "21", Low: "8", High: "33"}},
 	}
 	for i := range members {
-		share := v1alpha1.MemberShare{Name: fmt.Sprintf("%s-%d", name, i), Node: nodeName, Ready: i != members-1, Reason: "Remainder", MeasuredPerMille: ptr.To(int32(10))}
+		share := v1alpha1.MemberShare{Name: fmt.Sprintf("%s-%d", name, i), Node: nodeName, Reason: "Remainder", MeasuredPerMille: ptr.To(int32(10))}
 		switch i {
 		case 0:
 			share.PerMille, share.MeasuredPerMille, share.Reason = 520, ptr.To(int32(470)), "AtLimit"
@@ -191,6 +186,9 @@ func group(name string, members int) *v1alpha1.VMNetworkProfile {
 			share.PerMille, share.MeasuredPerMille, share.Reason = 330, ptr.To(int32(310)), "AtLimit"
 		case 2:
 			share.PerMille, share.MeasuredPerMille = 150, ptr.To(int32(170))
+		}
+		if i == members-1 {
+			share.Reason = v1alpha1.ReasonMemberNotReady
 		}
 		t.Shares = append(t.Shares, share)
 	}

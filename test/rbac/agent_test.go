@@ -76,7 +76,7 @@ func ownWrites() []write {
 			return patchStatus(ctx, c, report(node), `{"status":{"kernelVersion":"6.12"}}`)
 		}},
 		{"patch NodePlan status", func(ctx context.Context, c client.Client, node string) error {
-			return patchStatus(ctx, c, plan(node), `{"status":{"appliedRevision":"r1"}}`)
+			return patchStatus(ctx, c, plan(node), `{"status":{"vmsInForce":1}}`)
 		}},
 	}
 }

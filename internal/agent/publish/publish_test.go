@@ -214,7 +214,7 @@ func findings(cores int) *Findings {
 func TestReport(t *testing.T) {
 	f := findings(16)
 	status := Report(f, nil, start())
-	if status.Topology.PhysicalCores != 16 || status.Topology.LogicalCPUs != 32 || len(status.Topology.CoreGroups) != 2 {
+	if groups := status.Topology.CoreGroups; len(groups) != 2 || len(groups[0].Cores) != 8 || groups[1].Cores[7] != "15,31" {
 		t.Errorf("topology %+v", status.Topology)
 	}
 	if status.Power.Source != v1alpha1.PowerNone || status.VMs != 1 {

@@ -32,7 +32,6 @@ const (
 
 // Findings are what a report is made of.
 type Findings struct {
-	AgentVersion string
 	RatesAddress string
 	Facts        host.Facts
 	// Watts are the node's mean power over some time. Nil: not known, or not yet.
@@ -77,8 +76,7 @@ func (f *Findings) averagePower(rates *model.NodeRates) {
 func Report(f *Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1alpha1.NodeReportStatus {
 	at := metav1.NewTime(now)
 	status := v1alpha1.NodeReportStatus{
-		AgentVersion: f.AgentVersion, KernelVersion: f.Facts.Kernel,
-		ReportedAt: &at, RatesAddress: f.RatesAddress,
+		KernelVersion: f.Facts.Kernel, ReportedAt: &at, RatesAddress: f.RatesAddress,
 		Topology: topology(f.State.Topology), VMs: int32(len(f.State.Rates.VMs)), Power: powerOf(f),
 	}
 	for _, c := range f.Facts.Capabilities {
@@ -149,9 +147,7 @@ func meterCondition(state *State) metav1.Condition {
 // node stays small.
 func topology(t model.Topology) v1alpha1.Topology {
 	out := v1alpha1.Topology{
-		PhysicalCores: int32(len(t.Cores)), LogicalCPUs: int32(t.Online().Len()),
-		IsolatedCPUs: t.Isolated.String(), ExclusiveCPUs: t.Exclusive.String(), ReservedCPUs: t.Reserved.String(),
-		CoreGroups: coreGroups(t.Cores), DeepestIdleState: t.DeepestIdle,
+		CoreGroups: coreGroups(t.Cores), TakenCPUs: t.Taken.String(), DeepestIdleState: t.DeepestIdle,
 		CPUModel: t.CPUModel, Nested: t.Nested,
 	}
 	if t.Clocks != (model.Clocks{}) {
@@ -161,7 +157,7 @@ func topology(t model.Topology) v1alpha1.Topology {
 		}
 	}
 	for _, nic := range t.NICs[:min(len(t.NICs), maxItems)] {
-		out.NICs = append(out.NICs, v1alpha1.NIC{Name: nic.Name, NUMANode: int32(nic.NUMANode), InterruptCPUs: nic.CPUs.String()})
+		out.NICs = append(out.NICs, v1alpha1.NIC{NUMANode: int32(nic.NUMANode), InterruptCPUs: nic.CPUs.String()})
 	}
 	return out
 }

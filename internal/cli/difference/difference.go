@@ -50,7 +50,8 @@ type PlanDifference struct {
 	Policy          string              `json:"policy"`
 	Mode            v1alpha1.PolicyMode `json:"mode"`
 	Revision        string              `json:"revision"`
-	AppliedRevision string              `json:"appliedRevision,omitempty"`
+	// Applied is true if the agent has applied all of this plan.
+	Applied bool `json:"applied"`
 	// Apply is false if the plan is a recommendation, or everything is to be reverted.
 	Apply   bool     `json:"apply"`
 	Reason  string   `json:"reason"`
@@ -68,7 +69,7 @@ func Of(nodePlan *v1alpha1.NodePlan, all bool) *PlanDifference {
 	plan := &leverstate.Plan{NodePlan: nodePlan}
 	out := &PlanDifference{
 		TypeMeta: show.Kind("PlanDifference"), Node: plan.Name, Policy: plan.Spec.Policy, Mode: plan.Spec.Mode,
-		Revision: plan.Spec.Revision, AppliedRevision: plan.Status.AppliedRevision, Apply: plan.Spec.Apply,
+		Revision: plan.Spec.Revision, Applied: leverstate.IsApplied(nodePlan), Apply: plan.Spec.Apply,
 		Reason: plan.Spec.Reason, Message: plan.Spec.Message, Changes: []Change{}, Steps: map[Step]int{}, all: all,
 	}
 	for i := range plan.Spec.VMs {
@@ -118,15 +119,13 @@ func (d *PlanDifference) add(c Change, vm *v1alpha1.VMPlan) {
 	d.Changes = append(d.Changes, c)
 }
 
-// same returns true if what is in force is what is planned. Ceilings and turns are not read back
-// in figures, and a window may be shortened by what the guest tolerates: there the state that
+// same returns true if what is in force is what is planned. Slices, ceilings and turns are not
+// reported in figures, and a window may be shortened by what the guest tolerates: there the state that
 // the agent reports decides.
 func same(c Change, vm *v1alpha1.VMPlan) bool {
 	switch c.Lever {
 	case v1alpha1.LeverAffinity:
 		return c.Now == vcpus(vm.Affinity.VCPUs) || len(vm.Affinity.VCPUs) == 0
-	case v1alpha1.LeverSlice:
-		return c.Planned == c.Now
 	default:
 		return c.State == v1alpha1.LeverInForce
 	}
@@ -156,8 +155,6 @@ func InForce(applied *v1alpha1.VMApplied) string {
 	switch {
 	case applied.Lever == v1alpha1.LeverAffinity && len(applied.VCPUs) > 0:
 		return vcpus(applied.VCPUs)
-	case applied.SliceMicroseconds != nil:
-		return fmt.Sprintf("slice %dus", *applied.SliceMicroseconds)
 	case applied.Buffering != nil && applied.Buffering.WindowMicroseconds > 0:
 		return fmt.Sprintf("window %dus", applied.Buffering.WindowMicroseconds)
 	case applied.Buffering != nil:
@@ -216,7 +213,7 @@ func shaping(s *v1alpha1.ShapingAction) string {
 func (d *PlanDifference) Tables() []show.Table {
 	plan := show.Table{Columns: show.Columns("NODE", "POLICY", "MODE", "REVISION", "APPLIED", "APPLY", "REASON", "ADDS", "CHANGES", "UNDOES", "STAYS", "+MESSAGE")}
 	plan.Rows = [][]string{{
-		d.Node, d.Policy, string(d.Mode), d.Revision, show.Or(d.AppliedRevision), fmt.Sprint(d.Apply), d.Reason,
+		d.Node, d.Policy, string(d.Mode), d.Revision, fmt.Sprint(d.Applied), fmt.Sprint(d.Apply), d.Reason,
 		fmt.Sprint(d.Steps[Adds]), fmt.Sprint(d.Steps[Changes]), fmt.Sprint(d.Steps[Undoes]), fmt.Sprint(d.Steps[Stays]), show.Or(d.Message),
 	}}
 	changes := show.Table{Columns: show.Columns("", "NAMESPACE", "VM", "LEVER", "NOW", "PLANNED", "STATE", "REASON", "+MESSAGE")}

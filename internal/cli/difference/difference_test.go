@@ -21,7 +21,7 @@ func TestSteps(t *testing.T) {
 			VCPUs:       []v1alpha1.VCPUPin{{VCPU: 0, CPUs: "1"}, {VCPU: 1, CPUs: cpus}},
 		}
 	}
-	slice := &v1alpha1.VMApplied{VMReference: v1alpha1.VMReference{PodUID: "pod"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverSlice}, State: v1alpha1.LeverInForce, SliceMicroseconds: ptr.To(int32(1000))}
+	slice := &v1alpha1.VMApplied{VMReference: v1alpha1.VMReference{PodUID: "pod"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverSlice}, State: v1alpha1.LeverInForce}
 	failed := &v1alpha1.VMApplied{VMReference: v1alpha1.VMReference{PodUID: "pod"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverSlice}, State: v1alpha1.LeverFailed}
 	left := &v1alpha1.VMApplied{VMReference: v1alpha1.VMReference{PodUID: "other"}, LeverReason: v1alpha1.LeverReason{Lever: v1alpha1.LeverShaping}, State: v1alpha1.LeverInForce}
 	for name, tc := range map[string]struct {

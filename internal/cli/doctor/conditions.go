@@ -84,7 +84,7 @@ func isPending(in Input, plan *v1alpha1.NodePlan, c metav1.Condition) bool {
 // findingOf evaluates a condition.
 func findingOf(c metav1.Condition) Finding {
 	switch c.Type {
-	case v1alpha1.ConditionReady, v1alpha1.ConditionLedgerReadable, v1alpha1.ConditionLedgerStored:
+	case v1alpha1.ConditionReady, v1alpha1.ConditionLedgerStored:
 		if c.Status == metav1.ConditionFalse {
 			if c.Reason == v1alpha1.ReasonNoVMsMatched { // no VM runs now
 				return Note

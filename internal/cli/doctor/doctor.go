@@ -337,14 +337,13 @@ func policies(in Input) []Check {
 		check.Costs, check.Fix = "nothing is saved, and nothing is predicted", "kubectl apply -f policies/observe.yaml, which changes nothing"
 		return []Check{check}
 	}
-	var names, unmetered []string
+	var names []string
 	governed, metered := 0, 0
 	for i := range in.Policies {
 		status := &in.Policies[i].Status
 		names = append(names, in.Policies[i].Name)
 		governed += int(status.Nodes.Governed)
 		metered += int(status.Nodes.Metered)
-		unmetered = append(unmetered, status.UnmeteredNodes...)
 	}
 	check.Message = show.Some(names)
 	if governed == 0 {
@@ -353,12 +352,8 @@ func policies(in Input) []Check {
 	meters := Check{Area: areaNodes, Name: "Meters", Finding: OK, Message: fmt.Sprintf("%d of %s metered", metered, show.Count(governed, "governed node"))}
 	if metered < governed {
 		meters.Finding = Note
-		if len(unmetered) > 0 {
-			slices.Sort(unmetered)
-			meters.Message += "; without a meter: " + show.Some(unmetered)
-		}
 		meters.Costs = "on nodes without a meter power is modelled or unknown, nothing is proven, and mode Enforce needs allowModelled"
-		meters.Fix = "name a Prometheus server with Kepler or a platform meter in spec.energy.sources of the policy"
+		meters.Fix = "name a Prometheus server with Kepler or a platform meter in spec.energy.sources of the policy; its condition MeterAvailable names nodes"
 	}
 	return []Check{check, meters}
 }

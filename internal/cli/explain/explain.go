@@ -36,9 +36,7 @@ type Explanation struct {
 	Withdrawn []v1alpha1.WithdrawnLever `json:"withdrawn,omitempty"`
 	// Trials are verdicts of the policy's trials.
 	Trials []v1alpha1.LeverTrial `json:"trials,omitempty"`
-	// Potential is what levers could save on the node, by a model.
-	Potential []v1alpha1.Saving `json:"potential,omitempty"`
-	Gaps      []show.Gap        `json:"gaps,omitempty"`
+	Gaps   []show.Gap            `json:"gaps,omitempty"`
 
 	now time.Time
 }
@@ -135,19 +133,6 @@ func (e *Explanation) addPolicy(policy *v1alpha1.EnergyPolicy, tried func(v1alph
 	}
 }
 
-// addPotential adds what levers could save on a node. The policy's status has the nodes with
-// the most.
-func (e *Explanation) addPotential(policy *v1alpha1.EnergyPolicy, node string) {
-	if policy == nil {
-		return
-	}
-	for _, of := range policy.Status.PotentialNodes {
-		if of.Name == node {
-			e.Potential = of.Levers
-		}
-	}
-}
-
 // addPlan adds the schedules that switch levers on the node, and levers that are withdrawn from
 // a VM, or from any if podUID is empty.
 func (e *Explanation) addPlan(plan *v1alpha1.NodePlan, podUID types.UID) {
@@ -191,14 +176,14 @@ func (e *Explanation) Tables() []show.Table {
 		d := &e.Decisions[i]
 		decided.Rows = append(decided.Rows, []string{string(d.Lever), show.Or(string(d.State)), d.Reason, fmt.Sprint(max(d.VMs, 1)), show.Or(d.Planned), show.Or(d.ReadBack)})
 	}
-	shares := show.Table{Heading: "Shares of new traffic:", Columns: show.Columns("VM", "NODE", "READY", "PLANNED", "CARRIES", "REASON")}
+	shares := show.Table{Heading: "Shares of new traffic:", Columns: show.Columns("VM", "NODE", "PLANNED", "CARRIES", "REASON")}
 	for i := range e.Shares {
 		s := &e.Shares[i]
 		carries := show.None
 		if s.MeasuredPerMille != nil {
 			carries = percent(*s.MeasuredPerMille)
 		}
-		shares.Rows = append(shares.Rows, []string{s.Name, show.Or(s.Node), fmt.Sprint(s.Ready), percent(s.PerMille), carries, s.Reason})
+		shares.Rows = append(shares.Rows, []string{s.Name, show.Or(s.Node), percent(s.PerMille), carries, s.Reason})
 	}
 	switched := show.Table{Heading: "Trials and hold-backs on the node:", Columns: show.Columns("LEVER", "NOW", "BLOCK", "ENDS-IN")}
 	for _, t := range e.Switched {
@@ -210,7 +195,7 @@ func (e *Explanation) Tables() []show.Table {
 		w := &e.Withdrawn[i]
 		withdrawn.Rows = append(withdrawn.Rows, []string{string(w.Lever), string(w.Sign), until(w.Until.Time, e.now), show.Or(w.Message)})
 	}
-	return []show.Table{inputs, decided, e.why(), shares, switched, withdrawn, e.trials(), e.potential()}
+	return []show.Table{inputs, decided, e.why(), shares, switched, withdrawn, e.trials()}
 }
 
 // why shows the sentences of the decisions; levers with the same ones share a row.
@@ -238,25 +223,6 @@ func (e *Explanation) trials() show.Table {
 			saves, interval = string(s.SavedPercent.Value), string(s.SavedPercent.Low)+" to "+string(s.SavedPercent.High)
 		}
 		table.Rows = append(table.Rows, []string{string(s.Lever), string(s.Stance), saves, interval, fmt.Sprint(s.Units), fmt.Sprintf("%d of %d", s.Pairs, s.PlannedPairs), s.Class})
-	}
-	return table
-}
-
-// potential shows what levers could save on the node, against no lever at all.
-func (e *Explanation) potential() show.Table {
-	table := show.Table{Heading: "What levers could save on the node (predicted):", Columns: show.Columns("LEVER", "WATTS", "INTERVAL", "MEANS")}
-	for i := range e.Potential {
-		s := &e.Potential[i]
-		means := "it would save"
-		switch value := s.Watts.Value.Float(); {
-		case value == 0:
-			means = "nothing at its present load"
-		case value < 0:
-			means = "it would cost energy"
-		case s.Watts.Low.Float() < 0:
-			means = "it would save, or cost: the interval has both"
-		}
-		table.Rows = append(table.Rows, []string{string(s.Lever), string(s.Watts.Value), string(s.Watts.Low) + " to " + string(s.Watts.High), means})
 	}
 	return table
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
@@ -49,25 +47,12 @@ func Group(profile *v1alpha1.VMNetworkProfile, policy *v1alpha1.EnergyPolicy, ga
 	e.input("active members", fmt.Sprintf("%d at least, headroom %s", group.MinActive, group.Headroom))
 	if t := profile.Status.Traffic; t != nil {
 		e.input("members", fmt.Sprintf("%d, of which %d are ready and %d get new traffic", t.Members, t.ReadyMembers, t.ActiveMembers))
-		e.input("spread now", spread(t.Now))
-		e.input("spread planned", spread(t.Planned))
 		if t.Saving != nil {
 			e.input("saves against equal shares", fmt.Sprintf("%s W (%s to %s), predicted", t.Saving.Watts.Value, t.Saving.Watts.Low, t.Saving.Watts.High))
-		}
-		if t.LingeringBytesPercent != nil {
-			e.input("lingers", fmt.Sprintf("%d %% of the bytes are on connections that do not move", *t.LingeringBytesPercent))
 		}
 		e.input("revision", t.Revision)
 		e.Shares = t.Shares
 	}
 	e.addShare(profile, "")
 	return e
-}
-
-func spread(s *v1alpha1.TrafficSpread) string {
-	if s == nil {
-		return ""
-	}
-	sigma := resource.NewQuantity(s.SigmaBitsPerSecond, resource.DecimalSI)
-	return fmt.Sprintf("sigma %s bit/s, as unequal as %s VMs with equal rates", sigma, s.EffectiveTalkers.String())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
+	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
 
@@ -38,7 +39,6 @@ func Node(node *facts.Node, now time.Time) *Explanation {
 		e.addOptOut("the node", node.Node)
 	}
 	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool { return lever != v1alpha1.LeverTrafficShare })
-	e.addPotential(node.Policy, node.Name)
 	e.addReport(node.Report)
 	switch {
 	case node.Report != nil:
@@ -59,7 +59,9 @@ func Node(node *facts.Node, now time.Time) *Explanation {
 
 func (e *Explanation) addNodeFacts(s *v1alpha1.NodeReportStatus) {
 	e.input("kernel", s.KernelVersion)
-	e.input("cores", fmt.Sprintf("%d, with %d CPUs", s.Topology.PhysicalCores, s.Topology.LogicalCPUs))
+	if topology, err := observe.Topology(s.Topology); err == nil {
+		e.input("cores", fmt.Sprintf("%d, with %d CPUs", len(topology.Cores), topology.Online().Len()))
+	}
 	e.input("VMs", fmt.Sprint(s.VMs))
 	var missing []string
 	for _, c := range s.Capabilities {
@@ -84,8 +86,8 @@ func (e *Explanation) addNodePlan(plan *v1alpha1.NodePlan) {
 	switch {
 	case !plan.Spec.Apply:
 		e.input("applied", "it is not to be applied")
-	case plan.Status.AppliedRevision != plan.Spec.Revision:
-		e.input("applied", "the agent has not applied all of it: its last whole revision is "+show.Or(plan.Status.AppliedRevision))
+	case !leverstate.IsApplied(plan):
+		e.input("applied", "the agent has not applied all of it")
 	default:
 		e.input("applied", "the agent acts on it")
 	}

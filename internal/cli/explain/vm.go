@@ -63,7 +63,6 @@ func VM(vmi *virtv1.VirtualMachineInstance, profiles []v1alpha1.VMNetworkProfile
 		e.addOptOut("the node", node.Node)
 	}
 	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool { return lever != v1alpha1.LeverTrafficShare || isMember })
-	e.addPotential(node.Policy, node.Name)
 	e.addReport(node.Report)
 	switch planned := plannedFor(vmi, node.Plan); {
 	case vmi.Status.Phase != virtv1.Running:

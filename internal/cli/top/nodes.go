@@ -62,7 +62,6 @@ type NodeEnergy struct {
 	// Ready is the status of condition Ready of the NodeReport.
 	Ready         string       `json:"ready,omitempty"`
 	ReportedAt    *metav1.Time `json:"reportedAt,omitempty"`
-	AgentVersion  string       `json:"agentVersion,omitempty"`
 	KernelVersion string       `json:"kernelVersion,omitempty"`
 }
 
@@ -83,9 +82,9 @@ func Nodes(f *facts.Facts) *List[NodeEnergy] {
 		return []string{
 			n.Name, show.Number(n.Watts), show.Or(string(n.Basis)), show.Or(string(n.Source)), show.Seconds(n.AgeSeconds),
 			fmt.Sprint(n.VMs), countVMs(n.InForce), show.Or(n.Policy), show.Or(string(n.Mode)),
-			show.Or(n.Scope), show.Or(n.Ready), show.Age(n.ReportedAt, f.Now), show.Or(n.AgentVersion), show.Or(n.KernelVersion),
+			show.Or(n.Scope), show.Or(n.Ready), show.Age(n.ReportedAt, f.Now), show.Or(n.KernelVersion),
 		}
-	}, "NAME", "WATTS", "BASIS", "SOURCE", "AGE", "VMS", "IN-FORCE", "POLICY", "MODE", "+SCOPE", "+READY", "+REPORTED", "+AGENT", "+KERNEL")
+	}, "NAME", "WATTS", "BASIS", "SOURCE", "AGE", "VMS", "IN-FORCE", "POLICY", "MODE", "+SCOPE", "+READY", "+REPORTED", "+KERNEL")
 	for i := range f.Reports {
 		name, s := f.Reports[i].Name, &f.Reports[i].Status
 		if selected != nil && !selected[name] {
@@ -93,7 +92,7 @@ func Nodes(f *facts.Facts) *List[NodeEnergy] {
 		}
 		node := NodeEnergy{
 			Name: name, Power: PowerOf(s, f.Now), VMs: s.VMs,
-			ReportedAt: s.ReportedAt, AgentVersion: s.AgentVersion, KernelVersion: s.KernelVersion,
+			ReportedAt: s.ReportedAt, KernelVersion: s.KernelVersion,
 		}
 		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil {
 			node.Ready = string(c.Status)

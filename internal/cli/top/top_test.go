@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -48,7 +47,7 @@ func scene() *facts.Facts {
 	}
 	report := func(node string, source v1alpha1.PowerSource, watts *int64) v1alpha1.NodeReport {
 		return v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: v1alpha1.NodeReportStatus{
-			AgentVersion: "v1", KernelVersion: "6.12", ReportedAt: ago(90 * time.Second), VMs: 2,
+			KernelVersion: "6.12", ReportedAt: ago(90 * time.Second), VMs: 2,
 			Power: v1alpha1.Power{Source: source, Scope: v1alpha1.PowerScopePackage, Watts: watts, MeasuredAt: ago(95 * time.Second)},
 		}}
 	}
@@ -66,9 +65,7 @@ func scene() *facts.Facts {
 				Spec:       v1alpha1.VMNetworkProfileSpec{Group: &v1alpha1.TrafficGroup{Kind: "Service", Name: "web"}},
 				Status: v1alpha1.VMNetworkProfileStatus{Traffic: &v1alpha1.TrafficStatus{
 					Members: 3, ReadyMembers: 3, ActiveMembers: 2, State: v1alpha1.LeverInForce, Reason: "Skewed", Revision: "r-web",
-					Now:     &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 123456789, EffectiveTalkers: resource.MustParse("2.5")},
-					Planned: &v1alpha1.TrafficSpread{SigmaBitsPerSecond: 999, EffectiveTalkers: resource.MustParse("2")},
-					Saving:  &v1alpha1.Saving{Watts: v1alpha1.Estimate{Value: "12.34"}},
+					Saving: &v1alpha1.Saving{Watts: v1alpha1.Estimate{Value: "12.34"}},
 				}},
 			},
 		},
@@ -76,7 +73,7 @@ func scene() *facts.Facts {
 			ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.EnergyPolicySpec{Mode: v1alpha1.ModeEnforce},
 			Status: v1alpha1.EnergyPolicyStatus{
 				Nodes: v1alpha1.NodeCounts{Governed: 2, Metered: 1}, Watts: ptr.To(int64(180)), JoulesPerGB: "1440",
-				Coverage: []v1alpha1.LeverCoverage{{Lever: v1alpha1.LeverSlice, VMs: 3, ReachedVMs: 2}},
+				Coverage: []v1alpha1.LeverCoverage{{Lever: v1alpha1.LeverSlice, ReachedVMs: 2}},
 			},
 		}},
 	}

@@ -110,8 +110,8 @@ func coresOf(t testing.TB, groups ...group) []model.Core {
 	return cores
 }
 
-func nic(t testing.TB, name string, numaNode int, cpus string) model.NIC {
-	return model.NIC{Name: name, NUMANode: numaNode, CPUs: set(t, cpus)}
+func nic(t testing.TB, numaNode int, cpus string) model.NIC {
+	return model.NIC{NUMANode: numaNode, CPUs: set(t, cpus)}
 }
 
 func TestMachines(t *testing.T) {
@@ -120,7 +120,7 @@ func TestMachines(t *testing.T) {
 		"desktop": {
 			Cores:       coresOf(t, in(0, 0, 0, "", "0,8", "1,9", "2,10", "3,11", "4,12", "5,13", "6,14", "7,15")),
 			DeepestIdle: "C3",
-			NICs:        []model.NIC{nic(t, "enp4s0", 0, "5")},
+			NICs:        []model.NIC{nic(t, 0, "5")},
 			Clocks:      model.Clocks{Governor: "schedutil", FollowLoad: true, Lowest: 2200, Highest: 3800, Base: 3801},
 			CPUModel:    "AMD Ryzen 7 5800X 8-Core Processor",
 		},
@@ -143,9 +143,9 @@ func TestMachines(t *testing.T) {
 				in(1, 7, 14, "", "56,120", "57,121", "58,122", "59,123"),
 				in(1, 7, 15, "", "60,124", "61,125", "62,126", "63,127"),
 			),
-			Isolated: set(t, "30-31,94-95"), Exclusive: set(t, "4-7,68-71"), Reserved: set(t, "0,64"),
+			Isolated: set(t, "30-31,94-95"), Taken: set(t, "0,4-7,30-31,64,68-71,94-95"),
 			DeepestIdle: "C1",
-			NICs:        []model.NIC{nic(t, "ens1f0np0", 3, "24-25,88")},
+			NICs:        []model.NIC{nic(t, 3, "24-25,88")},
 			CPUModel:    "AMD EPYC 7543 32-Core Processor",
 		},
 		"hybrid": {
@@ -154,13 +154,13 @@ func TestMachines(t *testing.T) {
 				in(0, 0, 0, low, "16", "17", "18", "19"),
 			),
 			DeepestIdle: "C10",
-			NICs:        []model.NIC{nic(t, "eno1", 0, "0,2,4,16-17"), nic(t, "enp6s0", 0, "6")},
+			NICs:        []model.NIC{nic(t, 0, "0,2,4,16-17"), nic(t, 0, "6")},
 			Clocks:      model.Clocks{Governor: "powersave", FollowLoad: true, Lowest: 800, Highest: 4800, Base: 2100},
 			CPUModel:    "12th Gen Intel(R) Core(TM) i7-12700",
 		},
 		"nested": {
 			Cores:    coresOf(t, in(0, 0, 0, "", "0"), in(1, 0, 1, "", "1"), in(2, 0, 2, "", "2"), in(3, 0, 3, "", "3")),
-			NICs:     []model.NIC{nic(t, "enp1s0", 0, "1-2")},
+			NICs:     []model.NIC{nic(t, 0, "1-2")},
 			Nested:   true,
 			CPUModel: "Intel Xeon Processor (Icelake)",
 		},
@@ -171,7 +171,7 @@ func TestMachines(t *testing.T) {
 				in(0, 2, 2, "", "2,18", "6,22", "10,26", "14,30"),
 				in(1, 3, 3, "", "3,19", "7,23", "11,27", "15,31"),
 			),
-			Reserved:    set(t, "0-1"),
+			Taken:       set(t, "0-1"),
 			DeepestIdle: "C6",
 			Clocks:      model.Clocks{Governor: "performance", Lowest: 1200, Highest: 3700, Base: 3200},
 			CPUModel:    "Intel(R) Xeon(R) Gold 6134 CPU @ 3.20GHz",

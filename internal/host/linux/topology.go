@@ -44,7 +44,8 @@ func (h *Host) Topology() (model.Topology, error) {
 			t.Clocks = h.clocks(first)
 		}
 	}
-	t.Exclusive, t.Reserved = h.kubeletCPUs()
+	exclusive, reserved := h.kubeletCPUs()
+	t.Taken = isolated.Union(exclusive).Union(reserved)
 	return t, nil
 }
 
@@ -331,7 +332,7 @@ func (h *Host) nics() []model.NIC {
 		if _, err := os.Lstat(filepath.Join(device, "physfn")); err == nil {
 			continue
 		}
-		nic := model.NIC{Name: filepath.Base(filepath.Dir(link))}
+		var nic model.NIC
 		function := interrupting(device)
 		if node, ok := readInt(filepath.Join(function, "numa_node")); ok && node > 0 {
 			nic.NUMANode = node

@@ -5,6 +5,7 @@ package leverstate
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -59,6 +60,11 @@ func (p *Plan) index() {
 	}
 }
 
+// IsApplied reports whether the node's agent has applied all of the plan as it is now.
+func IsApplied(plan *v1alpha1.NodePlan) bool {
+	return plan.Status.ObservedGeneration == plan.Generation && meta.IsStatusConditionTrue(plan.Status.Conditions, v1alpha1.ConditionApplied)
+}
+
 // Levers are those that plans of nodes hold, in the order in which they are reported.
 func Levers() []v1alpha1.Lever {
 	return []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverShaping}
@@ -109,7 +115,7 @@ func bufferingState(plan *Plan, podUID types.UID) State {
 		return out
 	}
 	if back := plan.applied[appliedKey{podUID, v1alpha1.LeverBuffering}].Buffering; back != nil {
-		out.Message = bufferingHalves(back)
+		out.Message = bufferingHalves(plan.planned[podUID].Buffering, back)
 	}
 	if planned := plan.planned[podUID].Buffering; planned.WindowMicroseconds == nil {
 		if why := lever.withoutAction(plan.planned[podUID]); why.Message != "" {
@@ -120,10 +126,13 @@ func bufferingState(plan *Plan, podUID types.UID) State {
 }
 
 // bufferingHalves says for how long packets of both directions are held.
-func bufferingHalves(back *v1alpha1.BufferingReadBack) string {
+func bufferingHalves(planned *v1alpha1.BufferingAction, back *v1alpha1.BufferingReadBack) string {
 	towards, from := "packets towards the VM are held only during floods", "those that it sends are not held: "
-	if back.WindowMicroseconds > 0 {
+	switch {
+	case back.WindowMicroseconds > 0:
 		towards = fmt.Sprintf("packets towards the VM are held for up to %dus while they come fast", back.WindowMicroseconds)
+	case planned.WindowMicroseconds != nil:
+		towards += ", as its guest tools tolerate no delay"
 	}
 	switch back.Transmit {
 	case v1alpha1.BufferingHalfInForce:
@@ -132,9 +141,6 @@ func bufferingHalves(back *v1alpha1.BufferingReadBack) string {
 		from += "its guest tools tolerate no delay"
 	default:
 		from += "its guest tools were not heard of"
-	}
-	if back.Receive == v1alpha1.BufferingHalfGuestDeclines {
-		towards = "packets towards the VM are held only during floods, as its guest tools tolerate no delay"
 	}
 	return towards + "; " + from
 }

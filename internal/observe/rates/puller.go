@@ -41,8 +41,6 @@ type Options struct {
 	// News is called with the rates of each new round of a node. It may be called for
 	// several nodes at once.
 	News func(ctx context.Context, rates *model.NodeRates)
-	// Observe is reported how each pull ended.
-	Observe func(err error, took time.Duration)
 	// Interval between rounds, Timeout of one pull, Concurrency of a round.
 	Interval, Timeout time.Duration
 	Concurrency       int
@@ -137,12 +135,10 @@ func (p *Puller) forgetOthers(targets []Target) {
 }
 
 func (p *Puller) one(ctx context.Context, target Target) {
-	start := p.Clock.Now()
 	rates, err := p.pull(ctx, target)
 	if ctx.Err() != nil {
 		return
 	}
-	p.Observe(err, p.Clock.Since(start))
 	p.logChange(target, err)
 	switch {
 	case err != nil:

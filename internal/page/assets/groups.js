@@ -1,11 +1,11 @@
-// Shows how the traffic of groups is spread, before and after.
-import { asTable, badge, bits, empty, h, none, number, pager, stateBadge, why } from "./dom.js";
+// Shows how the traffic of groups is shared, before and after.
+import { asTable, badge, empty, h, none, number, pager, stateBadge, why } from "./dom.js";
 import { at, axis, mark, sample, ticks, track } from "./scale.js";
 
 const mostRows = 12; // of a group's chart: the table has all
 
+const ready = (s) => s.reason !== "MemberNotReady";
 const percent = (perMille) => (perMille === undefined || perMille === null ? none : number(perMille / 10) + " %");
-const spread = (s) => (s ? `as unequal as ${number(s.effectiveTalkers)} VMs with equal rates (N_eff), sigma ${bits(s.sigmaBitsPerSecond)}` : none);
 
 function legend(measured) {
   return h("ul", { class: "legend" },
@@ -24,10 +24,10 @@ function shares(group) {
   const x = (perMille) => at(perMille / 10, domain);
   const name = `${group.namespace}/${group.name}`;
   const rows = all.slice(0, mostRows).map((s) => h("div", { class: "row" },
-    h("span", { class: "label" }, s.name, h("span", { class: "hint" }, s.ready ? s.node || "" : "not ready")),
+    h("span", { class: "label" }, s.name, h("span", { class: "hint" }, ready(s) ? s.node || "" : "not ready")),
     track(26, steps, domain,
       s.measuredPerMille !== undefined && mark.span(x(s.measuredPerMille), x(s.perMille), 13, "strong-line", "2 3"),
-      s.ready && mark.bar(x(equal), 13, "strong-line"),
+      ready(s) && mark.bar(x(equal), 13, "strong-line"),
       mark.dot(x(s.perMille), 13, "measured"),
       s.measuredPerMille !== undefined && mark.ring(x(s.measuredPerMille), 13, "without"))));
   const rest = group.members - Math.min(all.length, mostRows);
@@ -35,8 +35,8 @@ function shares(group) {
     h("div", { class: "rows", role: "img", "aria-label": `Shares of the members of ${name}: the table below has the figures.` }, rows, axis("Share of traffic", steps, domain, (t) => t + " %")),
     rest > 0 && h("p", { class: "hint" }, `and ${number(rest)} more VMs${all.length > mostRows ? ", of which the table has the largest" : ""}`),
     asTable("shares " + name, "Shares of traffic of " + name, [
-      { name: "VM", isName: true, cell: (s) => s.name }, { name: "Node", extra: true, cell: (s) => s.node || "" }, { name: "Ready", cell: (s) => (s.ready ? "yes" : "no") },
-      { name: "Equal", number: true, cell: (s) => (s.ready ? percent(equal) : "0 %") }, { name: "Carries now", number: true, cell: (s) => percent(s.measuredPerMille) },
+      { name: "VM", isName: true, cell: (s) => s.name }, { name: "Node", extra: true, cell: (s) => s.node || "" }, { name: "Ready", cell: (s) => (ready(s) ? "yes" : "no") },
+      { name: "Equal", number: true, cell: (s) => (ready(s) ? percent(equal) : "0 %") }, { name: "Carries now", number: true, cell: (s) => percent(s.measuredPerMille) },
       { name: "Planned", number: true, cell: (s) => percent(s.perMille) }, { name: "Reason", cell: (s) => s.reason },
     ], all));
 }
@@ -46,9 +46,7 @@ function card(group) {
     h("div", { class: "headline" }, h("h2", {}, `${group.namespace}/${group.name}`), group.state && stateBadge(group.state), h("span", { class: "muted" }, group.target)),
     h("dl", { class: "facts" },
       h("dt", {}, "Members"), h("dd", {}, `${number(group.members)}, of which ${number(group.ready)} are ready and ${number(group.active)} get new traffic`),
-      h("dt", {}, "Spread now"), h("dd", {}, spread(group.now)), h("dt", {}, "Spread planned"), h("dd", {}, spread(group.planned)),
       group.savedWatts !== undefined && [h("dt", {}, "Saves"), h("dd", {}, `${number(group.savedWatts)} W against equal shares `, badge("Modelled", "note"))],
-      group.lingeringBytesPercent !== undefined && [h("dt", {}, "Lingers"), h("dd", {}, `${number(group.lingeringBytesPercent)} % of the bytes are on connections that do not move`)],
       h("dt", {}, "Why"), h("dd", {}, why(group.why))),
     shares(group));
 }

@@ -63,7 +63,7 @@ func TestPlace(t *testing.T) {
 			n.Topology.Cores[i].Class = class
 		}
 	})
-	withNIC := with(server(), func(n *Node) { n.Topology.NICs = []model.NIC{{Name: "eth0", NUMANode: 1}} })
+	withNIC := with(server(), func(n *Node) { n.Topology.NICs = []model.NIC{{NUMANode: 1}} })
 	for name, tc := range map[string]struct {
 		node Node
 		vms  []VM

@@ -87,7 +87,7 @@ func randomScenario(r *rand.Rand, of shape, vms, maxVCPUs int) scenario {
 		}
 	}
 	if r.IntN(3) == 0 {
-		n.Topology.NICs = []model.NIC{{Name: "eth0", NUMANode: r.IntN(of.Packages)}}
+		n.Topology.NICs = []model.NIC{{NUMANode: r.IntN(of.Packages)}}
 	}
 	var half units.CPUSet
 	for _, core := range cores[:(len(cores)+1)/2] {
@@ -200,7 +200,7 @@ func smallScenario(r *rand.Rand) scenario {
 // vCPUs, most of which have little to do: 45 of 128 CPUs are in use.
 func largeScenario(r *rand.Rand) scenario {
 	s := scenario{Node: newTestNode(shape{Packages: 2, CachesPerPackage: 1, CoresPerCache: 32, Siblings: 2})}
-	s.Node.Topology.NICs = []model.NIC{{Name: "eth0", NUMANode: 0}}
+	s.Node.Topology.NICs = []model.NIC{{NUMANode: 0}}
 	all := s.Node.Topology.Online()
 	for i := range s.Node.CPUs {
 		s.Node.CPUs[i].BusyCores = units.Cores(0.02 * r.Float64())

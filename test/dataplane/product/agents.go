@@ -157,8 +157,7 @@ func cpus() units.CPUSet {
 
 func topology() v1alpha1.Topology {
 	t := v1alpha1.Topology{
-		CPUModel:      "played by a test",
-		PhysicalCores: cores, LogicalCPUs: cores,
+		CPUModel:   "played by a test",
 		CoreGroups: []v1alpha1.CoreGroup{{}},
 	}
 	for i := range cores {
