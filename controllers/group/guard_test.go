@@ -182,7 +182,7 @@ func TestSharesThatHurtAreWithdrawn(t *testing.T) {
 	g.groups.Proofs = proofs
 	g.groups.note(g.round(), g.memory)
 	if got := proofs.sight.Withdrawn; len(got) != 1 || got[0].Count != 1 || got[0].Lever != v1alpha1.LeverTrafficShare {
-		t.Errorf("proofs are told %+v", got)
+		t.Errorf("proofs got %+v", got)
 	}
 	g.newManager()
 	g.pulls(8, "", 0)
