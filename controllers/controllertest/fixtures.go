@@ -54,7 +54,10 @@ func ProfileOf(name, app string, age time.Duration) v1alpha1.VMNetworkProfile {
 			Namespace: "ns", Name: name, UID: types.UID(name), Generation: 3,
 			CreationTimestamp: metav1.NewTime(StatusTime().Add(-age)),
 		},
-		Spec: v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+		Spec: v1alpha1.VMNetworkProfileSpec{
+			Selector:      metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+			ServiceLevels: v1alpha1.ServiceLevels{MaxStealPercent: 5}, // the API's default
+		},
 	}
 }
 
@@ -126,7 +129,15 @@ func PolicyOf(name string, priority int32, zone string) v1alpha1.EnergyPolicy {
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 3},
 		Spec: v1alpha1.EnergyPolicySpec{
 			Priority: priority, Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverShaping, v1alpha1.LeverAffinity, v1alpha1.LeverBuffering},
-			Verification: v1alpha1.Verification{HoldBackPercent: ptr.To(int32(5))},
+			// The defaults that the API server sets.
+			Energy: v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{
+				{Type: v1alpha1.PowerRAPL, Freshness: &metav1.Duration{Duration: 2 * time.Minute}},
+				{Type: v1alpha1.PowerModel, Freshness: &metav1.Duration{Duration: 2 * time.Minute}},
+			}},
+			Guardrails:             v1alpha1.Guardrails{MaxCoreUtilizationPercent: 85, SiblingSharing: v1alpha1.ShareWithinNamespace},
+			Budgets:                v1alpha1.Budgets{MaxNodesChanging: 10, MaxChangesPerHour: 60},
+			Verification:           v1alpha1.Verification{HoldBackPercent: ptr.To(int32(5))},
+			RecommendationValidity: &metav1.Duration{Duration: 24 * time.Hour},
 		},
 	}
 	if zone != "" {
@@ -205,10 +216,10 @@ type MetersByNode map[string]energy.Candidate
 
 // WithPrometheus returns the policy with a Prometheus server as its first energy source.
 func WithPrometheus(policy v1alpha1.EnergyPolicy) v1alpha1.EnergyPolicy {
-	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{
-		{Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}},
-		{Type: v1alpha1.PowerRAPL}, {Type: v1alpha1.PowerModel},
-	}
+	policy.Spec.Energy.Sources = append([]v1alpha1.EnergySource{{
+		Type: v1alpha1.PowerPrometheus, Freshness: &metav1.Duration{Duration: 2 * time.Minute},
+		Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"},
+	}}, policy.Spec.Energy.Sources...)
 	return policy
 }
 

@@ -25,7 +25,7 @@ import (
 
 // sourceOf changes a policy's sources to one server, whose figures are fresh for so long.
 func sourceOf(policy v1alpha1.EnergyPolicy, url string, freshness time.Duration) v1alpha1.EnergyPolicy {
-	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{{Type: v1alpha1.PowerRAPL}, {
+	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{{Type: v1alpha1.PowerRAPL, Freshness: &metav1.Duration{Duration: 2 * time.Minute}}, {
 		Type: v1alpha1.PowerPrometheus, Freshness: &metav1.Duration{Duration: freshness},
 		Prometheus: &v1alpha1.PrometheusSource{URL: url},
 	}}

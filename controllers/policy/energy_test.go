@@ -146,7 +146,7 @@ func TestPolicyEnergyOfANewLeader(t *testing.T) {
 
 func TestPolicyWithoutMeters(t *testing.T) {
 	policy := controllertest.PolicyOf("p", 0, "")
-	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{{Type: v1alpha1.PowerModel}}
+	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{{Type: v1alpha1.PowerModel, Freshness: &metav1.Duration{Duration: 2 * time.Minute}}}
 	status := policyStatus(&policy, energyScene(policy, nil))
 	controllertest.CheckConditions(t, "only a model", status.Conditions, map[string]string{"MeterAvailable": "False NoMeter"}, []string{"0 of 4", "name a meter"})
 	if status.Watts != nil || status.JoulesPerGB != "" || status.Nodes.Metered != 0 {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,15 +14,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/plan"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/internal/verify"
-)
-
-// The API's own defaults, for policies stored before a field existed.
-const (
-	defaultMaxCoreUtilizationPercent = 85
-	defaultSharing                   = v1alpha1.ShareWithinNamespace
-	defaultValidity                  = 24 * time.Hour
-	defaultMaxNodesChanging          = 10
-	defaultMaxChangesPerHour         = 60
 )
 
 // Policy reads what a policy allows. The error names the field that cannot be
@@ -35,15 +25,12 @@ func Policy(p *v1alpha1.EnergyPolicy) (model.Policy, error) {
 		Paused:                 p.Spec.Paused,
 		Levers:                 p.Spec.Levers,
 		AllowModelled:          p.Spec.Energy.AllowModelled,
-		MaxCoreUtilization:     units.Cores(cmp.Or(p.Spec.Guardrails.MaxCoreUtilizationPercent, defaultMaxCoreUtilizationPercent)) / 100,
-		Sharing:                cmp.Or(p.Spec.Guardrails.SiblingSharing, defaultSharing),
-		RecommendationValidity: defaultValidity,
+		MaxCoreUtilization:     units.Cores(p.Spec.Guardrails.MaxCoreUtilizationPercent) / 100,
+		Sharing:                p.Spec.Guardrails.SiblingSharing,
+		RecommendationValidity: p.Spec.RecommendationValidity.Duration,
 		Approvals:              p.Spec.Approvals,
-		MaxNodesChanging:       int(cmp.Or(p.Spec.Budgets.MaxNodesChanging, defaultMaxNodesChanging)),
-		MaxChangesPerHour:      int(cmp.Or(p.Spec.Budgets.MaxChangesPerHour, defaultMaxChangesPerHour)),
-	}
-	if p.Spec.RecommendationValidity != nil {
-		out.RecommendationValidity = p.Spec.RecommendationValidity.Duration
+		MaxNodesChanging:       int(p.Spec.Budgets.MaxNodesChanging),
+		MaxChangesPerHour:      int(p.Spec.Budgets.MaxChangesPerHour),
 	}
 	if list := p.Spec.Guardrails.ReservedCPUs; list != nil {
 		reserved, err := units.ParseCPUSet(*list)

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -113,7 +112,7 @@ func (o *GroupObserver) Group(ctx context.Context, profile *v1alpha1.VMNetworkPr
 		ID:          planner.GroupID{Namespace: profile.Namespace, Profile: profile.Name, UID: string(profile.UID)},
 		Granularity: traffic.Weighted, MinActive: int(max(1, group.MinActive)), SpareLargest: group.Headroom != v1alpha1.HeadroomNone,
 	}
-	if cmp.Or(group.Kind, v1alpha1.GroupService) == v1alpha1.GroupService {
+	if group.Kind == v1alpha1.GroupService {
 		seen.Plan.Granularity = traffic.Equal
 	}
 	for i := range vms {
@@ -131,13 +130,12 @@ func (o *GroupObserver) Group(ctx context.Context, profile *v1alpha1.VMNetworkPr
 
 // takenBy returns the older profile with the same target.
 func takenBy(profiles Profiles, profile *v1alpha1.VMNetworkProfile) string {
-	kind := func(g *v1alpha1.TrafficGroup) v1alpha1.GroupTargetKind { return cmp.Or(g.Kind, v1alpha1.GroupService) }
 	for _, other := range profiles { // the oldest first
 		if other.UID == profile.UID {
 			return ""
 		}
 		group := other.Spec.Group
-		if group != nil && group.Name == profile.Spec.Group.Name && kind(group) == kind(profile.Spec.Group) {
+		if group != nil && group.Name == profile.Spec.Group.Name && group.Kind == profile.Spec.Group.Kind {
 			return other.Name
 		}
 	}

@@ -63,7 +63,14 @@ func newGroupScene(t *testing.T) *groupScene {
 		profileWithGroup("web", "web", 10),
 		&v1alpha1.EnergyPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
-			Spec:       v1alpha1.EnergyPolicySpec{Mode: v1alpha1.ModeRecommend, Levers: []v1alpha1.Lever{v1alpha1.LeverTrafficShare}},
+			Spec: v1alpha1.EnergyPolicySpec{
+				Mode: v1alpha1.ModeRecommend, Levers: []v1alpha1.Lever{v1alpha1.LeverTrafficShare},
+				Energy: v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{
+					{Type: v1alpha1.PowerRAPL, Freshness: &metav1.Duration{Duration: 2 * time.Minute}},
+					{Type: v1alpha1.PowerModel, Freshness: &metav1.Duration{Duration: 2 * time.Minute}},
+				}},
+				RecommendationValidity: &metav1.Duration{Duration: 24 * time.Hour},
+			},
 		},
 	}
 	for name, node := range map[string]string{"a": "n", "b": "n", "c": "m", "d": "m"} {
@@ -316,7 +323,7 @@ func TestGroupMembersAreGoverned(t *testing.T) {
 	if seen := s.group(); seen.TakenBy != "" {
 		t.Errorf("taken by %s, which has a route", seen.TakenBy)
 	}
-	s.update(older, func() { older.Spec.Group = &v1alpha1.TrafficGroup{Name: "web"} })
+	s.update(older, func() { older.Spec.Group = &v1alpha1.TrafficGroup{Kind: v1alpha1.GroupService, Name: "web"} })
 	if seen := s.group(); seen.TakenBy != "older" {
 		t.Errorf("taken by %q", seen.TakenBy)
 	}

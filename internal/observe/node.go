@@ -234,13 +234,9 @@ func ceiling(spec *v1alpha1.VMNetworkProfileSpec) units.BitsPerSecond {
 	return units.BitsPerSecond(spec.Bandwidth.Ceiling.Value())
 }
 
-// defaultMaxStealPercent is the API's own default, for profiles stored before the
-// field existed.
-const defaultMaxStealPercent = 5
-
 // MaxSteal is the share of one CPU that a vCPU may wait for one.
 func MaxSteal(spec *v1alpha1.VMNetworkProfileSpec) units.Cores {
-	return units.Cores(cmp.Or(spec.ServiceLevels.MaxStealPercent, defaultMaxStealPercent)) / 100
+	return units.Cores(spec.ServiceLevels.MaxStealPercent) / 100
 }
 
 type namespaceFacts struct {

@@ -49,7 +49,7 @@ func TestLaunchers(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	plain := Profile{VMNetworkProfile: &v1alpha1.VMNetworkProfile{Spec: v1alpha1.VMNetworkProfileSpec{Bandwidth: &v1alpha1.BandwidthLimits{}}}}
-	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() || got.MaxSteal != 0.05 ||
+	if got := launchers(vmi, "n", plain, true)[0]; got.Ceiling != 0 || got.MaxDelay != 0 || got.Defers() ||
 		got.LatencyBudget != 0 || !got.DefendFloods || got.MaxDrops != nil || got.KeepThroughput != 0 || got.Services != nil {
 		t.Errorf("a profile that asks for nothing gives %+v", got)
 	}
@@ -94,7 +94,7 @@ func TestPoliciesOrder(t *testing.T) {
 	policy := func(name string, priority int32, minute int, change func(*v1alpha1.EnergyPolicySpec)) v1alpha1.EnergyPolicy {
 		p := v1alpha1.EnergyPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: at(minute)},
-			Spec:       v1alpha1.EnergyPolicySpec{Priority: priority},
+			Spec:       v1alpha1.EnergyPolicySpec{Priority: priority, RecommendationValidity: &metav1.Duration{Duration: time.Hour}},
 		}
 		if change != nil {
 			change(&p.Spec)

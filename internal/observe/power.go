@@ -19,12 +19,8 @@ import (
 // every five minutes at least, so this is two that failed.
 const reportFreshness = 15 * time.Minute
 
-// defaultFreshness and defaultTimeout are the API's own defaults, for policies
-// stored before a field existed.
-const (
-	defaultFreshness = 2 * time.Minute
-	defaultTimeout   = 10 * time.Second
-)
+// serverTimeout bounds an answer of a Prometheus server.
+const serverTimeout = 10 * time.Second
 
 // Rates gives nodes' rates while they are fresh.
 type Rates interface {
@@ -76,15 +72,9 @@ func ReportFresh(report *v1alpha1.NodeReport, now time.Time) bool {
 // EnergySettings reads a policy's energy sources.
 func EnergySettings(policy *v1alpha1.EnergyPolicy) []energy.Setting {
 	sources := policy.Spec.Energy.Sources
-	if len(sources) == 0 { // stored before the field had its default
-		sources = []v1alpha1.EnergySource{{Type: v1alpha1.PowerRAPL}, {Type: v1alpha1.PowerModel}}
-	}
 	settings := make([]energy.Setting, 0, len(sources))
 	for _, source := range sources {
-		setting := energy.Setting{Type: source.Type, Freshness: defaultFreshness}
-		if source.Freshness != nil {
-			setting.Freshness = source.Freshness.Duration
-		}
+		setting := energy.Setting{Type: source.Type, Freshness: source.Freshness.Duration}
 		if source.Prometheus != nil {
 			setting.Server = energyServer(source.Prometheus)
 			setting.Server.Freshness = setting.Freshness
@@ -96,7 +86,7 @@ func EnergySettings(policy *v1alpha1.EnergyPolicy) []energy.Setting {
 
 func energyServer(p *v1alpha1.PrometheusSource) energy.Server {
 	server := energy.Server{
-		URL: p.URL, Timeout: defaultTimeout, Secret: p.Secret,
+		URL: p.URL, Timeout: serverTimeout, Secret: p.Secret,
 	}
 	if p.Query != nil {
 		server.Query = *p.Query

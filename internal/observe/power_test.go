@@ -48,6 +48,12 @@ func reportOf(source v1alpha1.PowerSource, age time.Duration) *v1alpha1.NodeRepo
 	return r
 }
 
+// agentSettings are the API's default: what an agent measures, else what it models.
+func agentSettings() []energy.Setting {
+	const freshness = 2 * time.Minute
+	return []energy.Setting{{Type: v1alpha1.PowerRAPL, Freshness: freshness}, {Type: v1alpha1.PowerModel, Freshness: freshness}}
+}
+
 func TestPowers(t *testing.T) {
 	const rapl, modelled = v1alpha1.PowerRAPL, v1alpha1.PowerModel
 	denied := reportOf(v1alpha1.PowerNone, time.Minute)
@@ -84,7 +90,7 @@ func TestPowers(t *testing.T) {
 	} {
 		clock := testingclock.NewFakePassiveClock(at(0).Time)
 		powers := &Powers{Rates: heard{tc.rates}, Meters: server{}, Clock: clock}
-		got := powers.Of("n", EnergySettings(&v1alpha1.EnergyPolicy{}), tc.report)
+		got := powers.Of("n", agentSettings(), tc.report)
 		if got.Source != tc.source || (got.Power != nil) != tc.power || got.Metered != tc.metered || got.Unknown != tc.unknown {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -113,7 +119,7 @@ func TestPowersTellAnAgentsDoubt(t *testing.T) {
 		"words":                         {Type: v1alpha1.PowerRAPL, Reason: energy.ReasonStale, Message: "words"},
 	} {
 		powers := &Powers{Rates: heard{agentRates(v1alpha1.PowerRAPL, 20*time.Second, message)}, Meters: server{}, Clock: testingclock.NewFakePassiveClock(at(0).Time)}
-		got := powers.Of("n", EnergySettings(&v1alpha1.EnergyPolicy{}), nil)
+		got := powers.Of("n", agentSettings(), nil)
 		if !got.Metered || got.Doubt == nil || *got.Doubt != want {
 			t.Errorf("%q: %+v, doubt %+v", message, got, got.Doubt)
 		}
@@ -127,8 +133,9 @@ func TestPowersAskTheServerFirst(t *testing.T) {
 		Clock: testingclock.NewFakePassiveClock(at(0).Time),
 	}
 	policy := &v1alpha1.EnergyPolicy{}
+	fresh := &metav1.Duration{Duration: 2 * time.Minute}
 	policy.Spec.Energy.Sources = []v1alpha1.EnergySource{
-		{Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}, {Type: v1alpha1.PowerRAPL},
+		{Type: v1alpha1.PowerPrometheus, Freshness: fresh, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}, {Type: v1alpha1.PowerRAPL, Freshness: fresh},
 	}
 	if got := powers.Of("n", EnergySettings(policy), nil); got.Power != reading || !got.Metered {
 		t.Errorf("%+v", got)
@@ -145,9 +152,6 @@ func TestEnergySettings(t *testing.T) {
 		sources []v1alpha1.EnergySource
 		want    []energy.Setting
 	}{
-		"none, as of old": {nil, []energy.Setting{
-			{Type: v1alpha1.PowerRAPL, Freshness: 2 * time.Minute}, {Type: v1alpha1.PowerModel, Freshness: 2 * time.Minute},
-		}},
 		"everything": {
 			[]v1alpha1.EnergySource{{Type: v1alpha1.PowerModel, Freshness: seconds(7)}, {
 				Type: v1alpha1.PowerPrometheus, Freshness: seconds(90),
@@ -162,13 +166,6 @@ func TestEnergySettings(t *testing.T) {
 					URL: "https://p", Query: "watts", Secret: "reader",
 					Timeout: 10 * time.Second, Freshness: 90 * time.Second,
 				},
-			}},
-		},
-		"least": {
-			[]v1alpha1.EnergySource{{Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: "https://p"}}},
-			[]energy.Setting{{
-				Type: v1alpha1.PowerPrometheus, Freshness: 2 * time.Minute,
-				Server: energy.Server{URL: "https://p", Timeout: 10 * time.Second, Freshness: 2 * time.Minute},
 			}},
 		},
 	} {
