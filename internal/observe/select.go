@@ -43,7 +43,7 @@ func NewProfiles(items []v1alpha1.VMNetworkProfile) Profiles {
 
 // compiled keeps profiles' selectors: the profiles of a namespace are asked for on each look
 // at a node with a VM of it, and tenants write them.
-var compiled = lru.New(16384)
+var compiled = lru.New(16384) //nolint:gochecknoglobals // a cache: what is asked for is the same without
 
 // compiledProfile compiles a profile's selector once a generation.
 func compiledProfile(of *v1alpha1.VMNetworkProfile) Profile {
