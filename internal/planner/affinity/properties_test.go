@@ -325,18 +325,6 @@ func TestNoiseMovesNothing(t *testing.T) {
 	}
 }
 
-func FuzzPlace(f *testing.F) {
-	f.Add(uint64(1), uint8(4), uint8(3))
-	f.Add(uint64(9), uint8(1), uint8(9))
-	f.Fuzz(func(t *testing.T, seed uint64, shape, vms uint8) {
-		r := rand.New(rand.NewPCG(seed, 3))
-		s := randomScenario(r, shapes()[shape%5], 1+int(vms%24), 6)
-		placed := Place(s.Node, s.VMs)
-		s.verify(t, placed)
-		settles(t, s, placed.Decisions)
-	})
-}
-
 // load is what wants CPU time on some cores.
 type load struct {
 	want  float64
