@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	prommodel "github.com/prometheus/common/model"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
@@ -51,6 +53,9 @@ type Options struct {
 	// Reader reads the product's objects: the manager's cache.
 	Reader client.Reader
 	Live   Live
+	// History evaluates a query on the Prometheus server that a policy names. It returns nil if
+	// the policy names none.
+	History func(ctx context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, step time.Duration) (prommodel.Matrix, error)
 	// Ready returns why nothing can be read yet, or nil.
 	Ready func() error
 	// Leads returns true if this manager leads, Led if some manager does: only then are the

@@ -1,13 +1,20 @@
 package page
 
 import (
+	"context"
+	"errors"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	prommodel "github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
@@ -102,6 +109,59 @@ func TestTrendExpires(t *testing.T) {
 	if left := trend.of("goes"); left != nil {
 		t.Errorf("%d points of a policy that is gone", len(left))
 	}
+}
+
+// TestHistory: a policy with a Prometheus server shows a day, one without shows the hour of the
+// manager, and says why the server does not answer.
+func TestHistory(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(
+		&v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}},
+		&v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: "a.1"}, Spec: v1alpha1.NodePlanSpec{Policy: "p"}},
+	).Build()
+	var matrix prommodel.Matrix
+	var failure error
+	p := New(Options{
+		Reader: c, Clock: clocktesting.NewFakeClock(noon),
+		History: func(_ context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, _ time.Duration) (prommodel.Matrix, error) {
+			if policy.Name != "p" || !strings.Contains(query, `node=~"a\\.1"`) || !strings.Contains(query, `joulevirt_policy_proven_watts{policy="p"}`) || to.Sub(from) != historySpan {
+				t.Errorf("query of %s from %v to %v: %s", policy.Name, from, to, query)
+			}
+			return matrix, failure
+		},
+	})
+	p.trend.add(map[string]point{"p": {Time: noon.Unix(), Measured: ptr.To(7.0)}})
+	read := func() trendView {
+		got, err := p.readTrend(t.Context(), url.Values{"policy": {"p"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.(trendView)
+	}
+	at := prommodel.TimeFromUnix(noon.Unix())
+	matrix = prommodel.Matrix{
+		{Metric: prommodel.Metric{"column": "measured"}, Values: []prommodel.SamplePair{{Timestamp: at.Add(-time.Hour), Value: 3}, {Timestamp: at, Value: 4}}},
+		{Metric: prommodel.Metric{"column": "low"}, Values: []prommodel.SamplePair{{Timestamp: at, Value: 1}}},
+	}
+	if got := read(); got.Source != "Prometheus" || len(got.Points) != 2 || *got.Points[0].Measured != 3 || *got.Points[1].Low != 1 || got.Points[0].Low != nil {
+		t.Errorf("history %+v", got)
+	}
+	matrix = nil
+	if got := read(); got.Source != "manager" || len(got.Points) != 1 || *got.Points[0].Measured != 7 || got.Problem != "" {
+		t.Errorf("without history %+v", got)
+	}
+	failure = errors.New("connection refused")
+	if got := read(); len(got.Points) != 1 || !strings.Contains(got.Problem, "connection refused") {
+		t.Errorf("with a server that does not answer %+v", got)
+	}
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
 }
 
 func TestCores(t *testing.T) {

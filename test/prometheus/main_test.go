@@ -213,7 +213,7 @@ func wantRefusal(t *testing.T, got *energy.Refusal, reason, text string) {
 func (s *story) wantFailure(from *source.Source, reason, text string) {
 	s.Helper()
 	_, err := from.Read(s.Context(), []energy.Node{s.node})
-	if refusal := energy.RefusalIn(err); refusal == nil || string(refusal.Reason) != reason || !strings.Contains(err.Error(), text) {
+	if err == nil || string(energy.ReasonOf(err)) != reason || !strings.Contains(err.Error(), text) {
 		s.Errorf("Read = %v, want %s with %q", err, reason, text)
 	}
 }

@@ -173,6 +173,21 @@ func (b *bounded) Read(into []byte) (int, error) {
 	return n, err
 }
 
+// QueryRange evaluates a query over a span of time. An error wraps an energy.Refusal.
+func (s *Source) QueryRange(ctx context.Context, query string, from, to time.Time, step time.Duration) (model.Matrix, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.client.timeout)
+	defer cancel()
+	value, _, _, err := s.client.api.QueryRange(ctx, query, promapi.Range{Start: from, End: to, Step: step}, promapi.WithTimeout(s.client.timeout))
+	if err != nil {
+		return nil, s.client.fault(err)
+	}
+	matrix, ok := value.(model.Matrix)
+	if !ok {
+		return nil, wrongType(value, model.ValMatrix)
+	}
+	return matrix, nil
+}
+
 // fault says why a query has no answer.
 func (c *client) fault(err error) error {
 	if refusal := energy.RefusalIn(err); refusal != nil {

@@ -125,7 +125,8 @@ export const overview = {
         h("span", { class: "muted" }, `${count(e.nodes, "node")}, ${number(e.metered)} metered · ${view.levers.length ? "levers " + view.levers.join(", ") : "no levers allowed"}`)),
       h("div", { class: "tiles" }, powerTile(view, summary), savedTile(view), bookedTile(view), gigabyteTile(view)),
       h("section", { class: "card" }, h("h2", {}, "Power with and without Joulevirt"),
-        h("p", { class: "hint" }, `The last hour, as this manager recorded it since ${new Date(trend.since).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" })}. The dashboards for Grafana have more.`),
+        h("p", { class: "hint" }, trend.source === "Prometheus" ? "The last day, from the policy's Prometheus server."
+          : `The last hour, as this manager recorded it since ${new Date(trend.since).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" })}. A day is shown if the policy names a Prometheus server that scrapes the manager. ${trend.problem || ""}`),
         trendChart(trend)),
       h("section", { class: "card" }, h("h2", {}, "Booked savings"), bookedTable(view.savings)),
       rates(view.savings), sources(view),
