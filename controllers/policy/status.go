@@ -53,7 +53,6 @@ type policyView struct {
 type policyTally struct {
 	nodes  v1alpha1.NodeCounts
 	energy energyTally
-	vms    int32
 	// levers of the policy.
 	levers map[v1alpha1.Lever]*leverTally
 	groups groupsTally
