@@ -81,7 +81,7 @@ func shown() []view {
 	return []view{
 		{"overview", "overview", []string{policyName, "Power with and without Joulevirt", "260 W", "180 to 335", "Nothing to do", "does not know the reason NeverHeardOf"}, 1},
 		{"nodes", "nodes", []string{"worker-14", "Modelled", "Affinity 9"}, 0},
-		{"node/" + nodeName, "node", []string{"Draws now", "5.9 to 22.5 W", "nothing at its present load", "In force now: Affinity on 9 VMs", "Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
+		{"node/" + nodeName, "node", []string{"Draws now", "In force now: Affinity on 9 VMs", "Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
 		{"groups", "groups", []string{"shop/checkout", "Equal shares"}, 2},
 		{"trials", "trials", []string{"only worker-09", "Energy saved for the same work"}, 1},
 		{"reach", "reach", []string{"190 VMs: NoGroup", "acts on 122 of 280"}, 1},

@@ -1,5 +1,5 @@
 // Shows what is done on a node, and why.
-import { age, badge, bits, count, h, interval, number, pager, stateBadge, table, why } from "./dom.js";
+import { age, badge, bits, count, h, number, pager, stateBadge, table, why } from "./dom.js";
 import { coresChart } from "./cores.js";
 
 const next = (d) => why({ means: d.means, message: d.message, next: d.next });
@@ -33,23 +33,16 @@ function vms(part, go) {
 
 const basis = (of) => badge(of, of === "Measured" ? "good" : "note");
 
-// A figure of 0 W is a result, and not unknown.
-function potentialNote(s) {
-  if (Number(s.watts.value) === 0) return "nothing at its present load";
-  if (Number(s.watts.value) < 0) return "it would cost energy";
-  return Number(s.watts.low) < 0 ? "it would save, or cost: the interval has both" : "against no lever at all, whatever is in force";
-}
-
-// energy is what the node draws, and what levers could save there.
+// energy is what the node draws, and which levers are in force there.
 function energy(e, power) {
-  const rows = (e.potential || []).map((s) => ({ what: "Could save", lever: s.lever, basis: "Modelled", figure: number(Number(s.watts.value)) + " W", interval: interval(s.watts.low, s.watts.high) + " W", note: potentialNote(s) }));
+  const rows = [];
   if (power.watts !== undefined) {
     rows.unshift({ what: "Draws now", lever: "", basis: power.basis, figure: number(power.watts) + " W", interval: "", note: `${power.source}${power.ageSeconds === undefined ? "" : ", " + age(power.ageSeconds) + " old"}` });
   }
   const acting = e.decisions.filter((d) => d.state === "InForce" && d.vms).map((d) => `${d.lever} on ${count(d.vms, "VM")}`).join(", ");
   return h("section", { class: "card" }, h("h2", {}, "Energy"),
     h("p", { class: "hint" }, acting ? `In force now: ${acting}.` : "No lever is in force on this node now."),
-    rows.length ? table("What the node draws, and what levers could save there", [
+    rows.length ? table("What the node draws", [
       { name: "What", cell: (r) => r.what }, { name: "Lever", cell: (r) => r.lever || "\u2013" }, { name: "Basis", cell: (r) => basis(r.basis) },
       { name: "Figure", number: true, cell: (r) => r.figure }, { name: "Interval", number: true, cell: (r) => r.interval || "\u2013" },
       { name: "Means", words: true, cell: (r) => r.note },
