@@ -81,7 +81,7 @@ func (m *meter) settings() v1alpha1.EnergySettings {
 	return v1alpha1.EnergySettings{Sources: []v1alpha1.EnergySource{{
 		Type: v1alpha1.PowerPrometheus,
 		Prometheus: &v1alpha1.PrometheusSource{
-			URL: m.proxy.URL,
+			URL:    m.proxy.URL,
 			Secret: m.secret.Name,
 		},
 		// Some queries: the last reading is soon too old.
