@@ -45,7 +45,7 @@ type LeverReason struct {
 	// reason is a CamelCase word.
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
-	// message says the reason in words.
+	// message has figures and names that belong to the reason. Absent: the reason says it all.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`
