@@ -123,7 +123,7 @@ func (d *demo) pin(ctx context.Context) error {
 		return err
 	}
 	if err := d.kubectl(ctx, "get", "nodeplan", nodeName, "-o",
-		`jsonpath={range .spec.vms[*]}{.name}{": "}{.affinity.vcpus}{"  "}{.reasons[0].reason}{": "}{.reasons[0].message}{"\n"}{end}`); err != nil {
+		`jsonpath={range .spec.vms[*]}{.name}{": "}{.affinity.vcpus}{"  "}{.reasons[0].reason}{"\n"}{end}`); err != nil {
 		return err
 	}
 	return d.tasksets(ctx)
