@@ -30,9 +30,9 @@ func (l *Live) EachPower(call func(node string, power model.Power, metered bool)
 	if parts == nil {
 		return
 	}
-	for _, sight := range parts.watch.Seen() {
-		if power := sight.Choice.Power; power != nil {
-			call(sight.Node, *power, sight.Choice.Metered)
+	for _, view := range parts.watch.Seen() {
+		if power := view.Choice.Power; power != nil {
+			call(view.Node, *power, view.Choice.Metered)
 		}
 	}
 }

@@ -171,7 +171,7 @@ type reconcilerParts struct {
 	// loop makes a loop of the leader.
 	loop   func(name string, interval time.Duration, run func(context.Context) error) *watch.Loop
 	models *learned.Models
-	sights *group.Views
+	views  *group.Views
 	// memory of experiments and savings, and proved what feeds it.
 	memory     *proofs.Store
 	proved     *trials.Watch
@@ -278,7 +278,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		return fmt.Errorf("add the controller of VMNetworkProfiles: %w", err)
 	}
 	policies := &policy.Reconciler{
-		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.wakePolicy, Sights: parts.sights,
+		Client: mgr.GetClient(), Powers: parts.powers, Clock: o.Clock, Wake: parts.wakePolicy, Views: parts.views,
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Savings: parts.savings, Potentials: parts.potentials,
 	}
 	if err := policies.Setup(mgr, delay, watch.StatusDelay(o.FiguresDelay), parts.news.policies, parts.news.figures); err != nil {
@@ -325,8 +325,8 @@ func addGlobalGuard(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		Log:    mgr.GetLogger().WithName("guards"),
 		Replan: parts.news.plan,
 		// The groups are added later.
-		Member:  func(podUID string) (string, guards.Share) { return parts.sights.Member(podUID) },
-		Regroup: func(ctx context.Context, group string) { parts.sights.Replan(ctx, group) },
+		Member:  func(podUID string) (string, guards.Share) { return parts.views.Member(podUID) },
+		Regroup: func(ctx context.Context, group string) { parts.views.Replan(ctx, group) },
 	})
 	if err := mgr.Add(parts.loop("observe guests", o.Pull.Interval, parts.guard.Look)); err != nil {
 		return fmt.Errorf("add the guard of service levels and guests: %w", err)
@@ -385,12 +385,12 @@ func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *trials.Watc
 	return trials.NewWatch(trials.WatchOptions{
 		Reader: mgr.GetClient(), Store: parts.memory, Rates: parts.store, Past: parts.powers.Past, Models: parts.models, Potentials: parts.potentials,
 		Groups: func(ctx context.Context, policy string) ([]proof.Unit, bool) {
-			return parts.sights.Units(policy), parts.sights.Complete(ctx, mgr.GetClient())
+			return parts.views.Units(policy), parts.views.Complete(ctx, mgr.GetClient())
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock,
 		Pull: o.Pull.Interval, Interval: o.Energy.Interval,
 		Replan:  parts.news.plan,
-		Regroup: func(ctx context.Context, group string) { parts.sights.Replan(ctx, group) },
+		Regroup: func(ctx context.Context, group string) { parts.views.Replan(ctx, group) },
 		Decided: func(policy string) {
 			if parts.decided != nil {
 				parts.decided(policy)
@@ -407,8 +407,8 @@ func (p *reconcilerParts) planned(node model.Node) {
 
 // addTraffic adds what steers groups.
 func addTraffic(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
-	parts.sights = group.NewViews(parts.news.policyWords, parts.news.policyFigures)
-	if err := o.Registry.Register(group.NewCollector(parts.sights)); err != nil {
+	parts.views = group.NewViews(parts.news.policyWords, parts.news.policyFigures)
+	if err := o.Registry.Register(group.NewCollector(parts.views)); err != nil {
 		return fmt.Errorf("register metrics of groups: %w", err)
 	}
 	groups := &group.Reconciler{
@@ -417,7 +417,7 @@ func addTraffic(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 			Reader: mgr.GetClient(), Powers: parts.powers, Models: parts.models, Clock: o.Clock, Since: o.Clock.Now(),
 		},
 		Writers:  group.NewWriters(mgr),
-		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Traffic, Sights: parts.sights,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Traffic, Views: parts.views,
 		Proofs: parts.memory, Guards: parts.guard.Store, Pull: o.Pull.Interval, Metrics: parts.metrics,
 	}
 	if err := groups.Setup(mgr, o.Clock); err != nil {

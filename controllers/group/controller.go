@@ -75,7 +75,7 @@ type Reconciler struct {
 	// Metrics count what is withdrawn.
 	Metrics *collect.Metrics
 
-	Sights   *Views
+	Views    *Views
 	memories groupMemories
 	kinds    *groupKinds
 }
@@ -159,7 +159,7 @@ func (r *Reconciler) forget(ctx context.Context, profile types.NamespacedName) e
 	if r.Proofs != nil {
 		r.Proofs.ForgetGroup(profile.String())
 	}
-	r.Sights.forget(ctx, profile)
+	r.Views.forget(ctx, profile)
 	return nil
 }
 
@@ -192,9 +192,9 @@ func (r *Reconciler) release(ctx context.Context, group routing.Group) error {
 
 // show tells metrics and the statuses of policies what became of the group.
 func (r *Reconciler) show(ctx context.Context, round *groupRound) {
-	sight := round.sight()
-	sight.policy, sight.unit = round.tried(r.Sights.All()[round.seen.Routing.Profile], r.Pull)
-	r.Sights.put(ctx, sight)
+	view := round.view()
+	view.policy, view.unit = round.tried(r.Views.All()[round.seen.Routing.Profile], r.Pull)
+	r.Views.put(ctx, view)
 }
 
 // tell writes the status when it says something else, or, less often, when its

@@ -65,11 +65,11 @@ func (g *guardedGroup) newManager() {
 		m := &g.seen.Plan.Members[i]
 		facts.Pods["pod-"+m.Name] = profile.PodFacts{Node: g.seen.Plan.Nodes[m.Node].Name, MaxSteal: 0.05}
 	}
-	sights := NewViews(func(context.Context) {}, func(context.Context) {})
+	views := NewViews(func(context.Context) {}, func(context.Context) {})
 	g.guard = node.NewGlobalGuard(node.GlobalGuardOptions{
 		Reader: controllertest.NewOneNode(g.T).Client, Store: guards.NewStore(g.clock, time.Minute), Seen: func() *profile.DisturbanceFacts { return facts },
 		Log: logr.Discard(), Replan: func(context.Context, string) {},
-		Member: sights.Member, Regroup: func(context.Context, string) { g.replans++ },
+		Member: views.Member, Regroup: func(context.Context, string) { g.replans++ },
 	})
 	g.seen.Profile.Status.Traffic = g.status
 	g.memory = &groupMemory{}
@@ -79,7 +79,7 @@ func (g *guardedGroup) newManager() {
 	}
 	g.groups = &Reconciler{
 		Clock: g.clock, Writers: routing.Writers{Service: g.writer, Route: g.writer}, Options: DefaultOptions(),
-		Guards: g.guard.Store, Recorder: g.recorder, Metrics: counts, Sights: sights,
+		Guards: g.guard.Store, Recorder: g.recorder, Metrics: counts, Views: views,
 	}
 }
 

@@ -103,9 +103,9 @@ func (r *groupRound) unit(pull time.Duration) proof.Unit {
 // Units are the groups that are tried by a policy's proofs, in the order of their names.
 func (t *Views) Units(policy string) []proof.Unit {
 	var units []proof.Unit
-	for _, sight := range t.All() {
-		if sight.policy == policy && policy != "" {
-			units = append(units, sight.unit)
+	for _, view := range t.All() {
+		if view.policy == policy && policy != "" {
+			units = append(units, view.unit)
 		}
 	}
 	slices.SortFunc(units, func(x, y proof.Unit) int { return strings.Compare(x.Name, y.Name) })

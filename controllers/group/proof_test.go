@@ -190,11 +190,11 @@ func TestGroupAsAUnit(t *testing.T) {
 		round := &groupRound{seen: triedGroup(traffic.Weighted), saving: &power.Estimate{Watts: 3}}
 		round.plan = planner.GroupPlan{Action: planner.GroupSteer, Approved: true}
 		policy, before := round.tried(nil, 15*time.Second)
-		sight := &View{policy: policy, unit: before}
+		view := &View{policy: policy, unit: before}
 		tc.change(round)
 		policy, unit := round.tried(nil, 15*time.Second)
 		if tc.none {
-			again, kept := round.tried(sight, 15*time.Second)
+			again, kept := round.tried(view, 15*time.Second)
 			if policy != "" || again != "of-n1" || kept.Ready || kept.Class != before.Class || kept.Meter != before.Meter {
 				t.Errorf("%s: of policy %q, then %q: %+v", name, policy, again, kept)
 			}

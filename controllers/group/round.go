@@ -229,8 +229,10 @@ func serving(shares map[string]float64) bool {
 func (r *Reconciler) write(ctx context.Context, round *groupRound, memory *groupMemory, writer routing.Writer) error {
 	shares := round.plan.Shares
 	switch {
-	case round.plan.Action == planner.GroupLeave, round.plan.Recommend && !round.plan.Approved && !memory.mayHold:
-		return nil // also: no route before the first approval
+	case round.plan.Action == planner.GroupLeave:
+		return nil
+	case round.plan.Recommend && !round.plan.Approved && !memory.mayHold:
+		return nil // no route is made before the first approval
 	case round.plan.Off:
 		// In its off blocks a schedule keeps the writer at work, for the next is on.
 		shares = planner.Evenly(round.seen.Plan.Members)

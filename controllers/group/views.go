@@ -59,14 +59,14 @@ type View struct {
 	policy string
 }
 
-// NewViews returns a store without sights. changed is called when groups have something
+// NewViews returns a store without views. changed is called when groups have something
 // else to say, figures that only their figures are new.
 func NewViews(changed, figures func(context.Context)) *Views {
 	return &Views{changed: changed, figures: figures, again: make(chan event.GenericEvent), of: map[types.NamespacedName]*View{}, members: map[string]groupMember{}}
 }
 
-// sight returns what others are shown of the round.
-func (r *groupRound) sight() *View {
+// view returns what others are shown of the round.
+func (r *groupRound) view() *View {
 	s := &View{
 		profile: r.seen.Routing.Profile, state: r.verdict(), vms: map[string]string{},
 		counts: map[string]int{"all": len(r.seen.Plan.Members)}, spread: r.plan.Now, planned: r.plan.Planned,
@@ -88,17 +88,17 @@ func (r *groupRound) sight() *View {
 	return s
 }
 
-func (t *Views) put(ctx context.Context, sight *View) {
+func (t *Views) put(ctx context.Context, view *View) {
 	t.mu.Lock()
-	was := t.of[sight.profile]
-	t.of[sight.profile] = sight
+	was := t.of[view.profile]
+	t.of[view.profile] = view
 	t.leave(was)
-	maps.Copy(t.members, sight.members)
+	maps.Copy(t.members, view.members)
 	t.mu.Unlock()
 	switch {
-	case was == nil || was.state.State != sight.state.State || was.state.Reason != sight.state.Reason || !maps.Equal(was.vms, sight.vms):
+	case was == nil || was.state.State != view.state.State || was.state.Reason != view.state.Reason || !maps.Equal(was.vms, view.vms):
 		t.changed(ctx)
-	case !maps.Equal(was.saving, sight.saving):
+	case !maps.Equal(was.saving, view.saving):
 		t.figures(ctx)
 	}
 }
@@ -134,7 +134,7 @@ func (t *Views) Member(podUID string) (group string, share guards.Share) {
 	return m.group, m.share
 }
 
-// All returns the sights by profile.
+// All returns the views by profile.
 func (t *Views) All() map[types.NamespacedName]*View {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,40 +145,40 @@ func (t *Views) All() map[types.NamespacedName]*View {
 // no series any longer.
 type collector struct {
 	collect.Set
-	sights *Views
+	views *Views
 }
 
 // NewCollector returns the collector of the groups' metrics.
-func NewCollector(sights *Views) prometheus.Collector {
-	return &collector{collect.NewSet("group_members", "group_sigma_bytes_per_second", "group_effective_talkers", "group_predicted_saving_watts", "group_lingering_bytes_ratio"), sights}
+func NewCollector(views *Views) prometheus.Collector {
+	return &collector{collect.NewSet("group_members", "group_sigma_bytes_per_second", "group_effective_talkers", "group_predicted_saving_watts", "group_lingering_bytes_ratio"), views}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	const bitsPerByte = 8
-	sights := c.sights.All()
-	keys := slices.SortedFunc(maps.Keys(sights), func(x, y types.NamespacedName) int {
+	views := c.views.All()
+	keys := slices.SortedFunc(maps.Keys(views), func(x, y types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	for _, key := range keys {
-		sight := sights[key]
+		view := views[key]
 		gauge := func(name string, value float64, more ...string) {
 			c.Gauge(out, "group_"+name, value, append([]string{key.Namespace, key.Name}, more...)...)
 		}
-		for state, count := range sight.counts {
+		for state, count := range view.counts {
 			gauge("members", float64(count), state)
 		}
-		for share, spread := range map[string]*traffic.Spread{"Measured": sight.spread, "Planned": sight.planned} {
+		for share, spread := range map[string]*traffic.Spread{"Measured": view.spread, "Planned": view.planned} {
 			if spread != nil {
 				gauge("sigma_bytes_per_second", float64(spread.Sigma)/bitsPerByte, share)
 				gauge("effective_talkers", spread.Talkers, share)
 			}
 		}
-		if sight.total != nil {
-			gauge("predicted_saving_watts", float64(sight.total.Watts))
+		if view.total != nil {
+			gauge("predicted_saving_watts", float64(view.total.Watts))
 		}
-		if sight.lingering != nil {
-			gauge("lingering_bytes_ratio", *sight.lingering)
+		if view.lingering != nil {
+			gauge("lingering_bytes_ratio", *view.lingering)
 		}
 	}
 }
@@ -195,32 +195,32 @@ type Summary struct {
 
 // Summarize sums up the looks at the groups that there are. It returns true
 // while some of them were not looked at yet, as after a change of leader.
-func Summarize(profiles []v1alpha1.VMNetworkProfile, sights map[types.NamespacedName]*View) (view Summary, awaited bool) {
-	view = Summary{States: map[types.NamespacedName]objects.LeverState{}, Savings: map[string]power.Estimate{}}
+func Summarize(profiles []v1alpha1.VMNetworkProfile, views map[types.NamespacedName]*View) (sum Summary, awaited bool) {
+	sum = Summary{States: map[types.NamespacedName]objects.LeverState{}, Savings: map[string]power.Estimate{}}
 	for i := range profiles {
 		profile := &profiles[i]
 		if profile.Spec.Group == nil || !profile.DeletionTimestamp.IsZero() {
 			continue
 		}
-		sight := sights[client.ObjectKeyFromObject(profile)]
-		if sight != nil && sight.state.State == v1alpha1.LeverInForce || sight == nil && wasInForce(profile) {
-			view.InForce = append(view.InForce, client.ObjectKeyFromObject(profile).String())
+		view := views[client.ObjectKeyFromObject(profile)]
+		if view != nil && view.state.State == v1alpha1.LeverInForce || view == nil && wasInForce(profile) {
+			sum.InForce = append(sum.InForce, client.ObjectKeyFromObject(profile).String())
 		}
-		if sight == nil {
+		if view == nil {
 			awaited = true
 			continue
 		}
-		for name := range sight.vms {
-			view.States[types.NamespacedName{Namespace: profile.Namespace, Name: name}] = sight.state
+		for name := range view.vms {
+			sum.States[types.NamespacedName{Namespace: profile.Namespace, Name: name}] = view.state
 		}
-		for node, saving := range sight.saving {
-			sum := view.Savings[node]
-			sum.Watts += saving.Watts
-			sum.StdErr += saving.StdErr
-			view.Savings[node] = sum
+		for node, saving := range view.saving {
+			all := sum.Savings[node]
+			all.Watts += saving.Watts
+			all.StdErr += saving.StdErr
+			sum.Savings[node] = all
 		}
 	}
-	return view, awaited
+	return sum, awaited
 }
 
 // wasInForce tells what was said of a group that was not looked at yet.

@@ -26,26 +26,26 @@ func groupKey(name string) types.NamespacedName {
 // someSights are of group web, which is steered, and of db, of which little is
 // known.
 func someSights(ctx context.Context) *Views {
-	sights := NewViews(func(context.Context) {}, func(context.Context) {})
-	sights.put(ctx, &View{
+	views := NewViews(func(context.Context) {}, func(context.Context) {})
+	views.put(ctx, &View{
 		profile: groupKey("web"), state: objects.LeverState{State: v1alpha1.LeverInForce, Reason: "Skewed"},
 		vms: map[string]string{"a": "n", "b": "m"}, counts: map[string]int{"all": 2, "ready": 2, "active": 1},
 		spread: &traffic.Spread{Sigma: 8e6, Talkers: 1.5}, planned: &traffic.Spread{Sigma: 16e6, Talkers: 1},
 		total: &power.Estimate{Watts: 3, StdErr: 1}, lingering: ptr.To(0.25),
 		saving: map[string]power.Estimate{"n": {Watts: 4, StdErr: 1}, "m": {Watts: -1, StdErr: 0.5}},
 	})
-	sights.put(ctx, &View{
+	views.put(ctx, &View{
 		profile: groupKey("db"), state: objects.LeverState{State: v1alpha1.LeverBlocked, Reason: v1alpha1.ReasonGroupNotFound},
 		vms: map[string]string{"c": "n"}, counts: map[string]int{"all": 1},
 	})
-	return sights
+	return views
 }
 
 // Groups have series while they are there, and none of what is not known.
 func TestGroupMetrics(t *testing.T) {
-	sights := someSights(t.Context())
+	views := someSights(t.Context())
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(NewCollector(sights)); err != nil {
+	if err := registry.Register(NewCollector(views)); err != nil {
 		t.Fatal(err)
 	}
 	names := []string{
@@ -66,8 +66,8 @@ joulevirt_group_sigma_bytes_per_second{namespace="ns",profile="web",share="Plann
 	if diff := cmp.Diff(want, controllertest.Series(t, registry, names)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	sights.forget(t.Context(), groupKey("web"))
-	sights.forget(t.Context(), groupKey("db"))
+	views.forget(t.Context(), groupKey("web"))
+	views.forget(t.Context(), groupKey("db"))
 	if left := controllertest.Series(t, registry, names); left != "" {
 		t.Errorf("series of groups that are gone:\n%s", left)
 	}
@@ -76,9 +76,9 @@ joulevirt_group_sigma_bytes_per_second{namespace="ns",profile="web",share="Plann
 // Who writes statuses is called for other words at once, and of other figures apart.
 func TestGroupNewsAreTold(t *testing.T) {
 	words, figures := 0, 0
-	sights := NewViews(func(context.Context) { words++ }, func(context.Context) { figures++ })
+	views := NewViews(func(context.Context) { words++ }, func(context.Context) { figures++ })
 	put := func(state v1alpha1.LeverState, watts units.Watts) {
-		sights.put(t.Context(), &View{
+		views.put(t.Context(), &View{
 			profile: groupKey("web"), state: objects.LeverState{State: state}, vms: map[string]string{"a": "n"},
 			saving: map[string]power.Estimate{"n": {Watts: watts}},
 		})
@@ -87,8 +87,8 @@ func TestGroupNewsAreTold(t *testing.T) {
 	put(v1alpha1.LeverPending, 1)
 	put(v1alpha1.LeverInForce, 1)
 	put(v1alpha1.LeverInForce, 2)
-	sights.forget(t.Context(), groupKey("web"))
-	sights.forget(t.Context(), groupKey("web"))
+	views.forget(t.Context(), groupKey("web"))
+	views.forget(t.Context(), groupKey("web"))
 	if words != 3 || figures != 1 {
 		t.Errorf("reported of words %d times and of figures %d times, want 3 and 1", words, figures)
 	}

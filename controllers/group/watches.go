@@ -50,7 +50,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, clk clock.WithTicker) error {
 		Watches(&v1alpha1.EnergyPolicy{}, handler.EnqueueRequestsFromMapFunc(groups.all), builder.WithPredicates(watch.SpecOrGone())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(groups.all), builder.WithPredicates(watch.NodeChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(groups.inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		WatchesRawSource(source.Channel(r.Sights.again, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.Views.again, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: trafficGroupWorkers, NewQueue: queueBy(clk)}).
 		Build(r)
 	if err != nil {

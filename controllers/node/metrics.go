@@ -49,40 +49,40 @@ func NewPowerCollector(watch *PowerWatch, meter serverAnswers, cpuTime func() ti
 // Collect implements prometheus.Collector.
 func (c *powerCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(name string, value float64, labels ...string) { c.Gauge(out, name, value, labels...) }
-	sights := c.seen()
-	for _, sight := range sights {
-		meter, scope := meterWords(&sight.Choice)
-		gauge("node_info", 1, sight.Node, sight.policy, meter, scope)
-		if power := sight.Choice.Power; power != nil {
-			gauge("node_power_watts", float64(power.Watts), sight.Node, string(power.Source))
+	views := c.seen()
+	for _, view := range views {
+		meter, scope := meterWords(&view.Choice)
+		gauge("node_info", 1, view.Node, view.policy, meter, scope)
+		if power := view.Choice.Power; power != nil {
+			gauge("node_power_watts", float64(power.Watts), view.Node, string(power.Source))
 		}
-		for _, drawn := range c.models.Energy(sight.Node) {
-			c.Counter(out, "node_energy_joules_total", float64(drawn.Joules), sight.Node, string(drawn.Source))
+		for _, drawn := range c.models.Energy(view.Node) {
+			c.Counter(out, "node_energy_joules_total", float64(drawn.Joules), view.Node, string(drawn.Source))
 		}
-		if accuracy, known := c.models.Accuracy(sight.Node); known {
-			gauge("power_model_error_ratio", accuracy.MeanRelativeError, sight.Node)
+		if accuracy, known := c.models.Accuracy(view.Node); known {
+			gauge("power_model_error_ratio", accuracy.MeanRelativeError, view.Node)
 		}
 	}
-	c.collectOwn(sights, gauge)
-	for source, up := range c.sourcesUp(sights) {
+	c.collectOwn(views, gauge)
+	for source, up := range c.sourcesUp(views) {
 		gauge("energy_source_up", collect.OneIf(up), string(source.kind), source.server)
 	}
 }
 
 // collectOwn estimates what the product itself draws: the cores that each agent, and the
 // manager, used in the mean since their start, times the watts of one more busy core.
-func (c *powerCollector) collectOwn(sights PowerViews, gauge func(string, float64, ...string)) {
+func (c *powerCollector) collectOwn(views PowerViews, gauge func(string, float64, ...string)) {
 	var mean units.Watts
-	for _, sight := range sights {
-		perCore := wattsOfBusyCore(c.models, sight.Node)
-		mean += perCore / units.Watts(len(sights))
-		rates, _ := c.rates.Latest(sight.Node)
+	for _, view := range views {
+		perCore := wattsOfBusyCore(c.models, view.Node)
+		mean += perCore / units.Watts(len(views))
+		rates, _ := c.rates.Latest(view.Node)
 		if rates == nil || rates.Totals == nil || rates.Totals.Seconds <= 0 {
 			continue
 		}
-		gauge("own_watts", float64(perCore)*rates.Totals.AgentSeconds/rates.Totals.Seconds, "agent", sight.Node)
+		gauge("own_watts", float64(perCore)*rates.Totals.AgentSeconds/rates.Totals.Seconds, "agent", view.Node)
 	}
-	if running := c.clock.Since(c.started); c.cpuTime != nil && len(sights) > 0 && running > 0 {
+	if running := c.clock.Since(c.started); c.cpuTime != nil && len(views) > 0 && running > 0 {
 		gauge("own_watts", float64(mean)*c.cpuTime().Seconds()/running.Seconds(), "manager", "")
 	}
 }
@@ -121,20 +121,20 @@ type sourceLabels struct {
 
 // sourcesUp tells of the sources that were tried whether they work. Two questions
 // to one server are one source, which works when both do.
-func (c *powerCollector) sourcesUp(sights PowerViews) map[sourceLabels]bool {
+func (c *powerCollector) sourcesUp(views PowerViews) map[sourceLabels]bool {
 	up := map[sourceLabels]bool{}
 	for server, answers := range c.meter.Answers() {
 		labels := sourceLabels{v1alpha1.PowerPrometheus, server.String()}
 		before, known := up[labels]
 		up[labels] = answers && (before || !known)
 	}
-	for _, sight := range sights {
-		for _, attempt := range sight.Choice.Attempts {
+	for _, view := range views {
+		for _, attempt := range view.Choice.Attempts {
 			if labels := (sourceLabels{kind: attempt.Type}); attempt.Type != v1alpha1.PowerPrometheus && !up[labels] {
 				up[labels] = false
 			}
 		}
-		if source := sight.Choice.Source; source != "" && source != v1alpha1.PowerPrometheus {
+		if source := view.Choice.Source; source != "" && source != v1alpha1.PowerPrometheus {
 			up[sourceLabels{kind: source}] = true
 		}
 	}
@@ -160,8 +160,8 @@ func NewReportCollector(reader client.Reader, rates observe.Rates, seen func() P
 
 // Collect implements prometheus.Collector.
 func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
-	sights := c.seen()
-	if sights == nil {
+	views := c.seen()
+	if views == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), collect.CollectTimeout)
@@ -178,7 +178,7 @@ func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	for state, count := range map[string]float64{
-		"reported": float64(len(reports.Items)), "rates_fresh": fresh, "governed": float64(len(sights)), "metered": sights.metered(),
+		"reported": float64(len(reports.Items)), "rates_fresh": fresh, "governed": float64(len(views)), "metered": views.metered(),
 	} {
 		c.Gauge(out, "nodes", count, state)
 	}

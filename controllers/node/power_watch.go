@@ -99,8 +99,8 @@ func (w *PowerWatch) Seen() PowerViews {
 // metered counts the nodes whose power is measured.
 func (s PowerViews) metered() float64 {
 	var count float64
-	for _, sight := range s {
-		if sight.Choice.Metered {
+	for _, view := range s {
+		if view.Choice.Metered {
 			count++
 		}
 	}
@@ -113,7 +113,7 @@ func (w *PowerWatch) Look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list governed nodes: %w", err)
 	}
-	sights := make(PowerViews, 0, len(governed))
+	views := make(PowerViews, 0, len(governed))
 	choices := make([]energy.Choice, 0, len(governed))
 	names := make(map[string]bool, len(governed))
 	for _, g := range governed {
@@ -122,18 +122,18 @@ func (w *PowerWatch) Look(ctx context.Context) error {
 		if choice.Metered {
 			w.Powers.Past.Metered(g.Node.Name, w.Clock.Now())
 		}
-		sights = append(sights, powerView{Node: g.Node.Name, policy: g.Policy, Choice: choice})
+		views = append(views, powerView{Node: g.Node.Name, policy: g.Policy, Choice: choice})
 		choices = append(choices, choice)
 		w.learn(g, choice)
 	}
 	w.forgetOthers(names)
-	w.seen.Store(&sights)
-	for _, sight := range sights {
-		if w.outdated(sight) {
-			w.Replan(ctx, sight.Node)
+	w.seen.Store(&views)
+	for _, view := range views {
+		if w.outdated(view) {
+			w.Replan(ctx, view.Node)
 		}
 	}
-	w.tell(ctx, sights)
+	w.tell(ctx, views)
 	if w.Heard == nil {
 		return nil
 	}
@@ -160,12 +160,12 @@ func (w *PowerWatch) learn(g objects.GovernedNode, choice energy.Choice) {
 // outdated reports whether a node's plan was made with another word about its
 // meter. It says so once for each word: who plans tries again by itself, where
 // that is of use.
-func (w *PowerWatch) outdated(sight powerView) bool {
+func (w *PowerWatch) outdated(view powerView) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := plannedWith{metered: sight.Choice.Metered, unknown: sight.Choice.Unknown, lost: !sight.Choice.LostSince.IsZero()}
-	with, known := w.planned[sight.Node]
-	w.planned[sight.Node] = now
+	now := plannedWith{metered: view.Choice.Metered, unknown: view.Choice.Unknown, lost: !view.Choice.LostSince.IsZero()}
+	with, known := w.planned[view.Node]
+	w.planned[view.Node] = now
 	return !known || with != now
 }
 
@@ -178,13 +178,13 @@ func (w *PowerWatch) forgetOthers(names map[string]bool) {
 }
 
 // tell compares what is known with what was said.
-func (w *PowerWatch) tell(ctx context.Context, sights PowerViews) {
-	said := make(map[string]saidOfPower, len(sights))
-	changed, figure := len(sights) != len(w.said), false
-	for _, sight := range sights {
-		now := wordsOf(sight.Choice)
-		was, known := w.said[sight.Node]
-		said[sight.Node] = now
+func (w *PowerWatch) tell(ctx context.Context, views PowerViews) {
+	said := make(map[string]saidOfPower, len(views))
+	changed, figure := len(views) != len(w.said), false
+	for _, view := range views {
+		now := wordsOf(view.Choice)
+		was, known := w.said[view.Node]
+		said[view.Node] = now
 		changed = changed || !known || was.source != now.source || was.reasons != now.reasons
 		figure = figure || !was.at.Equal(now.at)
 	}

@@ -76,8 +76,8 @@ func (s *watchScene) look() string {
 		s.Fatal(err)
 	}
 	slices.Sort(s.reported)
-	for _, sight := range s.watch.Seen() {
-		s.watch.Planned(model.Node{Name: sight.Node, Metered: sight.Choice.Metered, MeterUnknown: sight.Choice.Unknown})
+	for _, view := range s.watch.Seen() {
+		s.watch.Planned(model.Node{Name: view.Node, Metered: view.Choice.Metered, MeterUnknown: view.Choice.Unknown})
 	}
 	return strings.Join(s.reported, ", ")
 }

@@ -100,7 +100,7 @@ func TestPausesAreEvents(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(controllertest.StatusTime())
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{
-		Client: c, Clock: clock, Recorder: recorder, Wake: func() {}, Sights: group.NewViews(nil, nil),
+		Client: c, Clock: clock, Recorder: recorder, Wake: func() {}, Views: group.NewViews(nil, nil),
 		Powers: &observe.Powers{Rates: rates.NewStore(clock, time.Minute, time.Minute), Meters: controllertest.MetersByURL{}, Clock: clock},
 	}
 	for _, step := range []struct {

@@ -46,8 +46,8 @@ type Reconciler struct {
 	// Wake asks energy sources that were not asked yet, and reads what else the policy
 	// names.
 	Wake func()
-	// Sights are those of groups.
-	Sights *group.Views
+	// Views are those of groups.
+	Views *group.Views
 	// Potentials tell what levers would save. Nil: nothing does.
 	Potentials trials.Potentials
 	// Savings may be nil: then none are reported.
@@ -117,7 +117,7 @@ func (r *Reconciler) view(ctx context.Context) (policyView, error) {
 	if err := r.Client.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list VMNetworkProfiles: %w", err)
 	}
-	view.groups, view.groupsAwaited = group.Summarize(profiles.Items, r.Sights.All())
+	view.groups, view.groupsAwaited = group.Summarize(profiles.Items, r.Views.All())
 	view.groupRevisions = groupRevisions(profiles.Items)
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {

@@ -65,7 +65,7 @@ type DisturbanceFacts struct {
 	// Pods are the launcher pods of VMs that a profile governs.
 	Pods map[string]PodFacts
 	// profiles that have VMs.
-	profiles map[types.NamespacedName]*profileSight
+	profiles map[types.NamespacedName]*profileTally
 	// nodes that run disturbed VMs, with a figure of which and how.
 	nodes map[string]uint64
 }
@@ -79,8 +79,8 @@ type PodFacts struct {
 	Wishes tuning.VM
 }
 
-// profileSight counts a profile's VMs.
-type profileSight struct {
+// profileTally counts a profile's VMs.
+type profileTally struct {
 	verdicts map[v1alpha1.Interference]int
 	// heavy VMs had better run on another node.
 	heavy int
@@ -148,14 +148,14 @@ func (w *DisturbanceWatch) Look(ctx context.Context) error {
 		return err
 	}
 	w.facts.Store(facts)
-	for profile, sight := range facts.profiles {
-		if w.said[profile] != sight.figure {
+	for profile, tally := range facts.profiles {
+		if w.said[profile] != tally.figure {
 			w.Changed(ctx, profile)
 		}
 	}
 	w.said = make(map[types.NamespacedName]uint64, len(facts.profiles))
-	for profile, sight := range facts.profiles {
-		w.said[profile] = sight.figure
+	for profile, tally := range facts.profiles {
+		w.said[profile] = tally.figure
 	}
 	w.notifyPlanner(ctx, facts.nodes)
 	return nil
@@ -189,7 +189,7 @@ func (w *DisturbanceWatch) notifyPlanner(ctx context.Context, nodes map[string]u
 func checkDisturbances(ctx context.Context, reader client.Reader, store observe.Disturbances, floods Floods) (*DisturbanceFacts, error) {
 	facts := &DisturbanceFacts{
 		Nested: map[string]bool{}, Pods: map[string]PodFacts{},
-		profiles: map[types.NamespacedName]*profileSight{}, nodes: map[string]uint64{},
+		profiles: map[types.NamespacedName]*profileTally{}, nodes: map[string]uint64{},
 	}
 	reports, err := objects.ListReports(ctx, reader)
 	if err != nil {
@@ -229,21 +229,21 @@ func (f *DisturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile obser
 	pod, node := objects.LauncherOf(vmi)
 	d := store.Of(string(pod))
 	key := types.NamespacedName{Namespace: profile.Namespace, Name: profile.Name}
-	sight := f.profiles[key]
-	if sight == nil {
-		sight = &profileSight{verdicts: map[v1alpha1.Interference]int{}}
-		f.profiles[key] = sight
+	tally := f.profiles[key]
+	if tally == nil {
+		tally = &profileTally{verdicts: map[v1alpha1.Interference]int{}}
+		f.profiles[key] = tally
 	}
-	sight.addFlood(string(pod), floods, slices.ContainsFunc(profile.Status.DisturbedVMs, func(vm v1alpha1.DisturbedVM) bool { return vm.Reason == v1alpha1.DisturbedByFlood }))
-	sight.verdicts[d.Verdict]++
+	tally.addFlood(string(pod), floods, slices.ContainsFunc(profile.Status.DisturbedVMs, func(vm v1alpha1.DisturbedVM) bool { return vm.Reason == v1alpha1.DisturbedByFlood }))
+	tally.verdicts[d.Verdict]++
 	if d.Heavy {
-		sight.heavy++
+		tally.heavy++
 	}
 	if d.Verdict == v1alpha1.InterferenceUnknown {
 		return
 	}
 	figure := figureOf(string(pod), d)
-	sight.figure += figure
+	tally.figure += figure
 	if d.Verdict != v1alpha1.InterferenceStable {
 		f.nodes[node] += figure
 	}
@@ -275,15 +275,15 @@ func (c *disturbanceCollector) Collect(out chan<- prometheus.Metric) {
 	if facts == nil {
 		return // a manager that does not lead hears no rates
 	}
-	for profile, sight := range facts.profiles {
+	for profile, tally := range facts.profiles {
 		for _, verdict := range []v1alpha1.Interference{
 			v1alpha1.InterferenceStable, v1alpha1.InterferenceCoRunner, v1alpha1.InterferenceSelf, v1alpha1.InterferenceUnknown,
 		} {
-			c.Gauge(out, "profile_vms", float64(sight.verdicts[verdict]), profile.Namespace, profile.Name, cmp.Or(string(verdict), "Unknown"))
+			c.Gauge(out, "profile_vms", float64(tally.verdicts[verdict]), profile.Namespace, profile.Name, cmp.Or(string(verdict), "Unknown"))
 		}
-		c.Gauge(out, "profile_heavy_steal_vms", float64(sight.heavy), profile.Namespace, profile.Name)
-		if sight.watched > 0 {
-			c.Gauge(out, "profile_flooded_vms", float64(sight.flooded), profile.Namespace, profile.Name)
+		c.Gauge(out, "profile_heavy_steal_vms", float64(tally.heavy), profile.Namespace, profile.Name)
+		if tally.watched > 0 {
+			c.Gauge(out, "profile_flooded_vms", float64(tally.flooded), profile.Namespace, profile.Name)
 		}
 	}
 }

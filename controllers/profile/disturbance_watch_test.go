@@ -153,7 +153,7 @@ func TestDisturbanceCircumstances(t *testing.T) {
 }
 
 func someDisturbances() *DisturbanceFacts {
-	return &DisturbanceFacts{profiles: map[types.NamespacedName]*profileSight{
+	return &DisturbanceFacts{profiles: map[types.NamespacedName]*profileTally{
 		{Namespace: "ns", Name: "web"}:       {verdicts: map[v1alpha1.Interference]int{v1alpha1.InterferenceStable: 3, v1alpha1.InterferenceCoRunner: 2, "": 1}, heavy: 1, watched: 4, flooded: 2},
 		{Namespace: "ns", Name: "unwatched"}: {},
 	}}

@@ -37,7 +37,7 @@ func wishesOf(profile observe.Profile) tuning.VM {
 // addFlood counts one VM. reported is true when the profile's status names flooded VMs, which
 // it may do for an earlier manager: it is then to be made anew once that is no reason any
 // more.
-func (s *profileSight) addFlood(podUID string, floods Floods, reported bool) {
+func (s *profileTally) addFlood(podUID string, floods Floods, reported bool) {
 	state := floods.Of(podUID)
 	if state.Watched {
 		s.watched++

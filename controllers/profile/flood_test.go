@@ -174,9 +174,9 @@ func TestFloodsAreWatched(t *testing.T) {
 		if diff := cmp.Diff(step.want, hear(step.wait, step.buffering)); diff != "" {
 			t.Errorf("%s: reported (-want +got):\n%s", step.name, diff)
 		}
-		for _, sight := range w.Seen().profiles {
-			if sight.watched != step.watched || sight.flooded != step.flooded {
-				t.Errorf("%s: %d watched, %d flooded", step.name, sight.watched, sight.flooded)
+		for _, tally := range w.Seen().profiles {
+			if tally.watched != step.watched || tally.flooded != step.flooded {
+				t.Errorf("%s: %d watched, %d flooded", step.name, tally.watched, tally.flooded)
 			}
 		}
 	}
