@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -222,8 +223,9 @@ func (r *Reconciler) tell(ctx context.Context, round *groupRound, memory *groupM
 		return nil
 	}
 	if was == nil || was.State != status.State || was.Reason != status.Reason || was.Revision != status.Revision {
-		r.Recorder.Eventf(profile, nil, corev1.EventTypeNormal, status.Reason, "Steer", "%s %s: %s %s: %s",
+		note := fmt.Sprintf("%s %s: %s %s: %s",
 			profile.Spec.Group.Kind, profile.Spec.Group.Name, status.State, status.Revision, statuses.Cut(status.Message, maxEventMessage))
+		r.Recorder.Eventf(profile, nil, corev1.EventTypeNormal, status.Reason, "Steer", "%s", strings.TrimSuffix(note, ": "))
 	}
 	return nil
 }

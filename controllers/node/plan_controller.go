@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -214,8 +215,9 @@ func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *obs
 	}
 	r.changing.wrote(node.Name, desired.GetGeneration())
 	if was == nil || was.Spec.Revision != spec.Revision || was.Spec.Apply != spec.Apply {
-		r.Recorder.Eventf(desired, nil, corev1.EventTypeNormal, spec.Reason, "Plan",
-			"revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)
+		note := fmt.Sprintf("revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)
+		// Most reasons say it all, and have no message.
+		r.Recorder.Eventf(desired, nil, corev1.EventTypeNormal, spec.Reason, "Plan", "%s", strings.TrimSuffix(note, ": "))
 	}
 	r.reportWithdrawn(ctx, was, desired, &planned)
 	return 0, nil

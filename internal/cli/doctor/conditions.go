@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,8 @@ func conditions(in Input) []Check {
 		}
 	}
 	for i := range checks {
-		checks[i].Message = fmt.Sprintf("%s: %s", show.Some(objects[checks[i].Name]), checks[i].Message)
+		// Most plans have no message: their reason says it all.
+		checks[i].Message = strings.TrimSuffix(fmt.Sprintf("%s: %s", show.Some(objects[checks[i].Name]), checks[i].Message), ": ")
 	}
 	return checks
 }

@@ -298,7 +298,7 @@ func agents(in Input) []Check {
 		need := reasons.All().Of(name)
 		checks = append(checks, Check{
 			Area: areaNodes, Name: name, Finding: Note, Costs: need.Means, Fix: need.Next,
-			Message: fmt.Sprintf("missing on %s: %s", show.Some(lacking[name]), message[name]),
+			Message: strings.TrimSuffix(fmt.Sprintf("missing on %s: %s", show.Some(lacking[name]), message[name]), ": "),
 		})
 	}
 	return checks

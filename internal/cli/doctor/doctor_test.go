@@ -104,6 +104,9 @@ func TestDiagnose(t *testing.T) {
 		"no rates": {func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates, Message: "they are old"}}}
 		}, "Plans NoRates", Problem, "a: they are old", 1},
+		"a reason without a message": {func(in *Input) {
+			in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates}}}
+		}, "Plans NoRates", Problem, "a", 1},
 		"refused by the kernel": {func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonApplyFailed, 0)}
 		}, "Plans ApplyFailed", Problem, "a: in words", 1},
@@ -146,6 +149,9 @@ func TestDiagnose(t *testing.T) {
 				}
 				if check.Finding != tc.finding || !strings.Contains(check.Message, tc.message) {
 					t.Errorf("check %+v, want %s with %q", check, tc.finding, tc.message)
+				}
+				if strings.HasSuffix(check.Message, ": ") {
+					t.Errorf("check %+v ends in nothing", check)
 				}
 				if check.Finding == Problem && check.Fix == "" {
 					t.Errorf("problem %+v has no fix", check)
