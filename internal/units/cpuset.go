@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -45,9 +46,7 @@ func ParseCPUSet(text string) (CPUSet, error) {
 		if err != nil {
 			return CPUSet{}, fmt.Errorf("CPU list %.64q: %w", text, err)
 		}
-		for cpu := low; cpu <= high; cpu++ {
-			s.set(cpu)
-		}
+		s.setRange(low, high)
 	}
 	return s, nil
 }
@@ -84,10 +83,24 @@ func (s *CPUSet) set(cpu int) {
 	if cpu < 0 || cpu >= MaxCPUs {
 		return
 	}
-	for len(s.words) <= cpu/wordBits {
-		s.words = append(s.words, 0)
+	if missing := cpu/wordBits + 1 - len(s.words); missing > 0 {
+		s.words = append(s.words, make([]uint64, missing)...)
 	}
 	s.words[cpu/wordBits] |= 1 << (cpu % wordBits)
+}
+
+// setRange costs little for texts that repeat a long range: agents send them.
+func (s *CPUSet) setRange(low, high int) {
+	s.set(high)
+	for cpu := low; cpu < high; {
+		if cpu%wordBits == 0 && cpu+wordBits <= high {
+			s.words[cpu/wordBits] = math.MaxUint64
+			cpu += wordBits
+			continue
+		}
+		s.set(cpu)
+		cpu++
+	}
 }
 
 func (s CPUSet) word(i int) uint64 {

@@ -15,6 +15,8 @@ func TestParseCPUSet(t *testing.T) {
 		{text: "0-3,8,10-11", want: "0-3,8,10-11", size: 7},
 		{text: "3,2,1,0", want: "0-3", size: 4},
 		{text: "63-64,128", want: "63-64,128", size: 3},
+		{text: "1-200,64-127,0", want: "0-200", size: 201},
+		{text: "0-8191", want: "0-8191", size: 8192},
 		{text: "8191", want: "8191", size: 1},
 		{text: "8192", wantErr: "above the largest, 8191"},
 		{text: "0-4294967295", wantErr: "above the largest"},

@@ -1,12 +1,12 @@
 package rates
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -21,6 +21,15 @@ const (
 	maxVMs   = 1024
 	maxVCPUs = 512
 	maxTaps  = 64
+	// maxElements of all lists together: 1024 VMs with 8 vCPUs and 2 taps each, on a node of
+	// 4096 CPUs, have 15,360. maxValues are these and the fields of objects, of which a
+	// VM with 8 vCPUs has about 100.
+	maxElements = 1 << 14
+	maxValues   = 1 << 18
+	// maxDepth of lists and objects: vms[].taps[].toVM is 6, and more may be added.
+	maxDepth = 16
+	// maxString is above a list of every other one of units.MaxCPUs.
+	maxString = 32 << 10
 	// maxWeight is the most cpu.shares that the kernel takes.
 	maxWeight = 262144
 	// maxNUMANodes is the largest number that Linux can be built with, and maxMemoryMiB of a
@@ -56,15 +65,14 @@ var ErrInvalid = errors.New("invalid rates")
 // decode reads one answer of a node's agent, within the bounds above: what comes out is
 // trusted. Unknown fields are ignored, and unknown words pass: agents may be newer than the
 // manager. The error wraps ErrInvalid and names the field that is wrong.
-func decode(body io.Reader, node string) (*model.NodeRates, error) {
-	limited := &io.LimitedReader{R: body, N: maxBody + 1}
-	rates := &model.NodeRates{}
-	err := json.NewDecoder(limited).Decode(rates)
-	if limited.N <= 0 {
-		return nil, fmt.Errorf("%w: longer than %d bytes", ErrInvalid, maxBody)
+func decode(body []byte, node string) (*model.NodeRates, error) {
+	if err := bound(body); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, errors.Join(ErrInvalid, err)
+	rates := &model.NodeRates{}
+	// This is what becomes encoding/json/v2: twice as fast as encoding/json.
+	if err := json.Unmarshal(body, rates); err != nil {
+		return nil, fmt.Errorf("%w: %.300s", ErrInvalid, err.Error())
 	}
 	c := check{}
 	c.rates(rates, node)
@@ -72,6 +80,48 @@ func decode(body io.Reader, node string) (*model.NodeRates, error) {
 		return nil, c.err
 	}
 	return rates, nil
+}
+
+// bound refuses a text of JSON that would decode into much more memory than its own. It reads
+// no more of the grammar than it needs for that: the rest is the decoder's.
+func bound(body []byte) error {
+	// lists says of each list and object that is open whether it is a list.
+	var lists [maxDepth]bool
+	depth, elements, values := 0, 0, 0
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; c {
+		case '"':
+			from := i + 1
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+			if i-from > maxString {
+				return fmt.Errorf("%w: a text is longer than %d bytes", ErrInvalid, maxString)
+			}
+			continue
+		case '[', '{':
+			if depth == maxDepth {
+				return fmt.Errorf("%w: more than %d lists and objects in each other", ErrInvalid, maxDepth)
+			}
+			lists[depth] = c == '['
+			depth++
+		case ']', '}':
+			depth = max(0, depth-1)
+			continue
+		case ',':
+		default:
+			continue
+		}
+		if values++; depth > 0 && lists[depth-1] {
+			elements++
+		}
+		if elements > maxElements || values > maxValues {
+			return fmt.Errorf("%w: more than %d elements of lists, or %d values", ErrInvalid, maxElements, maxValues)
+		}
+	}
+	return nil
 }
 
 // check remembers the first figure that is out of bounds.

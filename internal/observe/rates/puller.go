@@ -3,6 +3,7 @@ package rates
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/utils/clock"
 
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -48,12 +50,17 @@ type Options struct {
 	Log               logr.Logger
 }
 
+// maxDecoding is how many answers are decoded at once: more would be no faster, and each may
+// cost as much memory as the bounds allow.
+const maxDecoding = 4
+
 // Puller asks all agents for their rates, again and again. It is a Runnable of
 // the controller runtime.
 type Puller struct {
 	Options
-	known map[string]bool
-	wake  chan struct{}
+	known    map[string]bool
+	wake     chan struct{}
+	decoding *semaphore.Weighted
 	// failing remembers whose failure was logged: once, not each round.
 	mu      sync.Mutex
 	failing map[string]bool
@@ -61,7 +68,7 @@ type Puller struct {
 
 // NewPuller returns a Puller; nothing is asked before Start.
 func NewPuller(options Options) *Puller {
-	return &Puller{Options: options, known: map[string]bool{}, wake: make(chan struct{}, 1), failing: map[string]bool{}}
+	return &Puller{Options: options, known: map[string]bool{}, wake: make(chan struct{}, 1), decoding: semaphore.NewWeighted(maxDecoding), failing: map[string]bool{}}
 }
 
 // Wake asks the agents that have no fresh rates at once, such as that of a new
@@ -180,9 +187,26 @@ func (p *Puller) pull(ctx context.Context, target Target) (*model.NodeRates, err
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("ask the agent of node %s: %s", target.Node, answer.Status)
 	}
-	rates, err := decode(answer.Body, target.Node)
+	body, err := readBody(answer.Body)
+	if err != nil {
+		return nil, fmt.Errorf("answer of the agent of node %s: %w", target.Node, err)
+	}
+	// Outside of it, agents that send slowly would keep others from being decoded.
+	if err := p.decoding.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("wait for the answers of other agents: %w", err)
+	}
+	rates, err := decode(body, target.Node)
+	p.decoding.Release(1)
 	if err != nil {
 		return nil, fmt.Errorf("answer of the agent of node %s: %w", target.Node, err)
 	}
 	return rates, nil
+}
+
+func readBody(body io.Reader) ([]byte, error) {
+	read, err := io.ReadAll(io.LimitReader(body, maxBody+1))
+	if err == nil && len(read) > maxBody {
+		err = fmt.Errorf("%w: longer than %d bytes", ErrInvalid, maxBody)
+	}
+	return read, err
 }

@@ -1,10 +1,10 @@
 package rates
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -144,7 +144,7 @@ func TestBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := decode(bytes.NewReader(body), "n")
+		got, err := decode(body, "n")
 		switch {
 		case tc.want == "":
 			if diff := cmp.Diff(r, got); err != nil || diff != "" {
@@ -172,15 +172,83 @@ func TestDecode(t *testing.T) {
 		"cut":             {string(good[:len(good)-2]), false},
 		"not an object":   {"[]", false},
 		"a huge CPU list": {strings.Replace(string(good), `"0-1"`, `"0-4294967295"`, 1), false},
-		"too long":        {`{"node":"` + strings.Repeat("n", maxBody) + `"}`, false},
+		"a name twice":    {`{"node":"m",` + string(good)[1:], false},
+		"too deep":        {strings.Replace(string(good), "{", `{"a":`+strings.Repeat("[", 20)+strings.Repeat("]", 20)+",", 1), false},
+		"escapes":         {strings.Replace(string(good), "{", `{"a":"\\\"[[[[[[[[[[[[[[[[[[",`, 1), true},
 	} {
-		r, err := decode(strings.NewReader(tc.body), "n")
+		r, err := decode([]byte(tc.body), "n")
 		if (err == nil) != tc.want || (r != nil) != tc.want {
 			t.Errorf("%s: rates %v, error %v", name, r != nil, err)
 		}
 		if err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v is not ErrInvalid", name, err)
 		}
+	}
+}
+
+// largest returns an answer of the largest size, in which one element is repeated.
+func largest(before, element, after string) string {
+	return before + element + strings.Repeat(","+element, (maxBody-len(before)-len(element)-len(after))/(len(element)+1)) + after
+}
+
+// crowded returns an answer of the largest size with as many elements as are allowed, with
+// those that are around them.
+func crowded(before, element, after string, around int) string {
+	body := before + strings.Repeat(element+",", maxElements-around-1) + element + after
+	return body + strings.Repeat(" ", maxBody-len(body))
+}
+
+// inflated are answers that would decode into many times their size.
+func inflated() map[string]string {
+	bodies := map[string]string{
+		"texts":        largest(`{"a":"`, "n", `"}`),
+		"names":        largest(`{"vms":[`, `{"name":"n\u0000"}`, `]}`),
+		"lists":        largest(`{"a":[`, `[]`, `]}`),
+		"depth":        strings.Repeat("[", maxBody),
+		"closed":       strings.Repeat("]", maxBody),
+		"repeated":     largest(`{`, `"vms":[{}]`, `}`),
+		"windows":      largest(`{"vms":[{`, `"buffering":{}`, `}]}`),
+		"fields":       largest(`{`, `"a":0`, `}`),
+		"vCPUs of VMs": largest(`{"vms":[`, `{"vcpus":[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]}`, `]}`),
+		"sets of CPUs": largest(`{"vms":[`, `{"allowedCPUs":"0-8191"}`, `]}`),
+		"long sets":    largest(`{"vms":[{"vcpus":[`, `{"cpus":"`+largestSet()+`"}`, `]}]}`),
+	}
+	for _, list := range []string{"cpus", "vms", "switches", "trips", "unknown"} {
+		bodies[list] = largest(`{"`+list+`":[`, `{}`, `]}`)
+		bodies[list+" null"] = largest(`{"`+list+`":[`, `null`, `]}`)
+	}
+	for _, list := range []string{"vcpus", "taps"} {
+		bodies[list] = largest(`{"vms":[{"`+list+`":[`, `{}`, `]}]}`)
+	}
+	for list, element := range map[string]string{
+		"cpus": `{}`, "vms": `{"allowedCPUs":"0-8191","power":{},"buffering":{"flood":{}}}`, "switches": `{}`, "trips": `{}`,
+	} {
+		bodies[list+" within bounds"] = crowded(`{"`+list+`":[`, element, `]}`, 0)
+	}
+	bodies["vCPUs within bounds"] = crowded(`{"vms":[{"vcpus":[`, `{"cpus":"0-8191"}`, `]}]}`, 1)
+	bodies["memory"] = largest(`{"vms":[{"memoryMiB":[`, `0`, `]}]}`)
+	return bodies
+}
+
+func largestSet() string { return "0-8191" + strings.Repeat(",0-8191", 4000) }
+
+// TestDecodeMemory: no answer costs more than a few times its size, garbage included.
+func TestDecodeMemory(t *testing.T) {
+	const most = 64 << 20
+	for name, body := range inflated() {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		read, err := readBody(strings.NewReader(body))
+		if err == nil {
+			_, err = decode(read, "n")
+		}
+		runtime.ReadMemStats(&after)
+		if cost := after.TotalAlloc - before.TotalAlloc; cost > most || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %d bytes cost %d of memory; error %v", name, len(body), cost, err)
+		}
+	}
+	if _, err := readBody(strings.NewReader(strings.Repeat(" ", maxBody+1))); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an answer that is too long: %v", err)
 	}
 }
 
@@ -195,8 +263,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add(`{"node":"n","power":{"source":"Prometheus","watts":1e308},"totals":{"since":"0001-01-01T00:00:00Z"}}`)
 	f.Add(`{"vms":[{"allowedCPUs":"8191"}]}`)
 	f.Add(`{"node":"n","time":"2026-01-01T00:00:00Z","intervalSeconds":1,"vms":[{"podUID":"p","buffering":{"windowMicroseconds":-1,"activeShare":1e308,"flood":{"sources":9223372036854775807}}}]}`)
+	for _, body := range inflated() {
+		f.Add(body[:min(len(body), 4096)])
+	}
 	f.Fuzz(func(t *testing.T, body string) {
-		r, err := decode(strings.NewReader(body), "n")
+		r, err := decode([]byte(body), "n")
 		if err != nil {
 			return
 		}
