@@ -36,14 +36,14 @@ type TaskID struct {
 	Start uint64 `json:"start"`
 }
 
-// Process is a process that runs a VM, as found. Everything in it but the ID
-// is under the influence of whoever runs it and is to be distrusted.
+// Process is a process that seems to run a VM. Guest is what whoever runs it says, and is to be
+// distrusted.
 type Process struct {
 	ID TaskID
-	// Args is the command line. It may have been cut at its end.
-	Args []string
-	// Cgroups is the content of /proc/PID/cgroup.
-	Cgroups string
+	// PodUID is the UID of the pod that the process is in, by its cgroups. Empty: it is in none.
+	PodUID string
+	// Guest is the VM's name on the command line.
+	Guest string
 }
 
 // Thread is one thread of a process.
@@ -165,8 +165,8 @@ type Host interface {
 	// Uptime is the time since boot in ticks, comparable with TaskID.Start.
 	Uptime() (uint64, error)
 
-	// Processes lists the processes that seem to run VMs. It is cheap enough to
-	// be called each second.
+	// Processes lists the processes that seem to run VMs, at most two of a pod. It is cheap
+	// enough to be called each second.
 	Processes() ([]Process, error)
 	// Sample reads the counters of a process that the last call of Processes returned. It
 	// returns ErrGone when the process has ended.

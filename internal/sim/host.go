@@ -158,7 +158,7 @@ func (h *Host) Processes() ([]host.Process, error) {
 	defer h.mu.Unlock()
 	list := make([]host.Process, len(h.vms))
 	for i, v := range h.vms {
-		list[i] = host.Process{ID: v.id, Args: v.args, Cgroups: v.cgroups}
+		list[i] = host.Process{ID: v.id, PodUID: v.PodUID, Guest: v.Namespace + "_" + v.Name}
 	}
 	return list, nil
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -34,8 +33,6 @@ type VM struct {
 type vm struct {
 	VM
 	id      host.TaskID
-	args    []string
-	cgroups string
 	threads []thread
 
 	rng              rand.PCG
@@ -109,12 +106,6 @@ func (h *Host) AddVM(spec VM) (host.TaskID, error) {
 		return host.TaskID{}, fmt.Errorf("simulated host %s: pod %s runs a VM already", h.cfg.Name, v.PodUID)
 	}
 	h.startThreads(v)
-	v.args = []string{
-		"/usr/libexec/qemu-kvm", "-name", "guest=" + v.Namespace + "_" + v.Name + ",debug-threads=on",
-		"-S", "-smp", strconv.Itoa(v.VCPUs), "-msg", "timestamp=on",
-	}
-	v.cgroups = "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" +
-		strings.ReplaceAll(v.PodUID, "-", "_") + ".slice/cri-containerd-" + strings.Repeat("5e", 32) + ".scope\n"
 	h.byPod[v.PodUID], h.byPID[v.id.PID] = v, v
 	at, _ := slices.BinarySearchFunc(h.vms, v.id.PID, func(v *vm, pid int) int { return cmp.Compare(v.id.PID, pid) })
 	h.vms = slices.Insert(h.vms, at, v)

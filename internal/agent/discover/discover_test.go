@@ -9,67 +9,9 @@ import (
 )
 
 const (
-	uid        = "0f9a3c52-7d1e-4b7a-9c55-0123456789ab"
-	otherUID   = "11111111-2222-3333-4444-555555555555"
-	systemdUID = "0f9a3c52_7d1e_4b7a_9c55_0123456789ab"
-	container  = "c0ffee0000000000000000000000000000000000000000000000000000000000"
+	uid      = "0f9a3c52-7d1e-4b7a-9c55-0123456789ab"
+	otherUID = "11111111-2222-3333-4444-555555555555"
 )
-
-func TestPodUID(t *testing.T) {
-	for name, test := range map[string]struct {
-		cgroups string
-		want    string
-	}{
-		"version 2, systemd, burstable":    {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + systemdUID + ".slice/cri-containerd-" + container + ".scope\n", uid},
-		"version 2, systemd, guaranteed":   {"0::/kubepods.slice/kubepods-pod" + systemdUID + ".slice/crio-" + container + ".scope\n", uid},
-		"version 2, cgroupfs, burstable":   {"0::/kubepods/burstable/pod" + uid + "/" + container + "\n", uid},
-		"version 2, cgroupfs, guaranteed":  {"0::/kubepods/pod" + uid + "/" + container + "\n", uid},
-		"version 1":                        {"9:name=systemd:/kubepods/besteffort/pod" + uid + "/x\n3:cpuset:/kubepods/besteffort/pod" + uid + "/x\n0::/\n", uid},
-		"nested below libvirt's own":       {"0::/kubepods/burstable/pod" + uid + "/" + container + "/machine.slice/emulator\n", uid},
-		"a node in a container (kind)":     {"0::/system.slice/docker-abc.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + systemdUID + ".slice/cri-containerd-x.scope\n", uid},
-		"K3s":                              {"0::/k3s/kubepods/burstable/pod" + uid + "/x\n", uid},
-		"a node in a pod: the inner pod":   {"0::/kubepods/burstable/pod" + otherUID + "/x/kubepods/burstable/pod" + uid + "/y\n", uid},
-		"own cgroup namespace, systemd":    {"0::/../../kubepods-burstable-pod" + systemdUID + ".slice/cri-containerd-x.scope\n", uid},
-		"own cgroup namespace, cgroupfs":   {"0::/../../pod" + uid + "/x\n", uid},
-		"hierarchies disagree":             {"3:cpuset:/kubepods/pod" + uid + "/x\n0::/kubepods/pod" + otherUID + "/x\n", ""},
-		"no pod":                           {"0::/system.slice/libvirtd.service\n", ""},
-		"a pod's name outside of kubepods": {"0::/user.slice/pod" + uid + "/x\n", ""},
-		"kubepods too far above":           {"0::/kubepods/a/b/pod" + uid + "/x\n", ""},
-		"not a UID":                        {"0::/kubepods/burstable/podnginx/x\n", ""},
-		"static pod":                       {"0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/x\n", ""},
-		"an unrelated slice":               {"0::/evil-pod" + systemdUID + ".slice\n", ""},
-		"empty":                            {"", ""},
-		"no colons":                        {"nonsense\n\n:::\n", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, ok := PodUID(test.cgroups)
-			if got != test.want || ok != (test.want != "") {
-				t.Errorf("PodUID = %q, %v; want %q", got, ok, test.want)
-			}
-		})
-	}
-}
-
-func TestGuest(t *testing.T) {
-	for name, test := range map[string]struct {
-		args            []string
-		namespace, name string
-		named           bool
-	}{
-		"KubeVirt":           {[]string{"qemu-kvm", "-name", "guest=shop_web,debug-threads=on", "-S"}, "shop", "web", true},
-		"two dashes":         {[]string{"qemu-kvm", "--name", "guest=shop_web"}, "shop", "web", true},
-		"short form":         {[]string{"qemu-kvm", "-name", "shop_web"}, "shop", "web", true},
-		"no underscore":      {[]string{"q", "-name", "guest=vm1"}, "vm1", "", true},
-		"a probe of libvirt": {[]string{"q", "-S", "-machine", "none"}, "", "", false},
-		"no value":           {[]string{"q", "-name"}, "", "", false},
-		"another option":     {[]string{"q", "-name", "process=qemu"}, "", "", false},
-	} {
-		namespace, vm, named := Guest(test.args)
-		if namespace != test.namespace || vm != test.name || named != test.named {
-			t.Errorf("%s: %q, %q, %v", name, namespace, vm, named)
-		}
-	}
-}
 
 func TestRoleOf(t *testing.T) {
 	for name, want := range map[string]Role{
@@ -107,9 +49,7 @@ func inventory() *Inventory {
 
 func process(pid int) host.Process {
 	return host.Process{
-		ID:      host.TaskID{PID: pid, TID: pid, Start: 1},
-		Args:    []string{"qemu-kvm", "-name", "guest=shop_web"},
-		Cgroups: "0::/kubepods/burstable/pod" + uid + "/x\n",
+		ID: host.TaskID{PID: pid, TID: pid, Start: 1}, PodUID: uid, Guest: "shop_web",
 	}
 }
 
@@ -119,11 +59,10 @@ func TestIdentify(t *testing.T) {
 		known  bool
 	}{
 		"known":                    {func(*host.Process, *Inventory) {}, true},
-		"no guest name":            {func(p *host.Process, _ *Inventory) { p.Args = nil }, false},
-		"hostile guest name":       {func(p *host.Process, _ *Inventory) { p.Args[2] = "guest=\x00_\xff" }, false},
-		"another VM's name":        {func(p *host.Process, _ *Inventory) { p.Args[2] = "guest=shop_db" }, false},
-		"another namespace":        {func(p *host.Process, _ *Inventory) { p.Args[2] = "guest=bank_web" }, false},
-		"no pod":                   {func(p *host.Process, _ *Inventory) { p.Cgroups = "0::/\n" }, false},
+		"no underscore":            {func(p *host.Process, _ *Inventory) { p.Guest = "web" }, false},
+		"hostile guest name":       {func(p *host.Process, _ *Inventory) { p.Guest = "\x00_\xff" }, false},
+		"another VM's name":        {func(p *host.Process, _ *Inventory) { p.Guest = "shop_db" }, false},
+		"another namespace":        {func(p *host.Process, _ *Inventory) { p.Guest = "bank_web" }, false},
 		"a pod that is not here":   {func(_ *host.Process, i *Inventory) { delete(i.Pods, uid) }, false},
 		"a VMI that is not here":   {func(_ *host.Process, i *Inventory) { delete(i.VMIs, "vmi-1") }, false},
 		"a pod labelled by a user": {func(_ *host.Process, i *Inventory) { i.Pods[uid] = Pod{uid, "evil", "vmi-1"} }, false},

@@ -1,8 +1,7 @@
 // Package discover finds out which VirtualMachineInstance a process runs, and
 // what each of its threads does. It is pure: processes and API objects come in
-// as values. Whatever a VM's owner can influence (names, command lines,
-// cgroup paths) is distrusted: what does not fit is an unknown process, never
-// an error.
+// as values. Names, which a VM's owner can influence, are distrusted: what does
+// not fit is an unknown process, never an error.
 package discover
 
 import (
@@ -48,11 +47,9 @@ type VM struct {
 // identify finds the VMI that a process runs. The pod of its cgroup decides,
 // because a process cannot choose that; all else has to agree with it.
 func identify(process host.Process, inventory *Inventory) (vm VM, known bool) {
-	namespace, name, named := Guest(process.Args)
-	uid, inPod := PodUID(process.Cgroups)
-	if !named || !inPod {
-		return VM{}, false
-	}
+	uid := process.PodUID
+	// KubeVirt's domains are called NAMESPACE_NAME, and a namespace has no underscore.
+	namespace, name, _ := strings.Cut(process.Guest, "_")
 	// A pod, or its VMI, that is not on this node may not be known yet.
 	pod, podKnown := inventory.Pods[uid]
 	vmi, vmiKnown := inventory.VMIs[pod.CreatedBy]
@@ -83,34 +80,4 @@ func All(processes []host.Process, inventory *Inventory) []VM {
 		}
 	}
 	return slices.DeleteFunc(candidates, func(vm VM) bool { return claims[vm.PodUID] > 1 })
-}
-
-// Guest returns the VMI that a QEMU's command line names: KubeVirt's domains
-// are called NAMESPACE_NAME, and a namespace has no underscore. named is false
-// when the command line gives the process no guest name, as libvirt's probes of
-// QEMU do.
-func Guest(args []string) (namespace, name string, named bool) {
-	value, named := guestOption(args)
-	namespace, name, _ = strings.Cut(value, "_")
-	return namespace, name, named
-}
-
-// guestOption returns the guest's name in -name, which is written
-// "guest=NAME,debug-threads=on" or just "NAME". Names with commas, which QEMU
-// doubles, come out cut: no VMI has one.
-func guestOption(args []string) (string, bool) {
-	for i, arg := range args {
-		if (arg != "-name" && arg != "--name") || i+1 == len(args) {
-			continue
-		}
-		first, _, _ := strings.Cut(args[i+1], ",")
-		if guest, explicit := strings.CutPrefix(first, "guest="); explicit {
-			return guest, true
-		}
-		if !strings.Contains(first, "=") {
-			return first, true
-		}
-		return "", false
-	}
-	return "", false
 }

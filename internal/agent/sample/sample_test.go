@@ -147,8 +147,7 @@ func (n *node) EnergyZones() ([]host.EnergyZone, error) { return nil, host.ErrUn
 
 func (n *node) Processes() ([]host.Process, error) {
 	return []host.Process{{
-		ID: host.TaskID{PID: 100, TID: 100, Start: 1}, Args: []string{"q", "-name", "guest=shop_web"},
-		Cgroups: "0::/kubepods/pod0f9a3c52-7d1e-4b7a-9c55-0123456789ab/x\n",
+		ID: host.TaskID{PID: 100, TID: 100, Start: 1}, PodUID: "0f9a3c52-7d1e-4b7a-9c55-0123456789ab", Guest: "shop_web",
 	}}, n.listErr
 }
 

@@ -97,7 +97,7 @@ func (f *cpusetFile) close() {
 func (h *Host) readCpuset(p *process) (cpus units.CPUSet, changed bool, err error) {
 	f := &p.cpuset
 	if f.file == nil {
-		f.file, err = h.cgroups.openCpuset(p.Cgroups)
+		f.file, err = h.cgroups.openCpuset(p.cgroups)
 	}
 	n := 0
 	if err == nil {
@@ -193,12 +193,8 @@ func (t *cgroupTree) lists(cgroup, pid string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(content)), pid)
 }
 
-const (
-	// podUID is the length of the UID in the name of a pod's cgroup.
-	podUID = 36
-	// maxNodes bounds the NUMA nodes that are read: the largest MAX_NUMNODES.
-	maxNodes = 1024
-)
+// maxNodes bounds the NUMA nodes that are read: the largest MAX_NUMNODES.
+const maxNodes = 1024
 
 // hugePages are the sizes of pages that memory.numa_stat leaves out.
 func hugePages() []string { return []string{"2MB", "1GB"} }
@@ -211,7 +207,7 @@ func (h *Host) Cgroup(process host.TaskID) (host.CgroupFacts, error) {
 	if !known {
 		return host.CgroupFacts{}, fmt.Errorf("cgroups of process %d: %w", process.PID, host.ErrGone)
 	}
-	return host.CgroupFacts{Weight: h.cgroups.weight(p.Cgroups), MemoryBytes: h.cgroups.memory(p.Cgroups)}, nil
+	return host.CgroupFacts{Weight: h.cgroups.weight(p.cgroups), MemoryBytes: h.cgroups.memory(p.cgroups)}, nil
 }
 
 // weight of the pod's cgroup in cpu.shares; 0 when it is not known.
@@ -318,11 +314,11 @@ func (t *cgroupTree) readUp(dir, file string) ([]byte, error) {
 func podOf(dir string) (string, bool) {
 	for ; dir != "." && dir != "/"; dir = path.Dir(dir) {
 		name := path.Base(dir)
-		if uid, ok := strings.CutPrefix(name, "pod"); ok && len(uid) == podUID {
+		if uid, ok := strings.CutPrefix(name, "pod"); ok && len(uid) == uidLength {
 			return dir, true
 		}
 		name, ok := strings.CutSuffix(name, ".slice")
-		if at := strings.LastIndex(name, "-pod"); ok && at >= 0 && len(name)-at-len("-pod") == podUID {
+		if at := strings.LastIndex(name, "-pod"); ok && at >= 0 && len(name)-at-len("-pod") == uidLength {
 			return dir, true
 		}
 	}

@@ -48,8 +48,10 @@ type Host struct {
 	others    map[int]otherProcess
 	processes map[host.TaskID]*process
 	byPID     map[int]*process
-	workers   map[int]*process
-	masks     maskCache
+	// ofPod counts processes by pod UID.
+	ofPod   map[string]int
+	workers map[int]*process
+	masks   maskCache
 	// kept counts the keptFiles that are open, of at most mostKept.
 	kept, mostKept int
 	// scratch takes the content of one file after the other.
@@ -82,6 +84,7 @@ func New(opts Options) (*Host, error) {
 		others:    map[int]otherProcess{},
 		processes: map[host.TaskID]*process{},
 		byPID:     map[int]*process{},
+		ofPod:     map[string]int{},
 		workers:   map[int]*process{},
 		masks:     newMaskCache(),
 		devices:   newDevices(opts.Datapath),

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -13,8 +12,7 @@ import (
 // Limits of what is kept of texts that a VM's owner can influence.
 const (
 	maxTaps     = 64
-	maxArgs     = 64      // libvirt gives the guest's name first
-	maxCmdline  = 4 << 10 // bytes of all arguments
+	maxCmdline  = 4 << 10 // bytes that are read: libvirt gives the guest's name first
 	maxTapName  = 15      // IFNAMSIZ without its terminating zero
 	startField  = 22      // of /proc/PID/stat, counted from 1
 	schedFields = 3
@@ -102,16 +100,21 @@ func isTap(name []byte) bool {
 	return len(name) > len("tap") && len(name) <= maxTapName && bytes.HasPrefix(name, []byte("tap"))
 }
 
-// splitArgs cuts a cmdline file into arguments, of which it keeps the first
-// maxArgs: any process on the node may call itself QEMU, and have thousands of
-// empty ones.
-func splitArgs(content []byte) []string {
-	text := strings.TrimRight(string(content), "\x00")
-	if text == "" {
-		return nil
+// guestOf returns the guest's name in the -name of a command line, which is written
+// "guest=NAME,debug-threads=on" or just "NAME". Names with commas, which QEMU doubles, come out
+// cut: no VMI has one. It returns false when there is none, as on those of libvirt's probes.
+func guestOf(cmdline []byte) (string, bool) {
+	var option []byte
+	for arg := range bytes.SplitSeq(bytes.TrimRight(cmdline, "\x00"), []byte{0}) {
+		if string(option) != "-name" && string(option) != "--name" {
+			option = arg
+			continue
+		}
+		first, _, _ := bytes.Cut(arg, []byte(","))
+		guest, explicit := bytes.CutPrefix(first, []byte("guest="))
+		return string(guest), len(guest) > 0 && (explicit || !bytes.Contains(first, []byte("=")))
 	}
-	args := strings.SplitN(text, "\x00", maxArgs+1)
-	return args[:min(len(args), maxArgs)]
+	return "", false
 }
 
 func cutLast(s []byte, sep byte) (before, after []byte, found bool) {

@@ -94,3 +94,22 @@ func TestParseCPUTimes(t *testing.T) {
 		}
 	}
 }
+
+func TestGuestOf(t *testing.T) {
+	for cmdline, want := range map[string]string{
+		"qemu-kvm -name guest=shop_web,debug-threads=on -S": "shop_web",
+		"qemu-kvm --name guest=shop_web":                    "shop_web",
+		"qemu-kvm -name shop_web":                           "shop_web",
+		"q -S -machine none":                                "", // a probe of libvirt
+		"q -name":                                           "",
+		"q -name guest=":                                    "",
+		"q -name process=qemu":                              "",
+		"q -name  guest=shop_web":                           "",
+		"":                                                  "",
+	} {
+		got, named := guestOf([]byte(strings.ReplaceAll(cmdline, " ", "\x00") + "\x00"))
+		if named != (want != "") || named && got != want {
+			t.Errorf("%q: %q, %v; want %q", cmdline, got, named, want)
+		}
+	}
+}

@@ -25,19 +25,31 @@ const (
 	refreshRounds = 30
 )
 
+// Limits of what is kept of processes, since any pod's may call themselves QEMU.
+const (
+	// mostOfAPod is how many may be the VM of a pod, or of none: a pod runs one, and when two
+	// claim to be it, neither is known.
+	mostOfAPod = 2
+	// mostProcesses is more than twice the pods that a node can have.
+	mostProcesses = 4096
+	// mostThreads is more than twice what a VM of 710 vCPUs has.
+	mostThreads = 2048
+)
+
 // otherProcess is a process that was not a VM's.
 type otherProcess struct {
 	since uint64 // round in which it was first listed
 	round uint64 // round in which it was last listed
 }
 
-// process is a VM's process, or a kernel's worker for one, that is sampled. Its
-// folders are kept open: they stay bound to the process when its number goes to
+// process is a process that seems to be a VM's, or a kernel's worker for one. The folders of
+// one that is sampled are kept open: they stay bound to the process when its number goes to
 // another one.
 type process struct {
 	host.Process
-	dir     int // /proc/PID
-	task    int // /proc/PID/task; -1 of a worker
+	cgroups string // the content of /proc/PID/cgroup
+	dir     int    // /proc/PID; -1 until the first sample
+	task    int    // /proc/PID/task; -1 until then, and of a worker
 	round   uint64
 	links   uint64 // of task, when its threads were listed
 	stale   bool   // a thread vanished since
@@ -128,8 +140,8 @@ func (h *Host) examine(pid int, refresh bool) {
 		h.others[pid] = seen
 		return
 	}
-	p, err := h.open(pid)
-	if err != nil || p == nil {
+	p, err := h.read(pid)
+	if err != nil || p == nil || p.owner == 0 && !h.hasRoom(p) {
 		h.others[pid] = seen
 		return
 	}
@@ -140,74 +152,103 @@ func (h *Host) examine(pid int, refresh bool) {
 		return
 	}
 	h.processes[p.ID], h.byPID[pid] = p, p
+	h.ofPod[p.PodUID]++
 }
 
-// open returns nil without an error for a process that is neither a VM's nor a worker.
-func (h *Host) open(pid int) (*process, error) {
-	path := filepath.Join(h.procRoot, strconv.Itoa(pid))
-	dir, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	p := &process{dir: dir, task: -1, net: keptFile{name: "net/dev"}}
-	isVM, err := h.read(p, pid)
-	if p.owner != 0 {
-		return p, nil
-	}
-	if err == nil && isVM {
-		p.task, err = unix.Openat(dir, "task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			return p, nil
-		}
-	}
-	unix.Close(dir)
-	if err != nil {
-		return nil, fmt.Errorf("read process %d: %w", pid, err)
-	}
-	return nil, nil
+func (h *Host) hasRoom(p *process) bool {
+	return h.ofPod[p.PodUID] < mostOfAPod && len(h.processes) < mostProcesses
 }
 
-// read fills in what is known of a process, and returns true if it is a VM's. A kernel's
-// worker has an owner afterwards.
-func (h *Host) read(p *process, pid int) (isVM bool, err error) {
-	content, err := readLineAt(p.dir, "stat", h.scratch)
+// read returns nil without an error for a process that is neither a VM's nor a worker. The folder
+// of a worker is left open.
+func (h *Host) read(pid int) (*process, error) {
+	dir, err := h.openDir(pid)
 	if err != nil {
-		return false, err
+		return nil, err
+	}
+	p, err := h.readFrom(dir, pid)
+	if p == nil || p.dir != dir {
+		unix.Close(dir)
+	}
+	return p, err
+}
+
+func (h *Host) openDir(pid int) (int, error) {
+	return unix.Open(filepath.Join(h.procRoot, strconv.Itoa(pid)), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+func (h *Host) readFrom(dir, pid int) (*process, error) {
+	content, err := readLineAt(dir, "stat", h.scratch)
+	if err != nil {
+		return nil, err
 	}
 	comm, start, err := parseStat(content)
-	if err == nil && strings.HasPrefix(comm, workerComm) {
-		p.becomeWorker(pid, comm, start, content)
-		return false, nil
+	if err != nil {
+		return nil, err
 	}
-	if err != nil || !strings.HasPrefix(comm, vmComm) {
-		return false, err
+	id := host.TaskID{PID: pid, TID: pid, Start: start}
+	if strings.HasPrefix(comm, workerComm) {
+		return workerOf(dir, id, comm, content), nil
 	}
-	if content, err = readAt(p.dir, "cmdline", h.scratch[:maxCmdline]); err != nil {
-		return false, err
+	if !strings.HasPrefix(comm, vmComm) {
+		return nil, nil
 	}
-	args := splitArgs(content)
-	if content, err = readAt(p.dir, "cgroup", h.scratch); err != nil {
-		return false, err
+	if content, err = readAt(dir, "cgroup", h.scratch); err != nil {
+		return nil, err
 	}
-	p.cpuset.close() // the process may be in another cgroup
-	p.Process = host.Process{
-		ID:      host.TaskID{PID: pid, TID: pid, Start: start},
-		Args:    args,
-		Cgroups: string(content),
+	cgroups := string(content)
+	if content, err = readAt(dir, "cmdline", h.scratch[:maxCmdline]); err != nil {
+		return nil, err
 	}
-	return true, nil
+	guest, named := guestOf(content)
+	if !named {
+		return nil, nil
+	}
+	return &process{
+		Process: host.Process{ID: id, PodUID: podUIDOf(cgroups), Guest: guest}, cgroups: cgroups,
+		dir: -1, task: -1, net: keptFile{name: "net/dev"},
+	}, nil
 }
 
-// refresh reads a known process again. It drops it, and returns false, when
-// it has ended or is a VM's no longer.
+// refresh reads a known process again. It drops it, and returns false, when it has ended or
+// is another pod's or VM's now.
 func (h *Host) refresh(p *process) bool {
-	id := p.ID
-	if isVM, err := h.read(p, id.PID); err == nil && isVM && p.ID == id {
-		return true
+	now, err := h.read(p.ID.PID)
+	if err != nil || now == nil || now.Process != p.Process {
+		if now != nil && now.owner != 0 {
+			unix.Close(now.dir)
+		}
+		h.end(p)
+		return false
 	}
-	p.ID = id
-	h.end(p)
-	return false
+	p.cgroups = now.cgroups
+	p.cpuset.close() // the process may be in another cgroup
+	return true
+}
+
+// openFolders of a process that is to be sampled.
+func (h *Host) openFolders(p *process) error {
+	dir, err := h.openDir(p.ID.PID)
+	if err != nil {
+		return err
+	}
+	content, err := readLineAt(dir, "stat", h.scratch)
+	var start uint64
+	if err == nil {
+		_, start, err = parseStat(content)
+	}
+	if err == nil && start != p.ID.Start {
+		err = host.ErrGone
+	}
+	if err == nil {
+		p.task, err = unix.Openat(dir, "task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		unix.Close(dir)
+		return err
+	}
+	p.dir = dir
+	return nil
 }
 
 // end drops a process for good.
@@ -222,8 +263,13 @@ func (h *Host) drop(p *process) {
 	}
 	h.closeKept(&p.net)
 	p.cpuset.close()
-	unix.Close(p.dir)
-	unix.Close(p.task)
+	if p.dir >= 0 {
+		unix.Close(p.dir)
+		unix.Close(p.task)
+	}
+	if h.ofPod[p.PodUID]--; h.ofPod[p.PodUID] == 0 {
+		delete(h.ofPod, p.PodUID)
+	}
 	delete(h.processes, p.ID)
 	if h.byPID[p.ID.PID] == p {
 		delete(h.byPID, p.ID.PID)
@@ -240,19 +286,20 @@ const (
 	kthreadd = "2"
 )
 
-// becomeWorker makes the process a worker when the content of its stat file is that of
-// a kernel thread: any process can have the name.
-func (p *process) becomeWorker(pid int, comm string, start uint64, stat []byte) {
+// workerOf returns a worker when the content of its stat file is that of a kernel thread, and
+// nil otherwise: any process can have the name.
+func workerOf(dir int, id host.TaskID, comm string, stat []byte) *process {
 	owner, err := strconv.Atoi(strings.TrimPrefix(comm, workerComm))
 	_, rest, _ := cutLast(stat, ')')
 	_, rest = nextField(rest)
 	parent, _ := nextField(rest)
 	if err != nil || owner <= 1 || string(parent) != kthreadd {
-		return
+		return nil
 	}
-	id := host.TaskID{PID: pid, TID: pid, Start: start}
-	p.ID, p.owner = id, owner
-	p.threads = []thread{{Thread: host.Thread{ID: id, Name: comm}, schedstat: keptFile{name: "schedstat"}}}
+	return &process{
+		Process: host.Process{ID: id}, dir: dir, task: -1, owner: owner,
+		threads: []thread{{Thread: host.Thread{ID: id, Name: comm}, schedstat: keptFile{name: "schedstat"}}},
+	}
 }
 
 // keepsWorker returns true if the process of this number is a known worker.

@@ -2,10 +2,9 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
@@ -49,14 +48,9 @@ func TestRealProcessIsFoundAndSampled(t *testing.T) {
 	vm := hosttest.StartVM(t, "shop", "web", "CPU 0/TCG", "IO iothread1")
 	pod.Add(vm)
 	h := realHost(t)
-	processes := mustProcesses(t, h)
-	index := slices.IndexFunc(processes, func(p host.Process) bool { return p.ID == vm.ID() })
-	if index < 0 {
-		t.Fatalf("process %v not found in %v", vm.ID(), processes)
-	}
-	if diff := cmp.Diff([]string{"/usr/bin/qemu-system-x86_64", "-name", "guest=shop_web,debug-threads=on", "-S"},
-		processes[index].Args); diff != "" {
-		t.Errorf("args (-want +got):\n%s", diff)
+	want := host.Process{ID: vm.ID(), PodUID: pod.UID, Guest: "shop_web"}
+	if processes := mustProcesses(t, h); !slices.Contains(processes, want) {
+		t.Fatalf("process %+v not found in %+v", want, processes)
 	}
 	sample, err := h.Sample(vm.ID())
 	if err != nil {
@@ -69,6 +63,24 @@ func TestRealProcessIsFoundAndSampled(t *testing.T) {
 		if !slices.ContainsFunc(sample.Threads, func(s host.ThreadSample) bool { return s.Name == name && s.CPUs.Equal(one) }) {
 			t.Errorf("no thread %q on CPU %v in %+v", name, one, sample.Threads)
 		}
+	}
+}
+
+// Processes of a pod that call themselves VMs keep no other pod's VM from being found.
+func TestRealProcessesOfAPodAreBounded(t *testing.T) {
+	one, _ := hosttest.TwoCPUs(t)
+	hostile, pod := hosttest.NewPod(t, one.String()), hosttest.NewPod(t, one.String())
+	for i := range 3 * mostOfAPod {
+		hostile.Add(hosttest.StartVM(t, "shop", fmt.Sprint("web", i)))
+	}
+	vm := hosttest.StartVM(t, "shop", "web")
+	pod.Add(vm)
+	found := map[string]int{}
+	for _, p := range mustProcesses(t, realHost(t)) {
+		found[p.PodUID]++
+	}
+	if found[hostile.UID] != mostOfAPod || found[pod.UID] != 1 {
+		t.Errorf("%d and %d processes found, want %d and 1", found[hostile.UID], found[pod.UID], mostOfAPod)
 	}
 }
 

@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -37,6 +38,12 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 	p, known := h.processes[id]
 	if !known {
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
+	}
+	if p.dir < 0 {
+		if err := h.openFolders(p); err != nil {
+			h.end(p)
+			return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
+		}
 	}
 	if err := h.updateThreads(p); err != nil {
 		h.end(p)
@@ -182,7 +189,7 @@ func (h *Host) readStat(p *process, tid int) (name string, start uint64, err err
 	return parseStat(content)
 }
 
-// listNumbers returns the entries of an open folder that are numbers.
+// listNumbers returns the entries of an open folder that are numbers, mostThreads at most.
 func listNumbers(dir int) ([]int, error) {
 	// A new description, so that reading it leaves no position behind.
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -191,8 +198,8 @@ func listNumbers(dir int) ([]int, error) {
 	}
 	file := os.NewFile(uintptr(fd), "task")
 	defer file.Close()
-	names, err := file.Readdirnames(-1)
-	if err != nil {
+	names, err := file.Readdirnames(mostThreads)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	numbers := make([]int, 0, len(names))

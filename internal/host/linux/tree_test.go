@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -221,12 +222,12 @@ func TestProcessesOfATree(t *testing.T) {
 	tr := newTree(t)
 	tr.write("proc/meminfo", "")
 	tr.process(10, "virtqemud", "0::/\n")
-	id := tr.process(20, "qemu-kvm", "0::/x\n")
+	id := tr.process(20, "qemu-kvm", "0::/kubepods/pod"+aPod+"/x\n")
 	tr.write("proc/30/stat", "30 (qemu-kvm) cut")
 	tr.write("proc/99999999999999999999/stat", "")
 	h := tr.host()
 	processes := mustProcesses(t, h)
-	want := []host.Process{{ID: id, Args: []string{"/usr/bin/qemu-kvm", "-name", "guest=shop_web"}, Cgroups: "0::/x\n"}}
+	want := []host.Process{{ID: id, PodUID: aPod, Guest: "shop_web"}}
 	if diff := cmp.Diff(want, processes); diff != "" {
 		t.Fatalf("-want +got:\n%s", diff)
 	}
@@ -234,18 +235,6 @@ func TestProcessesOfATree(t *testing.T) {
 	if err != nil || len(sample.Threads) != 2 || len(sample.Taps) != 2 {
 		t.Errorf("sample %+v, %v; want two threads and two taps", sample, err)
 	}
-	t.Run("a command line of any length costs little", func(t *testing.T) {
-		other := tr.process(40, "qemu-kvm", "0::/z\n")
-		tr.write("proc/40/cmdline", "qemu\x00-name\x00guest=shop_db\x00"+strings.Repeat("x", maxFile))
-		processes := mustProcesses(t, h)
-		kept := len(strings.Join(processes[len(processes)-1].Args, " "))
-		if kept > maxCmdline || processes[len(processes)-1].ID != other || processes[len(processes)-1].Args[2] != "guest=shop_db" {
-			t.Errorf("%d bytes kept of process %v", kept, processes[len(processes)-1].ID)
-		}
-		if err := os.RemoveAll(filepath.Join(tr.dir, "proc/40")); err != nil {
-			t.Fatal(err)
-		}
-	})
 	t.Run("a process that becomes a VM's later", func(t *testing.T) {
 		tr.process(10, "qemu-kvm", "0::/y\n") // libvirt's child after exec
 		if n := len(mustProcesses(t, h)); n != 2 {
@@ -262,6 +251,67 @@ func TestProcessesOfATree(t *testing.T) {
 			t.Errorf("sample %+v, %v; want threads, and taps with an error", sample, err)
 		}
 	})
+}
+
+// A pod may have any number of processes that call themselves QEMU, with command lines of any
+// length: they cost little, and keep no other pod's VM from being found.
+func TestProcessesOfAHostilePod(t *testing.T) {
+	tr := newTree(t)
+	const many, most = 2000, 512 << 10
+	for i := range many {
+		pid := 1000 + i
+		tr.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (qemu-x)%s", pid, stat22))
+		tr.write(fmt.Sprintf("proc/%d/cgroup", pid), "0::/kubepods/pod"+otherPod+"/x\n")
+		tr.write(fmt.Sprintf("proc/%d/cmdline", pid), fmt.Sprintf("q\x00-name\x00guest=shop_%d\x00%s", pid, strings.Repeat("a\x00", 2048)))
+		tr.mkdir(fmt.Sprintf("proc/%d/task", pid))
+	}
+	id := tr.process(9999, "qemu-kvm", "0::/kubepods/pod"+aPod+"/x\n")
+	h := tr.host()
+	files, heap := openFiles(t), heapInUse()
+	var processes []host.Process
+	for range refreshRounds + 1 {
+		processes = mustProcesses(t, h)
+	}
+	if grown := heapInUse() - heap; grown > most {
+		t.Errorf("%d bytes are kept, want %d at most", grown, most)
+	}
+	if grown := openFiles(t) - files; grown > 0 {
+		t.Errorf("%d files are open of processes that nobody samples", grown)
+	}
+	if len(processes) != mostOfAPod+1 || processes[mostOfAPod].ID != id {
+		t.Errorf("%d processes, want %d of the hostile pod and %v", len(processes), mostOfAPod, id)
+	}
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Of the threads of a process a bounded number is read.
+func TestThreadsOfATreeAreBounded(t *testing.T) {
+	tr := newTree(t)
+	id := tr.process(20, "qemu-kvm", "0::/x\n")
+	for tid := 100; tid < 102+mostThreads; tid++ {
+		tr.write(fmt.Sprintf("proc/20/task/%d/stat", tid), fmt.Sprintf("%d (x)%s", tid, stat22))
+		tr.write(fmt.Sprintf("proc/20/task/%d/schedstat", tid), "1 2 3\n")
+	}
+	h := tr.host()
+	mustProcesses(t, h)
+	if sample, err := h.Sample(id); err != nil || len(sample.Threads) != mostThreads {
+		t.Errorf("%d threads, %v; want %d", len(sample.Threads), err, mostThreads)
+	}
 }
 
 func TestFacts(t *testing.T) {

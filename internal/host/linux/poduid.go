@@ -1,13 +1,13 @@
-package discover
+package linux
 
 import (
 	"strings"
 )
 
-// PodUID returns the UID of the pod that a process is in, from the content of
-// its /proc/PID/cgroup. It returns false when the process is in no pod, or when
-// the hierarchies name different ones.
-func PodUID(cgroups string) (string, bool) {
+// podUIDOf returns the UID of the pod that a process is in, from the content of
+// its /proc/PID/cgroup. It is empty when the process is in no pod, or when the
+// hierarchies name different ones.
+func podUIDOf(cgroups string) string {
 	found := ""
 	for line := range strings.Lines(cgroups) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -19,11 +19,11 @@ func PodUID(cgroups string) (string, bool) {
 			continue
 		}
 		if found != "" && found != uid {
-			return "", false
+			return ""
 		}
 		found = uid
 	}
-	return found, found != ""
+	return found
 }
 
 // podOfPath reads one path. The kubelet's folders may be nested in others (a
