@@ -2,7 +2,13 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+// MatcherValue is what a label of a series must be.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=253
+type MatcherValue string
+
 // PrometheusSource says which server is asked for what.
+// +kubebuilder:validation:XValidation:rule="!has(self.query) || !has(self.matchers)",message="matchers narrow down Kepler's counters: with query, write the labels into the query"
 type PrometheusSource struct {
 	// url of the server, such as https://prometheus.monitoring.svc:9090. Put no
 	// password into it: who may read policies reads it.
@@ -17,6 +23,15 @@ type PrometheusSource struct {
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Query *string `json:"query,omitempty"`
+
+	// matchers are labels that Kepler's counters must have, with their values, such as
+	// namespace: kepler. Without them everybody whose exporter the server scrapes can speak
+	// for the meter of any node.
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^[a-zA-Z_][a-zA-Z0-9_]{0,62}$') && name != '__name__' && name != 'zone')",message="matchers must be names of labels, up to 63 letters, digits and underscores, and neither __name__ nor zone"
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=8
+	// +optional
+	Matchers map[string]MatcherValue `json:"matchers,omitempty"`
 
 	// secret is the name of a Secret in the manager's namespace with any of the keys token,
 	// ca.crt, tls.crt and tls.key. It is read each time that the server is asked. A token is

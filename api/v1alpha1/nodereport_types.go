@@ -215,6 +215,8 @@ const (
 	ReasonSamplingFailed = "SamplingFailed"
 	// ReasonMeterFound: the node has readable energy counters.
 	ReasonMeterFound = "MeterFound"
+	// ReasonNoMatchers: nodes are metered, and prometheus.matchers do not say by whom.
+	ReasonNoMatchers = "NoMatchers"
 	// ReasonMeterLost: no meter knows the node's power any more, and one did within a day.
 	ReasonMeterLost = "MeterLost"
 	// ReasonNoMeter: the node has no readable energy counters.

@@ -66,11 +66,15 @@ type energyTally struct {
 	doubt   *energy.Attempt
 	// awaited is true when a meter or an agent was not heard yet.
 	awaited bool
+	// anyExporter is true when a source reads Kepler's counters whoever exports them.
+	anyExporter bool
 }
 
 func newEnergyTally(settings []energy.Setting) energyTally {
 	tally := energyTally{scopes: map[v1alpha1.PowerScope]int{}}
 	for _, setting := range settings {
+		server := setting.Server
+		tally.anyExporter = tally.anyExporter || server.URL != "" && server.Query == "" && server.Matchers == ""
 		tally.sources = append(tally.sources, v1alpha1.EnergySourceStatus{Type: setting.Type})
 	}
 	return tally
@@ -200,6 +204,13 @@ func meterAvailable(tally policyTally) metav1.Condition {
 		meter.Reason = v1alpha1.ReasonMeterLost
 		meter.Message += fmt.Sprintf(". Node %s was metered until %s: until %s no lever begins to act there unproven, and with spec.energy.allowModelled what acts stays",
 			e.lost, e.lostSince.UTC().Format(time.RFC3339), observe.LostUntil(e.lostSince).UTC().Format(time.RFC3339))
+	}
+	if e.anyExporter {
+		if meter.Reason == v1alpha1.ReasonMeterFound {
+			meter.Reason = v1alpha1.ReasonNoMatchers
+		}
+		meter.Message += ". Everybody whose exporter the Prometheus server scrapes can speak for the meters of these nodes: " +
+			"set prometheus.matchers of the source to labels of Kepler's series, such as namespace and job"
 	}
 	if len(e.scopes) > 1 {
 		meter.Message += fmt.Sprintf(". status.watts adds figures of different parts of nodes: of the CPU packages on %d, of the whole machine on %d",

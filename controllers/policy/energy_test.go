@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -66,7 +67,7 @@ func TestPolicyEnergy(t *testing.T) {
 				"a": {Reading: measured(100, v1alpha1.PowerScopePlatform, 0)}, "b": {Reading: measured(200.4, v1alpha1.PowerScopePlatform, 0)},
 				"c": {Reading: measured(300.3, v1alpha1.PowerScopePlatform, 0)}, "d": {Reading: measured(123.456, v1alpha1.PowerScopePlatform, 0)},
 			},
-			4, 724, "123", []string{"Prometheus 4", "RAPL 0", "Model 0"}, "True MeterFound", []string{"4 of 4"},
+			4, 724, "123", []string{"Prometheus 4", "RAPL 0", "Model 0"}, "True NoMatchers", []string{"4 of 4"},
 		},
 		"the rest by RAPL": {
 			controllertest.MetersByNode{
@@ -74,7 +75,7 @@ func TestPolicyEnergy(t *testing.T) {
 				"c": {Reading: measured(100, v1alpha1.PowerScopePackage, 0)}, "d": {Refused: denied, Since: long},
 			},
 			4, 350, "50", []string{"Prometheus 3 Unauthorized node d: the server says 401: renew the token", "RAPL 1", "Model 0"},
-			"True MeterFound", []string{"4 of 4"},
+			"True NoMatchers", []string{"4 of 4"},
 		},
 		"scopes differ": {
 			controllertest.MetersByNode{
@@ -82,7 +83,7 @@ func TestPolicyEnergy(t *testing.T) {
 				"c": {Reading: measured(100, v1alpha1.PowerScopePlatform, 0)}, "d": {Refused: denied, Since: long},
 			},
 			4, 350, "50", []string{"Prometheus 3 Unauthorized node d: the server says 401: renew the token", "RAPL 1", "Model 0"},
-			"True MeterFound", []string{"adds figures of different parts", "CPU packages on 1", "whole machine on 3"},
+			"True NoMatchers", []string{"adds figures of different parts", "CPU packages on 1", "whole machine on 3"},
 		},
 		"one not": {
 			controllertest.MetersByNode{
@@ -102,7 +103,7 @@ func TestPolicyEnergy(t *testing.T) {
 				"c": {Reading: measured(100, v1alpha1.PowerScopePackage, 0)}, "d": {Reading: measured(100, v1alpha1.PowerScopePackage, 0)},
 			},
 			4, 400, "100", []string{"Prometheus 4 Unauthorized node b: the server says 401: renew the token", "RAPL 0", "Model 0"},
-			"True MeterFound", []string{"4 of 4", "Prometheus of node b gives nothing newer", "Unauthorized", "renew the token"},
+			"True NoMatchers", []string{"4 of 4", "Prometheus of node b gives nothing newer", "Unauthorized", "renew the token"},
 		},
 	} {
 		policy := controllertest.WithPrometheus(controllertest.PolicyOf("p", 0, ""))
@@ -141,6 +142,28 @@ func TestPolicyEnergyOfANewLeader(t *testing.T) {
 	controllertest.CheckConditions(t, "another spec", status.Conditions, map[string]string{"MeterAvailable": "False Awaiting"}, []string{"1 of 4"})
 	if status.Nodes.Metered != 1 || *status.Watts != 50 {
 		t.Errorf("another spec: %+v", status)
+	}
+}
+
+// TestMatchersOfMeters: who may speak for the meters is said until the policy names them.
+func TestMatchersOfMeters(t *testing.T) {
+	known := controllertest.MetersByNode{}
+	for _, node := range []string{"a", "b", "c", "d"} {
+		known[node] = energy.Candidate{Reading: measured(100, v1alpha1.PowerScopePackage, 0)}
+	}
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.PrometheusSource)
+		want   string
+		words  []string
+	}{
+		"none":     {func(*v1alpha1.PrometheusSource) {}, "True NoMatchers", []string{"prometheus.matchers", "Everybody"}},
+		"matchers": {func(p *v1alpha1.PrometheusSource) { p.Matchers = map[string]v1alpha1.MatcherValue{"job": "kepler"} }, "True MeterFound", nil},
+		"a query":  {func(p *v1alpha1.PrometheusSource) { p.Query = ptr.To("watts") }, "True MeterFound", nil},
+	} {
+		policy := controllertest.WithPrometheus(controllertest.PolicyOf("p", 0, ""))
+		tc.change(policy.Spec.Energy.Sources[0].Prometheus)
+		status := policyStatus(&policy, energyScene(policy, known))
+		controllertest.CheckConditions(t, name, status.Conditions, map[string]string{"MeterAvailable": tc.want}, tc.words)
 	}
 }
 

@@ -44,14 +44,14 @@ type Guard struct {
 	// last is the reading that was judged last, with its verdict.
 	last    model.Power
 	verdict *Refusal
-	// good is what the last good reading said; 0: there was none.
-	good units.Watts
+	// good is the last good reading. Its watts are 0 if there was none.
+	good model.Power
 	// same is since when, and for how many readings, the meter says the same.
 	same run
 	// level is since when, and for how many readings, a meter that jumped says
-	// about the same, and levelWatts what it said first.
-	level      run
-	levelWatts units.Watts
+	// about the same, and jumpedTo what it said first.
+	level    run
+	jumpedTo model.Power
 }
 
 // run counts readings in a row.
@@ -78,7 +78,7 @@ func (g *Guard) Check(reading model.Power) *Refusal {
 		g.verdict = verdict
 	}
 	if g.verdict == nil {
-		g.good, g.level = reading.Watts, run{}
+		g.good, g.level = reading, run{}
 	}
 	if reading.Time.After(g.last.Time) {
 		g.last = reading
@@ -126,21 +126,27 @@ func isCoarse(watts units.Watts) bool {
 	return math.Round(float64(watts)*coarseParts)/coarseParts == float64(watts)
 }
 
+// jumped refuses a reading that is far from the last good one, or of another part of the node:
+// who changes what is measured changes the meter.
 func (g *Guard) jumped(reading model.Power) *Refusal {
-	if g.good == 0 || apart(reading.Watts, g.good) <= jumpFactor {
+	other := reading.Scope != g.good.Scope
+	if g.good.Watts == 0 || !other && apart(reading.Watts, g.good.Watts) <= jumpFactor {
 		return nil
 	}
-	if g.level.count == 0 || apart(reading.Watts, g.levelWatts) > agreeFactor {
+	if g.level.count == 0 || reading.Scope != g.jumpedTo.Scope || apart(reading.Watts, g.jumpedTo.Watts) > agreeFactor {
 		g.level.start(reading.Time)
-		g.levelWatts = reading.Watts
+		g.jumpedTo = reading
 	} else {
 		g.level.count++
 	}
 	if g.level.lasts(reading.Time, believeReadings, believeAfter) {
 		return nil
 	}
+	if other {
+		return Refuse(ReasonJumped, "the meter measures scope %s after %s: it is believed when it does so for %v", reading.Scope, g.good.Scope, believeAfter)
+	}
 	return Refuse(ReasonJumped, "the meter says %.4g W after %.4g W: it is believed when it says so for %v",
-		float64(reading.Watts), float64(g.good), believeAfter)
+		float64(reading.Watts), float64(g.good.Watts), believeAfter)
 }
 
 // apart is by what factor two powers differ: 1 or more.

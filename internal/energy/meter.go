@@ -65,7 +65,6 @@ type asked struct {
 // metered is what a server said of one node.
 type metered struct {
 	guard Guard
-	scope v1alpha1.PowerScope
 	Candidate
 }
 
@@ -288,10 +287,6 @@ func (n *metered) take(reading model.Power, now time.Time) {
 		return
 	}
 	reading.Source = v1alpha1.PowerPrometheus
-	if reading.Scope != n.scope {
-		// Another meter: what the former said is no measure for it.
-		n.guard, n.scope = Guard{}, reading.Scope
-	}
 	if n.Refused = n.guard.Check(reading); n.Refused == nil {
 		n.Reading = &reading
 	}

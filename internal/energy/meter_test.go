@@ -244,19 +244,30 @@ func TestMeterRefuses(t *testing.T) {
 	}
 }
 
-// A meter of the packages says another thing than one of the machine: neither is
-// a measure for the other.
-func TestMeterStartsAnewWithAnotherScope(t *testing.T) {
+// A meter that suddenly measures another part of the node may be somebody else's: it is believed
+// when it goes on, and what was measured before is not forgotten meanwhile.
+func TestMeterOfAnotherScope(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.answers["https://a"] = says(3)
+		w.answers["https://a"] = says(100)
 		m := w.start(target("https://a", "n"))
+		watts := units.Watts(150)
 		w.change(func() {
 			w.answers["https://a"] = func(context.Context, []Node) (Answer, error) {
-				return Answer{Readings: map[string]model.Power{"n": {Scope: v1alpha1.PowerScopePlatform, Watts: 400, Time: time.Now()}}}, nil
+				watts++
+				return Answer{Readings: map[string]model.Power{"n": {Scope: v1alpha1.PowerScopePlatform, Watts: watts, Time: time.Now()}}}, nil
 			}
 		})
 		after(interval)
-		w.check(m, server("https://a"), "n", 400, "")
+		refused := w.check(m, server("https://a"), "n", 100, ReasonJumped)
+		if !strings.Contains(refused.Refused.Message, "scope Platform after Package") {
+			t.Errorf("message %q", refused.Refused.Message)
+		}
+		after(believeAfter - 2*interval)
+		w.check(m, server("https://a"), "n", 100, ReasonJumped)
+		after(2 * interval)
+		if got := m.Candidate(server("https://a"), "n"); got.Refused != nil || got.Reading.Scope != v1alpha1.PowerScopePlatform {
+			t.Errorf("after %v: %+v", believeAfter, got)
+		}
 	})
 }
 

@@ -15,6 +15,9 @@ type Server struct {
 	// Query yields an instant vector of watts, one sample per node, with a label node.
 	// Empty: Kepler's counters are asked for.
 	Query string
+	// Matchers are those of labels that Kepler's counters must have, as PromQL writes them
+	// between braces. Empty: whatever the server has counts.
+	Matchers string
 	// Secret is the name of the Secret with the credentials. Empty: none are needed.
 	Secret string
 	// Timeout of everything that one answer takes.

@@ -2,7 +2,9 @@ package observe
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -84,9 +86,17 @@ func EnergySettings(policy *v1alpha1.EnergyPolicy) []energy.Setting {
 	return settings
 }
 
+func matchersOf(matchers map[string]v1alpha1.MatcherValue) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(matchers)) {
+		all = append(all, fmt.Sprintf("%s=%q", name, matchers[name]))
+	}
+	return strings.Join(all, ",")
+}
+
 func energyServer(p *v1alpha1.PrometheusSource) energy.Server {
 	server := energy.Server{
-		URL: p.URL, Timeout: serverTimeout, Secret: p.Secret,
+		URL: p.URL, Timeout: serverTimeout, Secret: p.Secret, Matchers: matchersOf(p.Matchers),
 	}
 	if p.Query != nil {
 		server.Query = *p.Query

@@ -157,13 +157,13 @@ func TestEnergySettings(t *testing.T) {
 				Type: v1alpha1.PowerPrometheus, Freshness: seconds(90),
 				Prometheus: &v1alpha1.PrometheusSource{
 					URL: "https://p", Query: ptr.To("watts"),
-					Secret: "reader",
+					Secret: "reader", Matchers: map[string]v1alpha1.MatcherValue{"namespace": "kepler", "job": `a"b`},
 				},
 			}},
 			[]energy.Setting{{Type: v1alpha1.PowerModel, Freshness: 7 * time.Second}, {
 				Type: v1alpha1.PowerPrometheus, Freshness: 90 * time.Second,
 				Server: energy.Server{
-					URL: "https://p", Query: "watts", Secret: "reader",
+					URL: "https://p", Query: "watts", Secret: "reader", Matchers: `job="a\"b",namespace="kepler"`,
 					Timeout: 10 * time.Second, Freshness: 90 * time.Second,
 				},
 			}},

@@ -1,6 +1,9 @@
 package api
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 func energyPolicies() table {
 	return table{
@@ -57,6 +60,23 @@ func policyEnergyRows() []row {
 		rule:    "url must be an http or https URL, such as https://prometheus.monitoring.svc:9090",
 		accepts: []string{prometheus(url), prometheus(`url: "https://[fd00::1]:9090/prom"`)},
 		refuses: []string{prometheus(`url: "p:9090"`), prometheus(`url: "ftp://p"`), prometheus(`url: ""`)},
+	}, {
+		field:   "spec.energy.sources[].prometheus",
+		rule:    "matchers narrow down Kepler's counters: with query, write the labels into the query",
+		accepts: []string{prometheus(url + `, matchers: {namespace: kepler, job: kepler}`), prometheus(url + `, query: watts`)},
+		refuses: []string{prometheus(url + `, query: watts, matchers: {job: kepler}`)},
+	}, {
+		field: "spec.energy.sources[].prometheus.matchers",
+		rule:  "matchers must be names of labels, up to 63 letters, digits and underscores, and neither __name__ nor zone",
+		accepts: []string{
+			prometheus(url + `, matchers: {_a: b, c1: d, e: "f\"}", g: h, i: j, k: l, m: n, o: p}`),
+			prometheus(url + `, matchers: {` + strings.Repeat("a", 63) + `: "` + strings.Repeat("b", 253) + `"}`),
+		},
+		refuses: []string{
+			prometheus(url + `, matchers: {"a-b": c}`), prometheus(url + `, matchers: {"1a": b}`), prometheus(url + `, matchers: {"": b}`),
+			prometheus(url + `, matchers: {'a="x"} or vector(1) #': b}`), prometheus(url + `, matchers: {__name__: b}`), prometheus(url + `, matchers: {zone: psys}`),
+			prometheus(url + `, matchers: {` + strings.Repeat("a", 64) + `: b}`),
+		},
 	}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
@@ -78,6 +79,31 @@ func TestRecordedPage(t *testing.T) {
 		t.Fatalf("reading %+v, want the package's", got)
 	}
 	s.within("package", float64(got.Watts), 3.289609489476676e-05, got.IntervalSeconds)
+}
+
+// TestHostileExporter: an exporter beside Kepler that the same server scrapes speaks for the
+// node's meter only as long as no matchers say whose series count.
+func TestHostileExporter(t *testing.T) {
+	t.Parallel()
+	server := start(t, nil)
+	s := newStory(t, server, "shared", twoSockets()...)
+	tenant := prometheus.NewExporter()
+	t.Cleanup(tenant.Close)
+	tenant.Set("shared", kepler("package", rapl("0"), 40), kepler("psys", rapl("2"), 55))
+	tenant.Set("tenant-only", kepler("psys", rapl("2"), 55))
+	all := s.source()
+	s.await("the node's own power", all, isFull, nil)
+	s.scrape(tenant.Target("tenant/exporter", "shared"), tenant.Target("tenant/exporter", "tenant-only"))
+	got := s.await("two targets", all, refusedFor(energy.ReasonManySeries), s.good)
+	wantRefusal(t, got.refusal, string(energy.ReasonManySeries), "tenant/exporter")
+
+	matched := newSource(t, energy.Server{URL: server.URL, Matchers: `job="shared"`}, energy.Credentials{})
+	s.right(matched)
+	spoken := &story{T: t, server: server, node: energy.Node{Name: "tenant-only"}}
+	spoken.await("a node that only the tenant speaks for", all, isReading, nil)
+	if got := spoken.read(matched); got.reading != nil {
+		t.Errorf("%v, want nothing of a node of which Kepler says nothing", got)
+	}
 }
 
 func TestOwnQuery(t *testing.T) {

@@ -9,12 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/api"
-	promapi "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 	"k8s.io/client-go/transport"
 
@@ -22,12 +22,7 @@ import (
 )
 
 const (
-	userAgent = "joulevirt-manager"
-	// mostBytes of an answer, unpacked: what some 10,000 nodes with two sockets
-	// need at a sample each 10 s.
-	mostBytes = 64 << 20
-	// mostSeries of an answer: 20 for each of 10,000 nodes.
-	mostSeries  = 200_000
+	userAgent   = "joulevirt-manager"
 	idleTimeout = 2 * time.Minute
 	// mostQuoted is how much of a foreign text a message quotes, in bytes.
 	mostQuoted = 300
@@ -39,8 +34,10 @@ const (
 
 // client asks one server.
 type client struct {
-	api     promapi.API
-	http    *http.Transport
+	http        *http.Client
+	connections *http.Transport
+	url         *url.URL
+	// address is the url as messages may show it.
 	address string
 	timeout time.Duration
 }
@@ -50,42 +47,97 @@ func newClient(server energy.Server, credentials energy.Credentials) (*client, e
 	if err != nil {
 		return nil, err
 	}
-	base, err := api.NewClient(api.Config{
-		Address: server.URL,
-		Client: &http.Client{
-			Transport: checker{next: tripper},
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		return nil, energy.Refuse(energy.ReasonUnreachable, "url %s cannot be used: it is not a URL", server)
+	}
+	return &client{
+		http: &http.Client{
+			Transport: tripper,
 			// The token is for this server only, and a proxy's login page is no answer.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
+		connections: connections, url: address, address: server.String(), timeout: server.Timeout,
+	}, nil
+}
+
+// query evaluates a query at a moment; the zero time is the server's now.
+func (c *client) query(ctx context.Context, query string, at time.Time) (*answer, error) {
+	form := url.Values{"query": {query}}
+	if !at.IsZero() {
+		form.Set("time", timestamp(at))
+	}
+	return c.ask(ctx, "query", form)
+}
+
+// QueryRange evaluates a query over a span of time. An error wraps an energy.Refusal.
+func (s *Source) QueryRange(ctx context.Context, query string, from, to time.Time, step time.Duration) (model.Matrix, error) {
+	answer, err := s.client.ask(ctx, "query_range", url.Values{
+		"query": {query}, "start": {timestamp(from)}, "end": {timestamp(to)},
+		"step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)},
 	})
 	if err != nil {
-		return nil, energy.Refuse(energy.ReasonUnreachable, "url %s cannot be used: %v", server, err)
+		return nil, err
 	}
-	return &client{api: promapi.NewAPI(base), http: connections, address: server.String(), timeout: server.Timeout}, nil
+	matrix, ok := answer.value().(model.Matrix)
+	if !ok {
+		return nil, wrongType(answer.value(), model.ValMatrix)
+	}
+	return matrix, nil
 }
 
-// ask evaluates a query. Errors wrap a Refusal.
-func (c *client) ask(ctx context.Context, query string, at time.Time) (model.Value, []string, error) {
+func timestamp(at time.Time) string {
+	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)
+}
+
+// ask asks the API. Errors wrap a Refusal.
+func (c *client) ask(ctx context.Context, endpoint string, form url.Values) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	value, warnings, _, err := c.api.Query(ctx, query, at, promapi.WithTimeout(c.timeout))
+	form.Set("timeout", c.timeout.String())
+	// Servers before 2.53 ignore the limit.
+	form.Set("limit", strconv.Itoa(mostSeries+1))
+	where := c.url.JoinPath("api/v1", endpoint)
+	response, err := c.send(ctx, http.MethodPost, where, strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, nil, c.fault(err)
+		return nil, c.fault(err)
 	}
-	if count := size(value); count > mostSeries {
-		return nil, nil, energy.Refuse(energy.ReasonQueryFailed, "%s answers with %d series, more than %d: narrow it down with query", c.address, count, mostSeries)
+	switch response.StatusCode {
+	// Some proxies take POST for writing.
+	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		_ = response.Body.Close()
+		where.RawQuery = form.Encode()
+		if response, err = c.send(ctx, http.MethodGet, where, nil); err != nil {
+			return nil, c.fault(err)
+		}
 	}
-	return value, warnings, nil
+	defer func() { _ = response.Body.Close() }()
+	if refusal := refuseStatus(response); refusal != nil {
+		return nil, refusal
+	}
+	answer, err := decodeAnswer(response.Body)
+	switch isGood := response.StatusCode < http.StatusMultipleChoices; {
+	case err == nil && answer.status == "error":
+		return nil, c.failed(answer, response)
+	case !isGood:
+		return nil, c.failed(nil, response)
+	case errors.Is(err, errNoAnswer) || err == nil && answer.status != "success":
+		return nil, energy.Refuse(energy.ReasonWrongType, "%s does not answer as a Prometheus server does: check the url", c.address)
+	case err != nil:
+		return nil, c.fault(err)
+	}
+	return answer, nil
 }
 
-func size(value model.Value) int {
-	switch value := value.(type) {
-	case model.Matrix:
-		return len(value)
-	case model.Vector:
-		return len(value)
+func (c *client) send(ctx context.Context, method string, where *url.URL, form io.Reader) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, where.String(), form)
+	if err != nil {
+		return nil, err
 	}
-	return 0
+	if form != nil {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return c.http.Do(request)
 }
 
 // connect returns the connections to a server, and what authenticates to it.
@@ -115,34 +167,36 @@ func connect(credentials energy.Credentials) (*http.Transport, http.RoundTripper
 	return connections, tripper, nil
 }
 
-// checker turns error answers into refusals, and bounds the size of the others.
-type checker struct{ next http.RoundTripper }
-
-func (c checker) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := c.next.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	if refusal := refuseStatus(request, response); refusal != nil {
-		_ = response.Body.Close()
-		return nil, refusal
-	}
-	response.Body = &bounded{ReadCloser: response.Body, left: mostBytes}
-	return response, nil
-}
-
-func refuseStatus(request *http.Request, response *http.Response) *energy.Refusal {
+func refuseStatus(response *http.Response) error {
+	host := response.Request.URL.Host
 	switch status := response.StatusCode; {
-	case status == http.StatusForbidden && request.Method == http.MethodPost:
-		// The API's client tries GET then: some proxies take POST for writing.
-		return nil
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return energy.Refuse(energy.ReasonUnauthorized, "%s answers %s: put a valid token, or a client certificate, into the Secret", request.URL.Host, response.Status)
+		return energy.Refuse(energy.ReasonUnauthorized, "%s answers %s: put a valid token, or a client certificate, into the Secret", host, statusText(response))
 	case status >= 300 && status < 400:
 		return energy.Refuse(energy.ReasonQueryFailed, "%s redirects to %s, which is not followed: set url to where the API is, or give credentials that the proxy takes",
-			request.URL.Host, shorten(location(response)))
+			host, shorten(location(response)))
 	}
 	return nil
+}
+
+// statusText is a status as HTTP names it: what the server says beside it is not quoted, since
+// the url may lead to anything.
+func statusText(response *http.Response) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, http.StatusText(response.StatusCode)))
+}
+
+// failed says why a server does not evaluate a query. Of what it answers only the error of the
+// API of Prometheus is quoted. answer is nil if there is none.
+func (c *client) failed(answer *answer, response *http.Response) error {
+	why, unable := statusText(response), response.StatusCode >= http.StatusInternalServerError
+	if answer != nil {
+		why = shorten(answer.message)
+		unable = unable || slices.Contains([]string{"timeout", "canceled", "internal", "unavailable"}, answer.errorType)
+	}
+	if unable {
+		return energy.Refuse(energy.ReasonUnreachable, "%s is not able to answer: %s", c.address, why)
+	}
+	return energy.Refuse(energy.ReasonQueryFailed, "%s cannot evaluate the query: %s", c.address, why)
 }
 
 // location is where a redirect leads to, without what it may carry along.
@@ -152,40 +206,6 @@ func location(response *http.Response) string {
 		return "nowhere"
 	}
 	return to.Scheme + "://" + to.Host + to.Path
-}
-
-// bounded reads at most so much, then fails.
-type bounded struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *bounded) Read(into []byte) (int, error) {
-	if b.left == 0 {
-		// Whole answers end here too, at the last byte: distinguished by one more.
-		if n, err := b.ReadCloser.Read(make([]byte, 1)); n == 0 {
-			return 0, err
-		}
-		return 0, energy.Refuse(energy.ReasonQueryFailed, "the answer is larger than %d MiB: narrow it down with query, or scrape less often", mostBytes>>20)
-	}
-	n, err := b.ReadCloser.Read(into[:min(len(into), b.left)])
-	b.left -= n
-	return n, err
-}
-
-// QueryRange evaluates a query over a span of time. An error wraps an energy.Refusal.
-func (s *Source) QueryRange(ctx context.Context, query string, from, to time.Time, step time.Duration) (model.Matrix, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.client.timeout)
-	defer cancel()
-	value, _, _, err := s.client.api.QueryRange(ctx, query, promapi.Range{Start: from, End: to, Step: step}, promapi.WithTimeout(s.client.timeout))
-	if err != nil {
-		return nil, s.client.fault(err)
-	}
-	matrix, ok := value.(model.Matrix)
-	if !ok {
-		return nil, wrongType(value, model.ValMatrix)
-	}
-	return matrix, nil
 }
 
 // fault says why a query has no answer.
@@ -207,25 +227,12 @@ func (c *client) fault(err error) error {
 	case errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET):
 		return energy.Refuse(energy.ReasonUnreachable, "%s closes the connection (%s): it may be restarting, or ask for a client certificate in tls.crt and tls.key of the Secret", c.address, text)
 	}
-	var answer *promapi.Error
-	if !errors.As(err, &answer) {
-		return energy.Refuse(energy.ReasonUnreachable, "%s cannot be reached: %s", c.address, text)
-	}
-	switch answer.Type {
-	case promapi.ErrTimeout, promapi.ErrCanceled, promapi.ErrServer:
-		return energy.Refuse(energy.ReasonUnreachable, "%s is not able to answer: %s", c.address, text)
-	case promapi.ErrBadResponse:
-		return energy.Refuse(energy.ReasonWrongType, "%s does not answer as a Prometheus server does (%s): check the url", c.address, text)
-	}
-	return energy.Refuse(energy.ReasonQueryFailed, "%s cannot evaluate the query: %s", c.address, text)
+	return energy.Refuse(energy.ReasonUnreachable, "%s cannot be reached: %s", c.address, text)
 }
 
 // reason is an error's text without what changes from one time to the next: it
 // goes into conditions. Without the request too, which may hold a whole query.
 func reason(err error) string {
-	if answer := (*promapi.Error)(nil); errors.As(err, &answer) && answer.Detail != "" {
-		return answer.Msg + ": " + answer.Detail
-	}
 	if name := (*net.DNSError)(nil); errors.As(err, &name) {
 		if name.IsNotFound {
 			return "lookup " + name.Name + ": no such host"

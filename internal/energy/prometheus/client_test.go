@@ -35,25 +35,30 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}{
 		"no credentials":    {text(401, "Unauthorized"), energy.ReasonUnauthorized, "401"},
 		"not allowed":       {text(403, "Forbidden"), energy.ReasonUnauthorized, "403"},
-		"another page":      {text(404, "404 page not found"), energy.ReasonQueryFailed, "404 page not found"},
-		"too many requests": {text(429, "slow down"), energy.ReasonQueryFailed, "slow down"},
+		"another page":      {text(404, "404 page not found"), energy.ReasonQueryFailed, "404 Not Found"},
+		"too many requests": {text(429, "slow down"), energy.ReasonQueryFailed, "429 Too Many Requests"},
 		"overloaded":        {text(503, `{"status":"error","errorType":"timeout","error":"query timed out"}`), energy.ReasonUnreachable, "query timed out"},
-		"broken":            {text(500, "oops"), energy.ReasonUnreachable, "oops"},
-		"a gateway":         {text(502, "<html>"+long), energy.ReasonUnreachable, "<html>"},
+		"broken":            {text(500, "oops"), energy.ReasonUnreachable, "500 Internal Server Error"},
+		"a gateway":         {text(502, "<html>"+long), energy.ReasonUnreachable, "502 Bad Gateway"},
 		"bad query":         {text(400, `{"status":"error","errorType":"bad_data","error":"parse error: unexpected"}`), energy.ReasonQueryFailed, "parse error"},
 		"bad expression":    {text(422, `{"status":"error","errorType":"execution","error":"many-to-many matching `+long+`"}`), energy.ReasonQueryFailed, "many-to-many"},
 		"a page":            {text(200, "<!doctype html><title>Login</title>"), energy.ReasonWrongType, "check the url"},
 		"nothing":           {text(200, ""), energy.ReasonWrongType, "check the url"},
-		"empty JSON":        {text(200, "{}"), energy.ReasonWrongType, "nothing"},
+		"empty JSON":        {text(200, "{}"), energy.ReasonWrongType, "check the url"},
 		"half an answer":    {text(200, `{"status":"success","data":{"resultType":"matrix","result":[`), energy.ReasonWrongType, "check the url"},
-		"a wrong result":    {text(200, `{"status":"success","data":{"resultType":"matrix","result":[7]}}`), energy.ReasonWrongType, "check the url"},
-		"an unknown result": {text(200, `{"status":"success","data":{"resultType":"tensor","result":[]}}`), energy.ReasonWrongType, "tensor"},
+		"a wrong result":    {text(200, `{"status":"success","data":{"resultType":"matrix","result":[7]}}`), energy.ReasonWrongType, "nothing"},
+		"an unknown result": {text(200, `{"status":"success","data":{"resultType":"tensor","result":[]}}`), energy.ReasonWrongType, "nothing"},
 		"an error in peace": {text(200, `{"status":"error","errorType":"execution","error":"sharding failed"}`), energy.ReasonQueryFailed, "sharding failed"},
 		"ends in between": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, `{"status":`)
 		}, energy.ReasonUnreachable, "unexpected EOF"},
-		"endless": {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, energy.ReasonQueryFailed, "larger than 64 MiB"},
+		"a hole":    {text(200, `{"status":"success","data":{"resultType":"matrix","result":[null]}}`), energy.ReasonWrongType, "nothing"},
+		"two texts": {text(200, `{"status":"success","data":{"resultType":"matrix","result":[]}}{}`), energy.ReasonWrongType, "check the url"},
+		"endless":   {func(w http.ResponseWriter, _ *http.Request) { flood(w) }, energy.ReasonQueryFailed, "larger than 64 MiB"},
+		"an endless text": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"status":"`+strings.Repeat("0", 8<<20))
+		}, energy.ReasonQueryFailed, "a text of more than 1024 KiB"},
 		"endless when unpacked": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			packed := gzip.NewWriter(w)
@@ -63,7 +68,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"too many series": {func(w http.ResponseWriter, _ *http.Request) {
 			element := `{"metric":{},"values":[]}`
 			_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"matrix","result":[`+element+strings.Repeat(","+element, mostSeries)+"]}}")
-		}, energy.ReasonQueryFailed, "200001 series"},
+		}, energy.ReasonQueryFailed, "more than 16000 series"},
 		"redirects": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://login.example.org/start?state="+secret, http.StatusFound)
 		}, energy.ReasonQueryFailed, "https://login.example.org/start"},
@@ -84,11 +89,29 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
+// TestForeignAnswersAreNotQuoted: who writes policies chooses the url, and is not told what the
+// servers say that only the manager reaches.
+func TestForeignAnswersAreNotQuoted(t *testing.T) {
+	for _, status := range []int{200, 400, 401, 403, 404, 418, 500, 503} {
+		for _, body := range []string{secret, `{"error":"` + secret + `"}`, `["` + secret + `"]`, `{"status":"` + secret + `"}`} {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, body)
+			}))
+			_, err := newTestSource(t, energy.Server{URL: s.URL}, "").Read(t.Context(), cluster())
+			if err == nil || strings.Contains(err.Error(), secret) {
+				t.Errorf("%d %s: %v", status, body, err)
+			}
+			s.Close()
+		}
+	}
+}
+
 // flood writes until the reader has had enough.
 func flood(w io.Writer) {
-	_, _ = io.WriteString(w, `{"status":"success","data":"`)
-	chunk := []byte(strings.Repeat("0", 1<<20))
-	for range 2 * mostBytes >> 20 {
+	_, _ = io.WriteString(w, `{"warnings":["a"`)
+	chunk := []byte(strings.Repeat(`,"warning"`, 100_000))
+	for range 2 * mostBytes / len(chunk) {
 		if _, err := w.Write(chunk); err != nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -35,10 +36,18 @@ const (
 
 // counters are the joule counters of Kepler 0.10 and newer. Their zones overlap: psys
 // holds package, package holds core and uncore.
-type counters struct{ window time.Duration }
+type counters struct {
+	// matchers narrow the counters down, see energy.Server.
+	matchers string
+	window   time.Duration
+}
 
 func (c counters) read(ctx context.Context, ask asker, nodes *index) (found, error) {
-	matrix, err := askSeries(ctx, ask, `kepler_node_cpu_joules_total{zone=~"psys|package"}`, c.window)
+	selector := `zone=~"psys|package"`
+	if c.matchers != "" {
+		selector += "," + c.matchers
+	}
+	matrix, err := askSeries(ctx, ask, "kepler_node_cpu_joules_total{"+selector+"}", c.window)
 	if err != nil {
 		return found{}, err
 	}
@@ -82,8 +91,12 @@ func (counters) decode(matrix model.Matrix, nodes *index) found {
 // zones are a node's counters.
 type zones map[keplerZone][]series
 
-// power chooses the counters that measure the node best.
+// power chooses the counters that measure the node best: psys, of the same target as the packages,
+// where it draws no less than they do, and else the packages.
 func (z zones) power() (nodePower, *energy.Refusal) {
+	if refusal := oneAfterTheOther(z.targets()); refusal != nil {
+		return nodePower{}, refusal
+	}
 	platform, notPlatform := z.sum(zonePlatform)
 	packages, notPackages := z.sum(zonePackage)
 	// A machine draws no less than its packages: where it seems to, psys is connected
@@ -100,6 +113,36 @@ func (z zones) power() (nodePower, *energy.Refusal) {
 	}
 	packages.Scope = v1alpha1.PowerScopePackage
 	return packages, nil
+}
+
+// targets returns for each target that was scraped the span of its samples, and the labels that
+// its series share.
+func (z zones) targets() []series {
+	byLabels := map[string]*series{}
+	for _, all := range z {
+		for _, s := range all {
+			labels := maps.Clone(s.metric)
+			delete(labels, "zone")
+			delete(labels, "path")
+			key := labels.String()
+			span := byLabels[key]
+			if span == nil {
+				byLabels[key] = &series{metric: labels, samples: []model.SamplePair{s.samples[0], s.samples[len(s.samples)-1]}}
+				continue
+			}
+			if s.first() < span.first() {
+				span.samples[0] = s.samples[0]
+			}
+			if s.last() > span.last() {
+				span.samples[1] = s.samples[len(s.samples)-1]
+			}
+		}
+	}
+	var targets []series
+	for _, span := range byLabels {
+		targets = append(targets, *span)
+	}
+	return targets
 }
 
 // isAbsent is true for a zone that has no meter: a counter that stands still is
@@ -147,12 +190,10 @@ func (z zones) sum(name string) (nodePower, *energy.Refusal) {
 }
 
 // newest returns the mean of the newest series, or of the one before as long as the
-// newest is too young.
+// newest is too young. An exporter that restarts as another pod begins a new series.
 func newest(all []series) (mean, *energy.Refusal) {
-	ordered, refusal := successor(all)
-	if refusal != nil {
-		return mean{}, refusal
-	}
+	ordered := slices.SortedFunc(slices.Values(all), func(a, b series) int { return cmp.Compare(a.first(), b.first()) })
+	var refusal *energy.Refusal
 	for _, s := range slices.Backward(ordered) {
 		var one mean
 		if one, refusal = meanOf(s); refusal == nil || refusal.Reason != energy.ReasonAwaiting {

@@ -73,7 +73,15 @@ func TestCounters(t *testing.T) {
 		"a package has ended": {matrix: model.Matrix{zone(80, "package", "0"), stream([]at{{0, 0}, {5, 500}, {10, 1000}}, "zone", "package", "path", "1")}, reason: energy.ReasonAwaiting, texts: []string{"lost a socket"}},
 		"scraped twice": {
 			matrix: model.Matrix{zone(80, "package", "0", "job", "a"), zone(80, "package", "0", "job", "b")},
-			reason: energy.ReasonManySeries, texts: []string{`{job="a"} and {job="b"}`, `zone="package"`, "one job only"},
+			reason: energy.ReasonManySeries, texts: []string{`{job="a"} and {job="b"}`, "matchers"},
+		},
+		"psys of another target": {
+			matrix: model.Matrix{zone(80, "package", "0", "job", "kepler"), zone(200, "psys", "1", "job", "tenant")},
+			reason: energy.ReasonManySeries, texts: []string{`{job="kepler"} and {job="tenant"}`},
+		},
+		"a socket of another target": {
+			matrix: model.Matrix{zone(80, "package", "0", "job", "kepler"), zone(80, "package", "1", "job", "tenant")},
+			reason: energy.ReasonManySeries, texts: []string{`{job="kepler"} and {job="tenant"}`},
 		},
 		"a new pod": {
 			matrix: model.Matrix{
@@ -170,7 +178,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	nodes := newIndex(cluster())
 	read := func() found {
 		all := counters{}.decode(matrix, nodes)
-		all.explain(cluster(), nil)
+		all.explain(cluster(), "")
 		return all
 	}
 	want := read()

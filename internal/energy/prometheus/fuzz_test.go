@@ -2,8 +2,8 @@ package prometheus
 
 import (
 	"context"
-	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,10 +31,11 @@ func FuzzDecode(f *testing.F) {
 	}
 	nodes := newIndex(cluster())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var matrix model.Matrix
-		if json.Unmarshal(text, &matrix) != nil {
+		said, err := decodeAnswer(strings.NewReader(`{"status":"success","data":{"resultType":"matrix","result":` + string(text) + `}}`))
+		if err != nil {
 			return
 		}
+		matrix, _ := said.value().(model.Matrix)
 		answer := func(value model.Value) asker {
 			return func(context.Context, string, time.Time) (model.Value, error) { return value, nil }
 		}
@@ -75,10 +76,6 @@ func checkFound(t *testing.T, family string, got found, err error, series int) {
 func vectorOf(matrix model.Matrix) model.Vector {
 	var vector model.Vector
 	for _, s := range matrix {
-		if s == nil {
-			vector = append(vector, nil)
-			continue
-		}
 		if len(s.Values) == 0 {
 			continue
 		}

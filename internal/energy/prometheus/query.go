@@ -40,7 +40,7 @@ func askVector(ctx context.Context, ask asker, query string, at time.Time) (mode
 		return nil, err
 	}
 	vector, ok := value.(model.Vector)
-	if !ok || slices.Contains(vector, nil) {
+	if !ok {
 		return nil, wrongType(value, model.ValVector)
 	}
 	return vector, nil

@@ -31,7 +31,7 @@ func askSeries(ctx context.Context, ask asker, selector string, window time.Dura
 		return nil, err
 	}
 	matrix, ok := value.(model.Matrix)
-	if !ok || slices.Contains(matrix, nil) {
+	if !ok {
 		return nil, wrongType(value, model.ValMatrix)
 	}
 	return matrix, nil
@@ -42,28 +42,24 @@ func wrongType(value model.Value, want model.ValueType) error {
 	if value != nil {
 		got = "a " + value.Type().String()
 	}
-	if got == "a "+want.String() {
-		got += " with holes"
-	}
 	return energy.Refuse(energy.ReasonWrongType, "the server answers with %s where a %s was asked for", got, want)
 }
 
-// successor returns the series in force among those that have the same meaning
-// for a node, newest last: an exporter that restarts as another pod begins a
-// new series. Series that go on side by side are several meters, or one that is
-// scraped twice, and to add them up would be wrong either way.
-func successor(all []series) ([]series, *energy.Refusal) {
-	slices.SortFunc(all, func(a, b series) int {
+// oneAfterTheOther refuses targets whose series go on side by side: they are several meters, or
+// one that is scraped twice, and to add them up, or to choose, would be wrong either way. An
+// exporter that restarts as another pod begins new series when the old ones have ended.
+func oneAfterTheOther(targets []series) *energy.Refusal {
+	slices.SortFunc(targets, func(a, b series) int {
 		return cmp.Or(cmp.Compare(a.first(), b.first()), compare(a.metric, b.metric))
 	})
-	for i, s := range all[:len(all)-1] {
-		if next := all[i+1]; !s.last().Before(next.first()) {
-			a, b := differing(s.metric, next.metric)
-			return nil, energy.Refuse(energy.ReasonManySeries, "the node has %s twice, %s and %s: scrape it by one job only, or name one with query",
-				describe(common(s.metric, next.metric)), a, b)
+	for i := range targets[:len(targets)-1] {
+		if a, b := targets[i], targets[i+1]; !a.last().Before(b.first()) {
+			one, other := differing(a.metric, b.metric)
+			return energy.Refuse(energy.ReasonManySeries, "the counters of the node, %s, come from several targets, %s and %s: name one with matchers, or scrape it by one job only",
+				describe(common(a.metric, b.metric)), one, other)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // compare orders series by their labels.

@@ -7,6 +7,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -66,28 +67,31 @@ func New(server energy.Server, credentials energy.Credentials) (*Source, error) 
 		return &Source{client: client, family: ownQuery{server.Query}}, nil
 	}
 	window := min(max(2*server.Freshness, leastWindow), mostWindow)
-	return &Source{client: client, family: counters{window}}, nil
+	return &Source{client: client, family: counters{matchers: server.Matchers, window: window}}, nil
 }
 
 // Read implements energy.Source.
 func (s *Source) Read(ctx context.Context, nodes []energy.Node) (energy.Answer, error) {
-	var warnings []string
+	warning := ""
 	ask := func(ctx context.Context, query string, at time.Time) (model.Value, error) {
-		value, more, err := s.client.ask(ctx, query, at)
-		warnings = append(warnings, more...)
-		return value, err
+		answer, err := s.client.query(ctx, query, at)
+		if err != nil {
+			return nil, err
+		}
+		warning = cmp.Or(warning, answer.warning)
+		return answer.value(), nil
 	}
 	all, err := s.family.read(ctx, ask, newIndex(nodes))
 	if err != nil {
 		return energy.Answer{}, err
 	}
-	all.explain(nodes, warnings)
+	all.explain(nodes, warning)
 	return all.Answer, nil
 }
 
 // Close ends connections that are kept for the next Read.
 func (s *Source) Close() error {
-	s.client.http.CloseIdleConnections()
+	s.client.connections.CloseIdleConnections()
 	return nil
 }
 
@@ -104,14 +108,14 @@ func (f *found) refuse(node string, refusal *energy.Refusal) {
 }
 
 // explain says of nodes that nothing was found of what may be the cause.
-func (f *found) explain(nodes []energy.Node, warnings []string) {
+func (f *found) explain(nodes []energy.Node, warning string) {
 	var hints []string
 	if f.unmatched > 0 {
 		hints = append(hints, fmt.Sprintf("%d series are of no node that was asked for, such as %s: its labels %s must be a node's name or address",
 			f.unmatched, describe(f.stray), strings.Join(nodeLabels(), ", ")))
 	}
-	if len(warnings) > 0 {
-		hints = append(hints, "the server warns: "+shorten(warnings[0]))
+	if warning != "" {
+		hints = append(hints, "the server warns: "+shorten(warning))
 	}
 	if len(hints) == 0 {
 		return

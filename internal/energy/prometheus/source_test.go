@@ -85,6 +85,18 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// TestMatchers: a tenant whose exporter is scraped, too, speaks for no node.
+func TestMatchers(t *testing.T) {
+	s := serve(t, nil)
+	source := newTestSource(t, energy.Server{URL: s.URL, Matchers: `job="kepler",namespace="kepler"`}, "")
+	if _, err := source.Read(t.Context(), cluster()); err != nil {
+		t.Fatal(err)
+	}
+	if want := `kepler_node_cpu_joules_total{zone=~"psys|package",job="kepler",namespace="kepler"}[4m]`; s.queries[0] != want {
+		t.Errorf("asked %s, want %s", s.queries[0], want)
+	}
+}
+
 func TestReadExplainsWhatIsMissing(t *testing.T) {
 	stray := zone(80, "package", "0")
 	stray.Metric["node_name"] = "ip-10-0-0-1"
@@ -117,7 +129,6 @@ func TestWrongTypes(t *testing.T) {
 		"vector for series":  {"", model.Vector{}, "a vector where a matrix"},
 		"matrix for a query": {"cpu_joules_total[1m]", model.Matrix{}, "a matrix where a vector"},
 		"scalar for a query": {"cpu_joules_total", &model.Scalar{}, "a scalar where a vector"},
-		"a hole":             {"", model.Matrix{nil}, "holes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, map[string]any{"cpu_joules_total": test.answer})
