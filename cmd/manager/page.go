@@ -16,7 +16,6 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers"
 	"github.com/joulevirt/joulevirt/controllers/node"
-	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/page"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
@@ -25,10 +24,10 @@ import (
 // each few seconds.
 const leaseAge = time.Minute
 
-// addPage serves the page beside /metrics, unless it is turned off.
-func addPage(mgr manager.Manager, o *options, gate *controllers.Gate, live *controllers.Live) error {
+// addPage adds the page. Nil: it is turned off.
+func addPage(mgr manager.Manager, o *options, gate *controllers.Gate, live *controllers.Live) (*page.Page, error) {
 	if !o.page {
-		return nil
+		return nil, nil
 	}
 	leads := func() bool {
 		select {
@@ -51,13 +50,10 @@ func addPage(mgr manager.Manager, o *options, gate *controllers.Gate, live *cont
 		},
 		Version: version.String(), Clock: clock.RealClock{}, Log: mgr.GetLogger().WithName("page"),
 	})
-	if err := mgr.AddMetricsServerExtraHandler(access.PagePath, p.Handler()); err != nil {
-		return fmt.Errorf("serve the page: %w", err)
-	}
 	if err := mgr.Add(p); err != nil {
-		return fmt.Errorf("add the page: %w", err)
+		return nil, fmt.Errorf("add the page: %w", err)
 	}
-	return nil
+	return p, nil
 }
 
 // leaseRenewed reports whether some manager leads, by the managers' Lease.

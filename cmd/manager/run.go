@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -25,11 +24,13 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/policy"
 	"github.com/joulevirt/joulevirt/controllers/signing"
 	"github.com/joulevirt/joulevirt/controllers/trials"
-	"github.com/joulevirt/joulevirt/internal/page"
 	"github.com/joulevirt/joulevirt/internal/pki"
 	"github.com/joulevirt/joulevirt/internal/usage"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
+
+// shutdownTimeout is what the manager's end may take.
+const shutdownTimeout = 20 * time.Second
 
 // leaseName is known to the agents: they undo everything when nobody renews
 // this Lease.
@@ -74,7 +75,14 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if err := addPage(mgr, o, gate, live); err != nil {
+	if err := addHealth(ctx, mgr, o, gate); err != nil {
+		return err
+	}
+	p, err := addPage(mgr, o, gate, live)
+	if err != nil {
+		return err
+	}
+	if err := addMetrics(ctx, mgr, o, p); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -100,22 +108,18 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:     scheme,
-		Cache:      objects.CacheOptions(),
-		Controller: objects.ControllerOptions(),
-		Logger:     log,
-		Metrics: metricsserver.Options{
-			BindAddress: o.metricsAddress, SecureServing: true, CertDir: o.metricsCertDir,
-			FilterProvider: page.Authenticate(o.pageAudiences),
-		},
-		HealthProbeBindAddress:  o.healthAddress,
+		Scheme:                  scheme,
+		Cache:                   objects.CacheOptions(),
+		Controller:              objects.ControllerOptions(),
+		Logger:                  log,
+		Metrics:                 metricsserver.Options{BindAddress: "0"}, // see addMetrics
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        leaseName,
 		LeaderElectionNamespace: o.namespace,
 		// The process ends with the manager, so the next may lead at once: well
 		// within the pod's grace period of 30 s, or the Lease would be kept.
 		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       ptr.To(20 * time.Second),
+		GracefulShutdownTimeout:       ptr.To(shutdownTimeout),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
@@ -123,8 +127,7 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 	return mgr, nil
 }
 
-// addGate adds the controllers, which start once their kinds are installed, and
-// the health checks.
+// addGate adds the controllers, which start once their kinds are installed.
 func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper, live *controllers.Live) (*controllers.Gate, error) {
 	agents := pki.NewAgentClients(pki.NewManagerTLS(keeper, clock.RealClock{}).Settings)
 	energyOptions := o.energy
@@ -143,12 +146,6 @@ func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper, live *controll
 	}
 	if err := mgr.Add(gate); err != nil {
 		return nil, fmt.Errorf("add the gate of the controllers: %w", err)
-	}
-	if err := mgr.AddReadyzCheck("installed", gate.Check); err != nil {
-		return nil, fmt.Errorf("add the readiness check: %w", err)
-	}
-	if err := mgr.AddHealthzCheck("alive", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("add the health check: %w", err)
 	}
 	return gate, nil
 }

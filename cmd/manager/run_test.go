@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 	}()
 
 	wait(t, c, "alive", status("http://"+o.healthAddress+"/healthz", http.StatusOK))
-	wait(t, c, "not ready without KubeVirt", status("http://"+o.healthAddress+"/readyz", http.StatusInternalServerError))
+	wait(t, c, "not ready without KubeVirt", status("http://"+o.healthAddress+"/readyz", http.StatusServiceUnavailable))
 	wait(t, c, "metrics ask who calls", status("https://"+o.metricsAddress+"/metrics", http.StatusUnauthorized))
 	wait(t, c, "the page asks who calls", status("https://"+o.metricsAddress+"/page/data/summary", http.StatusUnauthorized))
 	wait(t, c, "the Lease is held", func(ctx context.Context) error { return leaseHeld(ctx, c, true) })

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -15,13 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/internal/serve"
 )
 
-const (
-	requestTimeout = 10 * time.Second
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 16 << 10
-)
+const metricsTimeout = 10 * time.Second
 
 // Handlers are what the agent serves.
 type Handlers struct {
@@ -67,7 +64,7 @@ func (h *Handlers) Health() http.Handler {
 }
 
 func (h *Handlers) metrics() http.Handler {
-	return promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: requestTimeout})
+	return promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: metricsTimeout})
 }
 
 func (h *Handlers) rates(w http.ResponseWriter, r *http.Request) {
@@ -108,13 +105,7 @@ func (h *Handlers) Serve(ctx context.Context, address string, settings *tls.Conf
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", address, err)
 	}
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		// Handshakes that fail are the clients' business.
-		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(h.log), slog.LevelDebug),
-	}
+	server := serve.NewServer(handler, h.log)
 	if settings != nil {
 		listener = tls.NewListener(listener, settings)
 	}
