@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // gone waits until a node has no plan.
@@ -150,4 +152,52 @@ func TestNodePlanRecommends(t *testing.T) {
 	s.plan(s.nodes[0], "the newcomer waits", func(p *v1alpha1.NodePlan) bool {
 		return len(p.Spec.VMs) == 2 && pinned(p, vmis...) && p.Spec.Apply && p.Spec.Revision == approved
 	})
+}
+
+// TestNodeWithTooManyVMs: the API server takes the plan of a node with more VMs than fit into one,
+// with what the agent says of each, and the plan says that some are left out.
+func TestNodeWithTooManyVMs(t *testing.T) {
+	const vms, vcpus, cores = 1024, 8, 64
+	s := newScene(t, "many", 1)
+	node := s.nodes[0]
+	vmis := s.vms("web", vms, node)
+	topology := v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{{}}}
+	rates, online := model.NodeRates{}, units.CPUSet{}
+	for i := range cores {
+		core := units.NewCPUSet(i, i+cores)
+		online = online.Union(core)
+		topology.CoreGroups[0].Cores = append(topology.CoreGroups[0].Cores, core.String())
+	}
+	for _, cpu := range online.CPUs() {
+		rates.CPUs = append(rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.2})
+	}
+	for _, vmi := range vmis {
+		vm := model.VMRates{PodUID: string(podOf(vmi)), Namespace: vmi.Namespace, Name: vmi.Name, AllowedCPUs: online}
+		for index := range vcpus {
+			vm.VCPUs = append(vm.VCPUs, model.VCPURates{Index: index, CPUs: online, ThreadRates: model.ThreadRates{RunCores: 0.002}})
+		}
+		rates.VMs = append(rates.VMs, vm)
+	}
+	s.must(suite.agents.SetRates(node, rates))
+	object := &corev1.Node{}
+	s.must(suite.client.Get(t.Context(), types.NamespacedName{Name: node}, object))
+	s.must(suite.agents.Report(t.Context(), suite.client, object, topology, v1alpha1.PowerRAPL))
+	s.profile("web", "web")
+	s.policy("enforce", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
+		spec.Levers = []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverShaping}
+	})
+	plan := s.plan(node, "of many VMs", func(p *v1alpha1.NodePlan) bool { return p.Spec.Reason == v1alpha1.ReasonTooManyVMs })
+	if len(plan.Spec.VMs) == 0 || len(plan.Spec.VMs) == vms || plan.Spec.Message == "" {
+		t.Errorf("%d VMs in the plan: %s", len(plan.Spec.VMs), plan.Spec.Message)
+	}
+	for i := range plan.Spec.VMs {
+		vm := &plan.Spec.VMs[i]
+		applied := v1alpha1.VMApplied{VMReference: vm.VMReference, State: v1alpha1.LeverInForce}
+		applied.Lever, applied.Reason = v1alpha1.LeverAffinity, v1alpha1.ReasonApplied
+		for vcpu := range int32(vcpus) {
+			applied.VCPUs = append(applied.VCPUs, v1alpha1.VCPUPin{VCPU: vcpu, CPUs: "100,101,102"})
+		}
+		plan.Status.VMs = append(plan.Status.VMs, applied)
+	}
+	s.must(suite.client.Status().Update(t.Context(), plan))
 }

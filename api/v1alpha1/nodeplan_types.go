@@ -219,6 +219,8 @@ const (
 	ReasonPlanned = "Planned"
 	// ReasonNothingToDo: no action would help.
 	ReasonNothingToDo = "NothingToDo"
+	// ReasonTooManyVMs: the plan has actions for some VMs and no room for the others.
+	ReasonTooManyVMs = "TooManyVMs"
 	// ReasonNodeFrozen: the node is cordoned or draining: nothing new is done.
 	ReasonNodeFrozen = "NodeFrozen"
 	// ReasonNoReport: the node's agent has not reported its cores.

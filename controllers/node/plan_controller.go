@@ -106,7 +106,7 @@ func (r *PlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	r.Potentials.planned(seen.Node, now)
 	review, wait := r.Reviews.due(node.Name, now)
 	seen.Node.Review = review
-	plan, err := r.plan(ctx, &seen.Node, now)
+	plan, err := r.planWhatFits(ctx, &seen.Node, now)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -129,6 +129,22 @@ func (r *PlanReconciler) forget(node string) {
 	r.Reviews.forget(node)
 	r.Potentials.forget(node)
 	r.writes.forget(node)
+}
+
+// planWhatFits makes a plan that can be stored: without some VMs where a node has too many.
+func (r *PlanReconciler) planWhatFits(ctx context.Context, node *model.Node, now time.Time) (model.Plan, error) {
+	left := 0
+	for most := mostPlannedVMs; ; most /= 2 {
+		left += leaveOut(node, most)
+		plan, err := r.plan(ctx, node, now)
+		if err == nil && !fits(&plan) {
+			continue
+		}
+		if left > 0 {
+			explainLeftOut(&plan, left)
+		}
+		return plan, err
+	}
 }
 
 // plan makes the plan of a node: without anything new when enough others are changing.
@@ -199,7 +215,11 @@ func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *obs
 		r.changing.drop(node.Name)
 		return 0, nil
 	}
-	if wait := r.writes.take(node.Name, now); wait > 0 && !planner.TakesBack(seen.Node, planned) {
+	var namespaces []string
+	if was != nil {
+		namespaces = causes(&was.Spec, &spec)
+	}
+	if wait := r.writes.take(node.Name, namespaces, now); wait > 0 && !planner.TakesBack(seen.Node, planned) {
 		return wait, nil
 	}
 	desired, err := nodePlanFor(node, &spec)

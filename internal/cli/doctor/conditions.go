@@ -50,7 +50,7 @@ func conditions(in Input) []Check {
 			}
 		}
 		switch plan.Spec.Reason {
-		case v1alpha1.ReasonNoReport, v1alpha1.ReasonReportUnreadable, v1alpha1.ReasonNoRates:
+		case v1alpha1.ReasonNoReport, v1alpha1.ReasonReportUnreadable, v1alpha1.ReasonNoRates, v1alpha1.ReasonTooManyVMs:
 			// Another check covers nodes whose report is missing or not ready.
 			if !unready[plan.Name] {
 				add(areaNodes, "Plans", plan.Name, metav1.Condition{
