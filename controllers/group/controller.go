@@ -53,6 +53,9 @@ const (
 	awaiting = 2 * time.Second
 	// patience is how long a reversion counts.
 	patience = time.Hour
+	// mostIdle is the longest time until a group is looked at again in which there is nothing to
+	// steer: what changes that has a watch, but for a kind of route that is installed.
+	mostIdle = 5 * time.Minute
 	// reversions by somebody else, after which the shares are left alone.
 	mostReversions = 2
 )
@@ -136,6 +139,9 @@ func (r *Reconciler) again(round *groupRound, memory *groupMemory) time.Duration
 		return min(awaiting, r.Options.Replan)
 	}
 	now := r.Clock.Now()
+	if !memory.idleSince.IsZero() {
+		return min(max(now.Sub(memory.idleSince), r.Options.Replan), mostIdle)
+	}
 	soon := max(memory.plannedAt.Add(r.Options.Replan).Sub(now), r.Options.Replan/2)
 	if w := round.withdrawal(); w != nil && w.Until.After(now) {
 		soon = min(soon, w.Until.Sub(now))
@@ -212,7 +218,7 @@ func (r *Reconciler) tell(ctx context.Context, round *groupRound, memory *groupM
 	}
 	status := round.status()
 	words := sameWords(was, status)
-	if words && (sameStatus(was, status) || now.Before(memory.reportedAt.Add(r.Options.Figures))) {
+	if words && (sameFigures(was, status) || now.Before(memory.reportedAt.Add(r.Options.Figures))) {
 		return nil
 	}
 	if err := r.writeStatus(ctx, profile, status); err != nil {

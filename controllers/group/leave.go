@@ -35,6 +35,12 @@ func (m *groupMemory) noteRefusal(round *groupRound, now time.Time) {
 	case m.refusedAt.IsZero():
 		m.refusedAt = now
 	}
+	switch {
+	case m.refusedAt.IsZero() && len(round.seen.Plan.Members) > 0 && round.seen.TakenBy == "":
+		m.idleSince = time.Time{}
+	case m.idleSince.IsZero():
+		m.idleSince = now
+	}
 }
 
 // leave leaves the traffic of a group that cannot be steered as it is. VMs of a

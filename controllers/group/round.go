@@ -41,6 +41,8 @@ type groupMemory struct {
 	contestedMessage string
 	// refusedAt is since when the group cannot be steered. Zero: it can.
 	refusedAt time.Time
+	// idleSince is since when there is nothing to steer. Zero: there is.
+	idleSince time.Time
 	// written is the status that was last written, reportedAt when.
 	written    *v1alpha1.TrafficStatus
 	reportedAt time.Time

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -226,8 +227,32 @@ func sameWords(was, is *v1alpha1.TrafficStatus) bool {
 	return equality.Semantic.DeepEqual(wordsOfTraffic(was), wordsOfTraffic(is))
 }
 
-func sameStatus(was, is *v1alpha1.TrafficStatus) bool {
-	return equality.Semantic.DeepEqual(was, is)
+// What a status says in figures is written anew when a member's part of the traffic changes by
+// fewPerMille, and anything else by fewPercent: those of a steady group vary by less.
+const (
+	fewPerMille = 50
+	fewPercent  = 0.1
+)
+
+// sameFigures reports whether the figures of two statuses of the same words differ by so little
+// that they say the same.
+func sameFigures(was, is *v1alpha1.TrafficStatus) bool {
+	near := func(x, y float64) bool { return math.Abs(x-y) <= fewPercent*max(math.Abs(x), math.Abs(y)) }
+	if (was.Saving == nil) != (is.Saving == nil) {
+		return false
+	}
+	if was.Saving != nil {
+		old, now := statuses.RangeOf(was.Saving.Watts), statuses.RangeOf(is.Saving.Watts)
+		within := now.Value >= old.Low && now.Value <= old.High
+		if !(within || near(old.Value, now.Value)) || !near(old.High-old.Low, now.High-now.Low) {
+			return false
+		}
+	}
+	return slices.EqualFunc(was.Shares, is.Shares, func(x, y v1alpha1.MemberShare) bool {
+		return (x.MeasuredPerMille == nil) == (y.MeasuredPerMille == nil) && (x.LimitBitsPerSecond == nil) == (y.LimitBitsPerSecond == nil) &&
+			math.Abs(float64(ptr.Deref(x.MeasuredPerMille, 0)-ptr.Deref(y.MeasuredPerMille, 0))) < fewPerMille &&
+			near(float64(ptr.Deref(x.LimitBitsPerSecond, 0)), float64(ptr.Deref(y.LimitBitsPerSecond, 0)))
+	})
 }
 
 // wordsOfTraffic is a status without figures.

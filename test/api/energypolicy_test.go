@@ -69,7 +69,7 @@ func policyEnergyRows() []row {
 		field: "spec.energy.sources[].prometheus.matchers",
 		rule:  "matchers must be names of labels, up to 63 letters, digits and underscores, and neither __name__ nor zone",
 		accepts: []string{
-			prometheus(url + `, matchers: {_a: b, c1: d, e: "f\"}", g: h, i: j, k: l, m: n, o: p}`),
+			prometheus(url + `, matchers: {_a: b, c1: d, e: "f\"}", g: h, i: j, k: l, m: o, p: q}`),
 			prometheus(url + `, matchers: {` + strings.Repeat("a", 63) + `: "` + strings.Repeat("b", 253) + `"}`),
 		},
 		refuses: []string{

@@ -100,6 +100,7 @@ func (w *Writer) applyRoute(ctx context.Context, v *view, weights map[string]int
 		wanted.SetUID(v.route.GetUID())
 		options = append(options, client.ForceOwnership)
 	}
+	w.routes.Remove(v.routeKey())
 	err = w.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), options...)
 	v.wrote = v.wrote || err == nil
 	return true, v.applyError(err)

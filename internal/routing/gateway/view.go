@@ -85,16 +85,51 @@ func findKind(mapper meta.RESTMapper, group *routing.Group) (schema.GroupVersion
 	return mapping.GroupVersionKind, nil
 }
 
-// readRoute reads the route, and refuses one that is not the profile's.
-func (w *Writer) readRoute(ctx context.Context, v *view) error {
+// routeKey names a route among those that were read.
+type routeKey struct {
+	kind string
+	types.NamespacedName
+}
+
+func (v *view) routeKey() routeKey {
+	return routeKey{v.kind.String(), types.NamespacedName{Namespace: v.group.Profile.Namespace, Name: v.group.Target.Name}}
+}
+
+// getRoute returns the route, or nil if there is none. The API server is asked only for what the
+// watch of routes' metadata shows to be new: a group is looked at again and again.
+func (w *Writer) getRoute(ctx context.Context, v *view) (*unstructured.Unstructured, error) {
+	key := v.routeKey()
+	known := &metav1.PartialObjectMetadata{}
+	known.SetGroupVersionKind(v.kind)
+	if err := w.cached.Get(ctx, key.NamespacedName, known); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get the metadata of %s: %w", v.routeName(), err)
+	}
+	if read, ok := w.routes.Get(key); ok && read.(*unstructured.Unstructured).GetResourceVersion() == known.ResourceVersion {
+		route := read.(*unstructured.Unstructured)
+		if route.GetResourceVersion() == "" {
+			return nil, nil
+		}
+		return route, nil
+	}
 	route := &unstructured.Unstructured{}
 	route.SetGroupVersionKind(v.kind)
-	err := w.live.Get(ctx, types.NamespacedName{Namespace: v.group.Profile.Namespace, Name: v.group.Target.Name}, route)
-	switch {
+	switch err := w.live.Get(ctx, key.NamespacedName, route); {
 	case apierrors.IsNotFound(err):
-		return nil
+		w.routes.Add(key, &unstructured.Unstructured{})
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("get %s: %w", v.routeName(), err)
+		return nil, fmt.Errorf("get %s: %w", v.routeName(), err)
+	}
+	w.routes.Add(key, route)
+	return route, nil
+}
+
+// readRoute reads the route, and refuses one that is not the profile's.
+func (w *Writer) readRoute(ctx context.Context, v *view) error {
+	route, err := w.getRoute(ctx, v)
+	switch {
+	case err != nil || route == nil:
+		return err
 	case !v.owns(route):
 		return routing.Refuse(v1alpha1.ReasonForeignObject, "%s exists and does not belong to this profile: choose another group.name", v.routeName())
 	}

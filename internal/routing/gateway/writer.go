@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -23,15 +24,20 @@ const maxBackends = 16
 type Writer struct {
 	cached client.Client
 	live   client.Reader
+	// routes as they were read last, by routeKey: an empty one where there was none.
+	routes *lru.Cache
 }
+
+// mostRoutes are remembered.
+const mostRoutes = 4096
 
 var _ routing.Writer = (*Writer)(nil)
 
-// New returns a Writer. cached may lag behind the API server in pods, Services
-// and EndpointSlices. live reads routes, whose kinds a cluster need not have, and
+// New returns a Writer. cached may lag behind the API server in pods, Services,
+// EndpointSlices and the metadata of routes. live reads routes, whose kinds a cluster need not have, and
 // Services that the cache does not know.
 func New(cached client.Client, live client.Reader) *Writer {
-	return &Writer{cached: cached, live: live}
+	return &Writer{cached: cached, live: live, routes: lru.New(mostRoutes)}
 }
 
 // Read returns what is in force. If no Gateway accepts the route, the error is a
