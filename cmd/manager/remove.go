@@ -32,7 +32,7 @@ func newRemoveCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "remove",
 		Short: "Undo everything and remove what the manager made, before the product is uninstalled",
-		Long: "Delete EnergyPolicies and VMNetworkProfiles, wait until manager and agents have undone all levers, " +
+		Long: "Pause EnergyPolicies, wait until the agent of each node has confirmed that nothing is in force, delete policies and profiles, " +
 			"then end the manager and remove what it made. Manager and agents run meanwhile. Running it again is harmless.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -49,7 +49,7 @@ func newRemoveCommand() *cobra.Command {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig. Empty: the pod's own account.")
 	flags.StringVar(&o.namespace, "namespace", "", "Namespace that the manager runs in.")
 	flags.DurationVar(&o.timeout, "timeout", o.timeout, "How long is waited for agents and manager.")
-	flags.BoolVar(&o.keepObjects, "keep-objects", false, "Pause policies instead of deleting them, and keep profiles.")
+	flags.BoolVar(&o.keepObjects, "keep-objects", false, "Leave policies, which are paused, and profiles.")
 	return command
 }
 

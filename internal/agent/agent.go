@@ -206,7 +206,7 @@ func (a *Agent) end(ctx context.Context) error {
 		}
 	}
 	if a.plan != nil {
-		a.opts.Statuses.Offer(a.plan, planStatus(a.plan, &a.reported, outcome{ended: true, err: err}, a.opts.Clock.Now()))
+		a.opts.Statuses.Offer(a.plan, planStatus(a.plan, &a.reported, outcome{ended: true, err: err, held: a.held()}, a.opts.Clock.Now()))
 	}
 	if err != nil {
 		return fmt.Errorf("revert the node: %w", err)
@@ -291,7 +291,7 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 	if o.applied, o.err = a.apply(round, o.orders); o.err == nil {
 		a.switchesDone = a.switches.list()
 	}
-	o.err = errors.Join(o.err, guardErr)
+	o.err, o.held = errors.Join(o.err, guardErr), a.held()
 	a.plan, a.planKnown = plan, true
 	if plan == nil {
 		return o.err
@@ -302,6 +302,11 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 	a.reported = planStatus(plan, &a.reported, o, a.opts.Clock.Now())
 	a.opts.Statuses.Offer(plan, a.reported)
 	return o.err
+}
+
+// held returns of how many VMs some lever holds something.
+func (a *Agent) held() int {
+	return max(a.affinity.Pods(), a.slices.Pods(), a.shaping.Pods(), a.buffering.Pods())
 }
 
 // waitForCluster leaves what an earlier agent changed as it is, for the plan may want it so,

@@ -40,6 +40,8 @@ type outcome struct {
 	renewed time.Time
 	// ended is true when the agent ends and has reverted everything.
 	ended bool
+	// held is the number of VMs of which something is changed, by the journal.
+	held int
 }
 
 // planStatus says what became of a plan. previous is the status so far.
@@ -58,6 +60,10 @@ func planStatus(plan *v1alpha1.NodePlan, previous *v1alpha1.NodePlanStatus, o ou
 		}
 	}
 	status.VMsInForce = int32(len(inForce))
+	if len(status.VMs) == 0 {
+		// Nothing is wanted: what is left could not be reverted.
+		status.VMsInForce = int32(o.held)
+	}
 	condition := appliedCondition(plan, o, status.VMs)
 	condition.ObservedGeneration = plan.Generation
 	condition.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
@@ -76,6 +82,8 @@ func appliedCondition(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMAppli
 	switch {
 	case o.err != nil:
 		return no(v1alpha1.ReasonApplyFailed, o.err.Error())
+	case len(vms) == 0 && o.held > 0:
+		return no(v1alpha1.ReasonApplyFailed, fmt.Sprintf("%d VMs are not reverted: tried again each round; %s", o.held, o.firstFailure()))
 	case o.ended:
 		return no(reasonAgentEnded, "the node's agent ended and reverted everything: the next one applies the plan again")
 	case o.stale && o.renewed.IsZero():
@@ -108,6 +116,18 @@ func appliedCondition(plan *v1alpha1.NodePlan, o outcome, vms []v1alpha1.VMAppli
 		Type: v1alpha1.ConditionApplied, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonApplied, Message: "every action was read back, or is left out with its reason",
 	}
+}
+
+// firstFailure says why a lever of some VM failed.
+func (o *outcome) firstFailure() string {
+	first := "the agent's log says why"
+	var of vmLever
+	for key, r := range o.applied.results {
+		if r.Outcome == actuate.Failed && (of == vmLever{} || key.podUID < of.podUID || key.podUID == of.podUID && key.lever < of.lever) {
+			of, first = key, fmt.Sprintf("%s of %s/%s: %s", key.lever, r.Namespace, r.Name, r.Message)
+		}
+	}
+	return first
 }
 
 // vmApplied says what became of each lever that the plan has for a VM, in the order of their

@@ -64,6 +64,8 @@ func TestPlanStatus(t *testing.T) {
 	pinned := func(out actuate.Outcome) outcome { return outcome{applied: resultOf(v1alpha1.LeverAffinity, out)} }
 	broken, stale := pinned(actuate.Failed), pinned(actuate.Undone)
 	broken.err, stale.stale = errors.New("disk full"), true
+	stuck := pinned(actuate.Failed)
+	stuck.held = 1
 	mode := func(mode v1alpha1.PolicyMode) func(*v1alpha1.NodePlan) {
 		return func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.Mode = false, mode }
 	}
@@ -83,6 +85,8 @@ func TestPlanStatus(t *testing.T) {
 		"stale":       {planOf("2-3", nil), stale, "", "ManagerStale"},
 		"recommended": {planOf("2-3", mode(v1alpha1.ModeRecommend)), pinned(actuate.Undone), "", "AwaitingApproval"},
 		"observed":    {planOf("2-3", mode(v1alpha1.ModeObserve)), pinned(actuate.Undone), "", "NotToBeApplied"},
+		"unreverted":  {planOf("2-3", mode(v1alpha1.ModeObserve)), stuck, "", "ApplyFailed"},
+		"emptied":     {planOf("2-3", func(p *v1alpha1.NodePlan) { p.Spec.VMs = nil }), stuck, "", "ApplyFailed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.outcome.orders = ordersOf(test.plan, test.outcome.stale)
@@ -99,8 +103,8 @@ func TestPlanStatus(t *testing.T) {
 				t.Errorf("generation %d", status.ObservedGeneration)
 			}
 			if test.state == "" {
-				if len(status.VMs) != 0 {
-					t.Errorf("VMs %+v", status.VMs)
+				if len(status.VMs) != 0 || status.VMsInForce != int32(test.outcome.held) {
+					t.Errorf("%d VMs in force, VMs %+v", status.VMsInForce, status.VMs)
 				}
 				return
 			}

@@ -2,41 +2,71 @@ package removal
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/routing"
+	"github.com/joulevirt/joulevirt/internal/routing/pods"
 )
 
 // most is how many things a sentence names.
-const most = 5
+const most = 20
 
-// planned names the plans that are still there or, when plans stay, that some lever acts
-// by.
-func planned(plans []v1alpha1.NodePlan, stay bool) []string {
-	var left []string
-	for i := range plans {
-		plan := &plans[i]
-		switch {
-		case !stay:
-			left = append(left, "NodePlan "+plan.Name)
-		case plan.Status.VMsInForce > 0:
-			left = append(left, fmt.Sprintf("NodePlan %s with %d VMs in force", plan.Name, plan.Status.VMsInForce))
-		}
+// unconfirmed returns why a node's agent has not confirmed yet that nothing is in force there.
+// Empty: it has, or without a plan it is alive to revert what no plan names.
+func unconfirmed(plan *v1alpha1.NodePlan, alive bool) string {
+	switch {
+	case plan == nil && alive:
+		return ""
+	case plan == nil:
+		return "its agent's pod is not ready"
+	case plan.Spec.Apply && slices.ContainsFunc(plan.Spec.VMs, acts):
+		return "the manager has not withdrawn its plan"
+	case plan.Status.ObservedGeneration != plan.Generation:
+		return "its agent has not read that its plan is withdrawn"
+	case plan.Status.VMsInForce > 0:
+		return fmt.Sprintf("levers are still in force on %d VMs", plan.Status.VMsInForce)
 	}
-	return left
+	applied := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
+	if applied != nil && applied.Reason == v1alpha1.ReasonApplyFailed {
+		return "its agent could not revert it: " + applied.Message
+	}
+	return ""
 }
 
-// steered names the launcher pods that get less traffic than without the product or, unless
-// profiles stay, are marked by one.
-func steered(pods []metav1.PartialObjectMetadata, stay bool) []string {
-	var left []string
+func acts(vm v1alpha1.VMPlan) bool {
+	return vm.Affinity != nil || vm.SliceMicroseconds != nil || vm.Buffering != nil || vm.Shaping != nil
+}
+
+// readyNodes returns the nodes of the pods that are ready.
+func readyNodes(pods []corev1.Pod) map[string]bool {
+	nodes := map[string]bool{}
 	for i := range pods {
-		pod := &pods[i]
-		_, marked := pod.Annotations[v1alpha1.AnnotationProfile]
-		if pod.Labels[v1alpha1.LabelServing] == v1alpha1.ServingStandby || marked && !stay {
+		if routing.IsReady(&pods[i]) {
+			nodes[pods[i].Spec.NodeName] = true
+		}
+	}
+	return nodes
+}
+
+// steered names the pods of VMs that get less traffic than without the product, or that one of
+// the profiles marked. What other pods call themselves does not count: anybody may label a pod.
+func steered(launchers []metav1.PartialObjectMetadata, profiles map[types.NamespacedName]bool) []string {
+	var left []string
+	for i := range launchers {
+		pod := &launchers[i]
+		profile, marked := pod.Annotations[v1alpha1.AnnotationProfile]
+		if !marked || pods.VM(pod) == "" {
+			continue
+		}
+		if pod.Labels[v1alpha1.LabelServing] == v1alpha1.ServingStandby || profiles[types.NamespacedName{Namespace: pod.Namespace, Name: profile}] {
 			left = append(left, fmt.Sprintf("steered pod %s/%s", pod.Namespace, pod.Name))
 		}
 	}

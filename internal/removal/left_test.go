@@ -1,45 +1,76 @@
 package removal
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
-func TestPlanned(t *testing.T) {
-	plan := func(name string, inForce int32) v1alpha1.NodePlan {
-		return v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.NodePlanStatus{VMsInForce: inForce}}
+func TestUnconfirmed(t *testing.T) {
+	plan := func(change func(*v1alpha1.NodePlan)) *v1alpha1.NodePlan {
+		plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Generation: 3}, Status: v1alpha1.NodePlanStatus{ObservedGeneration: 3}}
+		change(plan)
+		return plan
 	}
-	plans := []v1alpha1.NodePlan{plan("a", 0), plan("b", 2)}
-	if diff := cmp.Diff([]string{"NodePlan a", "NodePlan b"}, planned(plans, false)); diff != "" {
-		t.Errorf("plans that have to go, -want +got:\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"NodePlan b with 2 VMs in force"}, planned(plans, true)); diff != "" {
-		t.Errorf("plans that may stay, -want +got:\n%s", diff)
+	pinned := []v1alpha1.VMPlan{{Affinity: &v1alpha1.AffinityAction{}}}
+	for name, test := range map[string]struct {
+		plan  *v1alpha1.NodePlan
+		alive bool
+		want  string // part of; empty: confirmed
+	}{
+		"no plan":         {nil, true, ""},
+		"no plan, killed": {nil, false, "pod is not ready"},
+		"confirmed":       {plan(func(*v1alpha1.NodePlan) {}), false, ""},
+		"recommended":     {plan(func(p *v1alpha1.NodePlan) { p.Spec.VMs = pinned }), true, ""},
+		"nothing to do":   {plan(func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.VMs = true, []v1alpha1.VMPlan{{}} }), true, ""},
+		"not withdrawn":   {plan(func(p *v1alpha1.NodePlan) { p.Spec.Apply, p.Spec.VMs = true, pinned }), true, "manager has not withdrawn"},
+		"not read":        {plan(func(p *v1alpha1.NodePlan) { p.Status.ObservedGeneration = 2 }), true, "agent has not read"},
+		"in force":        {plan(func(p *v1alpha1.NodePlan) { p.Status.VMsInForce = 2 }), true, "in force on 2 VMs"},
+		"failed": {plan(func(p *v1alpha1.NodePlan) {
+			p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionApplied, Reason: v1alpha1.ReasonApplyFailed, Message: "disk full"}}
+		}), true, "disk full"},
+	} {
+		if got := unconfirmed(test.plan, test.alive); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }
 
 func TestSteered(t *testing.T) {
-	pod := func(name string, labels, annotations map[string]string) metav1.PartialObjectMetadata {
-		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels, Annotations: annotations}}
+	pod := func(name, owner, serving string, annotations map[string]string) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: map[string]string{v1alpha1.LabelServing: serving}, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{{Kind: owner, Name: "web", Controller: ptr.To(true)}},
+		}}
 	}
+	const vmi, active, standby = "VirtualMachineInstance", v1alpha1.ServingActive, v1alpha1.ServingStandby
 	mark := map[string]string{v1alpha1.AnnotationProfile: "web"}
+	gone := map[string]string{v1alpha1.AnnotationProfile: "gone"}
 	pods := []metav1.PartialObjectMetadata{
-		pod("plain", nil, nil),
-		pod("active", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingActive}, nil),
-		pod("marked", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingActive}, mark),
-		pod("standby", map[string]string{v1alpha1.LabelServing: v1alpha1.ServingStandby}, mark),
+		pod("active", vmi, active, nil),
+		pod("named", vmi, standby, nil),
+		pod("no-vm", "ReplicaSet", standby, mark),
+		pod("foreign", vmi, "nonsense", gone),
+		pod("marked", vmi, active, mark),
+		pod("standby", vmi, standby, gone),
 	}
-	for stay, want := range map[bool][]string{
-		false: {"steered pod shop/marked", "steered pod shop/standby"},
-		true:  {"steered pod shop/standby"},
+	for _, test := range []struct {
+		profiles map[types.NamespacedName]bool
+		want     []string
+	}{
+		{map[types.NamespacedName]bool{{Namespace: "shop", Name: "web"}: true}, []string{"steered pod shop/marked", "steered pod shop/standby"}},
+		{nil, []string{"steered pod shop/standby"}},
 	} {
-		if diff := cmp.Diff(want, steered(pods, stay)); diff != "" {
-			t.Errorf("profiles stay: %t, -want +got:\n%s", stay, diff)
+		if diff := cmp.Diff(test.want, steered(pods, test.profiles)); diff != "" {
+			t.Errorf("profiles %v, -want +got:\n%s", test.profiles, diff)
 		}
 	}
 }
@@ -86,9 +117,9 @@ func TestOwned(t *testing.T) {
 
 func TestFew(t *testing.T) {
 	for want, names := range map[string][]string{
-		"something unknown":        nil,
-		"a, b":                     {"a", "b"},
-		"a, b, c, d, e and 2 more": {"a", "b", "c", "d", "e", "f", "g"},
+		"something unknown": nil,
+		"a, b":              {"a", "b"},
+		strings.Repeat("n, ", most-1) + "n and 2 more": slices.Repeat([]string{"n"}, most+2),
 	} {
 		if got := few(names); got != want {
 			t.Errorf("few(%v) is %q, want %q", names, got, want)

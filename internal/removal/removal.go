@@ -12,8 +12,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +31,7 @@ const manager = "joulevirt-manager"
 type Options struct {
 	// Namespace that the product is installed in.
 	Namespace string
-	// KeepObjects pauses policies instead of deleting them, and leaves profiles.
+	// KeepObjects leaves policies, which are paused, and profiles.
 	KeepObjects bool
 	// Poll is the time between two reads of what is waited for.
 	Poll  time.Duration
@@ -42,15 +44,17 @@ type Options struct {
 type remover struct {
 	Options
 	client client.Client
+	// profiles that were deleted.
+	profiles map[types.NamespacedName]bool
 }
 
 // Run reverts levers, returns launcher pods to their Services, ends the manager and
 // removes what it made beside the installed objects. It may be repeated. The error names
 // what is still there when ctx ends, or what has to be done before.
 func Run(ctx context.Context, c client.Client, options Options) error {
-	r := &remover{Options: options, client: c}
+	r := &remover{Options: options, client: c, profiles: map[types.NamespacedName]bool{}}
 	for _, step := range []func(context.Context) error{
-		r.checkRoutes, r.endPolicies, r.waitPlans, r.endProfiles, r.waitPods, r.waitOwned, r.endManager, r.removeMade,
+		r.checkRoutes, r.pausePolicies, r.waitNodes, r.endPolicies, r.endProfiles, r.waitPods, r.waitOwned, r.endManager, r.removeMade,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -59,35 +63,98 @@ func Run(ctx context.Context, c client.Client, options Options) error {
 	return nil
 }
 
+// pausePolicies has the manager withdraw all plans. Plans stay meanwhile, for agents to confirm.
+func (r *remover) pausePolicies(ctx context.Context) error {
+	var policies v1alpha1.EnergyPolicyList
+	if err := r.list(ctx, &policies); err != nil {
+		return err
+	}
+	pause := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))
+	for i := range policies.Items {
+		policy := &policies.Items[i]
+		if err := client.IgnoreNotFound(r.client.Patch(ctx, policy, pause)); err != nil {
+			return fmt.Errorf("pause EnergyPolicy %s: %w", policy.Name, err)
+		}
+	}
+	r.Report("paused %d EnergyPolicies", len(policies.Items))
+	return r.wait(ctx, "the manager has seen that", func(ctx context.Context) ([]string, error) {
+		if err := r.list(ctx, &policies); err != nil {
+			return nil, err
+		}
+		var left []string
+		for i := range policies.Items {
+			if policy := &policies.Items[i]; policy.Status.ObservedGeneration != policy.Generation {
+				left = append(left, "EnergyPolicy "+policy.Name+", which the manager has not seen paused")
+			}
+		}
+		return left, nil
+	})
+}
+
+// waitNodes waits until the agent of each node with a NodeReport has confirmed that nothing is in
+// force. Who deletes the report of a node says that it needs no confirmation.
+func (r *remover) waitNodes(ctx context.Context) error {
+	confirmed := map[string]bool{}
+	return r.wait(ctx, "nodes are reverted", func(ctx context.Context) ([]string, error) {
+		reports := metadataList(v1alpha1.GroupVersion.WithKind("NodeReportList"))
+		if err := r.list(ctx, reports); err != nil {
+			return nil, err
+		}
+		var agents corev1.PodList
+		if err := r.list(ctx, &agents, client.InNamespace(r.Namespace), component("agent")); err != nil {
+			return nil, err
+		}
+		ready := readyNodes(agents.Items)
+		var left []string
+		for i := range reports.Items {
+			node := reports.Items[i].Name
+			if confirmed[node] {
+				continue
+			}
+			// One at a time: the plans of a thousand nodes are larger than the Job's memory.
+			plan := &v1alpha1.NodePlan{}
+			err := r.client.Get(ctx, types.NamespacedName{Name: node}, plan)
+			switch {
+			case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
+				plan = nil
+			case err != nil:
+				return nil, fmt.Errorf("get NodePlan %s: %w", node, err)
+			}
+			if why := unconfirmed(plan, ready[node]); why != "" {
+				left = append(left, fmt.Sprintf("node %s (%s)", node, why))
+			} else {
+				confirmed[node] = true
+			}
+		}
+		return left, nil
+	})
+}
+
 func (r *remover) endPolicies(ctx context.Context) error {
+	if r.KeepObjects {
+		return nil
+	}
 	var policies v1alpha1.EnergyPolicyList
 	if err := r.list(ctx, &policies); err != nil {
 		return err
 	}
 	for i := range policies.Items {
 		policy := &policies.Items[i]
-		if !r.KeepObjects {
-			if err := client.IgnoreNotFound(r.client.Delete(ctx, policy)); err != nil {
-				return fmt.Errorf("delete EnergyPolicy %s: %w", policy.Name, err)
-			}
-			continue
-		}
-		pause := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))
-		if err := client.IgnoreNotFound(r.client.Patch(ctx, policy, pause)); err != nil {
-			return fmt.Errorf("pause EnergyPolicy %s: %w", policy.Name, err)
+		if err := client.IgnoreNotFound(r.client.Delete(ctx, policy)); err != nil {
+			return fmt.Errorf("delete EnergyPolicy %s: %w", policy.Name, err)
 		}
 	}
-	r.Report("ended %d EnergyPolicies", len(policies.Items))
-	return nil
-}
-
-func (r *remover) waitPlans(ctx context.Context) error {
-	return r.wait(ctx, "levers are reverted", func(ctx context.Context) ([]string, error) {
-		var plans v1alpha1.NodePlanList
-		if err := r.list(ctx, &plans); err != nil {
+	r.Report("deleted %d EnergyPolicies", len(policies.Items))
+	return r.wait(ctx, "the manager has deleted plans", func(ctx context.Context) ([]string, error) {
+		plans := metadataList(v1alpha1.GroupVersion.WithKind("NodePlanList"))
+		if err := r.list(ctx, plans); err != nil {
 			return nil, err
 		}
-		return planned(plans.Items, r.KeepObjects), nil
+		var left []string
+		for i := range plans.Items {
+			left = append(left, "NodePlan "+plans.Items[i].Name)
+		}
+		return left, nil
 	})
 }
 
@@ -104,6 +171,7 @@ func (r *remover) endProfiles(ctx context.Context) error {
 		if err := client.IgnoreNotFound(r.client.Delete(ctx, profile)); err != nil {
 			return fmt.Errorf("delete VMNetworkProfile %s/%s: %w", profile.Namespace, profile.Name, err)
 		}
+		r.profiles[client.ObjectKeyFromObject(profile)] = true
 	}
 	r.Report("deleted %d VMNetworkProfiles", len(profiles.Items))
 	return nil
@@ -111,11 +179,11 @@ func (r *remover) endProfiles(ctx context.Context) error {
 
 func (r *remover) waitPods(ctx context.Context) error {
 	return r.wait(ctx, "launcher pods serve as before", func(ctx context.Context) ([]string, error) {
-		pods := podList()
+		pods := metadataList(corev1.SchemeGroupVersion.WithKind("PodList"))
 		if err := r.list(ctx, pods, client.MatchingLabels{"kubevirt.io": "virt-launcher"}); err != nil {
 			return nil, err
 		}
-		return steered(pods.Items, r.KeepObjects), nil
+		return steered(pods.Items, r.profiles), nil
 	})
 }
 
@@ -127,9 +195,8 @@ func (r *remover) endManager(ctx context.Context) error {
 		return fmt.Errorf("scale Deployment %s/%s to 0: %w", r.Namespace, manager, err)
 	}
 	return r.wait(ctx, "the manager has ended", func(ctx context.Context) ([]string, error) {
-		pods := podList()
-		labels := client.MatchingLabels{"app.kubernetes.io/name": "joulevirt", "app.kubernetes.io/component": "manager"}
-		if err := r.list(ctx, pods, client.InNamespace(r.Namespace), labels); err != nil {
+		pods := metadataList(corev1.SchemeGroupVersion.WithKind("PodList"))
+		if err := r.list(ctx, pods, client.InNamespace(r.Namespace), component("manager")); err != nil {
 			return nil, err
 		}
 		var left []string
@@ -177,10 +244,15 @@ func (r *remover) list(ctx context.Context, into client.ObjectList, options ...c
 	return nil
 }
 
-func podList() *metav1.PartialObjectMetadataList {
-	pods := &metav1.PartialObjectMetadataList{}
-	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	return pods
+func metadataList(kind schema.GroupVersionKind) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	return list
+}
+
+// component selects the pods of a part of the product.
+func component(name string) client.MatchingLabels {
+	return client.MatchingLabels{"app.kubernetes.io/name": "joulevirt", "app.kubernetes.io/component": name}
 }
 
 // wait polls until nothing is left.

@@ -58,8 +58,7 @@ func (r *remover) routes(ctx context.Context) ([]unstructured.Unstructured, erro
 
 // services lists those that profiles made for routes.
 func (r *remover) services(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
-	services := &metav1.PartialObjectMetadataList{}
-	services.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))
+	services := metadataList(corev1.SchemeGroupVersion.WithKind("ServiceList"))
 	err := r.list(ctx, services, client.HasLabels{gateway.LabelGroup})
 	return services.Items, err
 }

@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -35,7 +37,7 @@ func TestRelease(t *testing.T) {
 	}
 
 	start := time.Now()
-	helm("install", release, chart, "--set", "policy.preset=observe,manager.replicas=1")
+	helm("install", release, chart, "--set", "policy.preset=observe")
 	w.reported()
 	t.Logf("figure install_to_first_report_s %.4g s", time.Since(start).Seconds())
 	w.eventually("the manager has seen the preset", w.policySeen("observe"))
@@ -49,6 +51,7 @@ func TestRelease(t *testing.T) {
 	w.reported()
 
 	w.heldUpByProfile(h)
+	w.heldUpByAgent()
 	helm("uninstall", release)
 	w.nothingLeft(before)
 	w.served()
@@ -98,16 +101,66 @@ func (w *world) heldUpByProfile(h *helm) {
 	w.check(err)
 }
 
-// seedVMs has two VMs run behind a Service.
+// heldUpByAgent runs what the Job runs while the node's agent is stopped: the removal names the
+// node, and deletes nothing.
+func (w *world) heldUpByAgent() {
+	w.Helper()
+	selectNodes := func(selector string, pods int) {
+		w.Helper()
+		_, err := w.RunKubectl(w.Context(), "patch", "daemonset/joulevirt-agent", "--namespace="+namespace, "--type=merge",
+			"--patch", `{"spec":{"template":{"spec":{"nodeSelector":`+selector+`}}}}`)
+		w.check(err)
+		w.eventually(fmt.Sprintf("%d agents are ready", pods), func(ctx context.Context) error {
+			var agents appsv1.DaemonSet
+			if err := w.Client().Get(ctx, client.ObjectKey{Namespace: namespace, Name: "joulevirt-agent"}, &agents); err != nil {
+				return err
+			}
+			if s := agents.Status; s.ObservedGeneration != agents.Generation || int(s.NumberReady) != pods || int(s.CurrentNumberScheduled) != pods {
+				return fmt.Errorf("its status is %+v", s)
+			}
+			return nil
+		})
+	}
+	selectNodes(`{"none":"here"}`, 0)
+	out, err := exec.CommandContext(w.Context(), filepath.Join(programs, "manager"), "remove", "--kubeconfig="+w.Kubeconfig(),
+		"--namespace="+namespace, "--timeout=15s").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "node "+nodeName+" (its agent") {
+		w.Errorf("removal without the node's agent: %v: %s", err, out)
+	}
+	var policy v1alpha1.EnergyPolicy
+	w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: "steer"}, &policy))
+	if !policy.Spec.Paused {
+		w.Error("the policy is not paused")
+	}
+	selectNodes("null", 1)
+}
+
+// seedVMs has two VMs run behind a Service, and pods that call themselves VMs'.
 func (w *world) seedVMs() {
 	w.Helper()
-	_, err := w.SeedVMIs(w.Context(), cluster.Seed{
+	names, err := w.SeedVMIs(w.Context(), cluster.Seed{
 		Namespace: shop, Prefix: "web", Count: 2, Nodes: []string{nodeName},
 		Labels: func(int) map[string]string {
 			return map[string]string{"role": "web", v1alpha1.LabelServing: v1alpha1.ServingActive}
 		},
 	})
 	w.check(err)
+	vmi := &metav1.PartialObjectMetadata{}
+	vmi.SetGroupVersionKind(virtv1.VirtualMachineInstanceGroupVersionKind)
+	w.check(w.Client().Get(w.Context(), names[0], vmi))
+	// Anybody may create pods that call themselves a VM's, with a label that no manager would set.
+	for name, owners := range map[string][]metav1.OwnerReference{
+		"labelled": nil, "owned": {*metav1.NewControllerRef(vmi, virtv1.VirtualMachineInstanceGroupVersionKind)},
+	} {
+		w.check(w.Client().Create(w.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: shop, Name: name, OwnerReferences: owners,
+				Labels:      map[string]string{"kubevirt.io": "virt-launcher", v1alpha1.LabelServing: "nonsense"},
+				Annotations: map[string]string{v1alpha1.AnnotationProfile: "gone"},
+			},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}))
+	}
 	w.check(w.Client().Create(w.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "web"},
 		Spec: corev1.ServiceSpec{
@@ -155,7 +208,7 @@ func (w *world) steer() {
 func (w *world) launchers() []corev1.Pod {
 	w.Helper()
 	var pods corev1.PodList
-	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(shop)))
+	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(shop), client.MatchingLabels{"role": "web"}))
 	if len(pods.Items) != 2 {
 		w.Fatalf("%d launcher pods, want 2", len(pods.Items))
 	}

@@ -107,7 +107,7 @@ func (w *world) startKubelet() {
 		if err := kubelet.Stop(); err != nil {
 			w.Error(err)
 		}
-		for _, name := range []string{"manager", "agent"} {
+		for _, name := range []string{"manager", "agent", "removal"} {
 			if text, err := os.ReadFile(filepath.Join(w.Dir(), name+".log")); err == nil && w.Failed() {
 				w.Logf("the last of the log of %s:\n%s", name, text[max(0, len(text)-3000):])
 			}

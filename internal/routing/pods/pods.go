@@ -86,7 +86,7 @@ func List(ctx context.Context, reader client.Reader, group *routing.Group) (memb
 }
 
 // VM returns the name of the VM that a launcher pod runs. Empty: none owns it.
-func VM(pod *corev1.Pod) string {
+func VM(pod metav1.Object) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != virtv1.VirtualMachineInstanceGroupVersionKind.Kind {
 		return ""

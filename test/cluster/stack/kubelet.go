@@ -172,6 +172,13 @@ func (k *Kubelet) end(ctx context.Context, pod *corev1.Pod, program *Program) er
 			return nil
 		case <-ticker.C:
 		}
+		select {
+		case <-program.Done():
+			if program.Health != "" {
+				return errors.New("its program ended by itself")
+			}
+		default:
+		}
 		var now corev1.Pod
 		err := k.cluster.Client().Get(ctx, client.ObjectKeyFromObject(pod), &now)
 		if client.IgnoreNotFound(err) != nil {
