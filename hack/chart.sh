@@ -18,7 +18,7 @@ for program in manager agent; do
   cp "config/$program/priority_class.yaml" "$files/base/${program}_priority_class.yaml"
 done
 cp $(manifests config/prometheus) "$files/prometheus/"
-cp $(manifests config/openshift) "$files/openshift/"
+cp $(manifests config/openshift/scc) "$files/openshift/"
 cp config/grafana/*.json "$files/grafana/"
 cp config/removal/rights.yaml "$files/removal/"
 cp policies/observe.yaml "$files/policies/"

@@ -52,8 +52,21 @@ func TestChartInstallsTheManifests(t *testing.T) {
 			t.Errorf("default values do not install %s", id)
 		}
 	}
+	// The account of config/restore needs what the agents' does.
+	own, restore := want["SecurityContextConstraints/joulevirt-agent"], kustomized(t, "config/openshift/restore")["SecurityContextConstraints/joulevirt-restore"]
+	if own == nil || restore == nil {
+		t.Fatalf("constraints of the agents %v, of restore %v", own, restore)
+	}
+	own.SetName(restore.GetName())
+	own.Object["users"] = []any{"system:serviceaccount:joulevirt-restore:default"}
+	if diff := cmp.Diff(own, restore); diff != "" {
+		t.Errorf("-agents +restore:\n%s", diff)
+	}
 	if standard["ServiceMonitor/joulevirt-agent"] != nil || standard["PrometheusRule/joulevirt"] != nil {
 		t.Error("default values install monitoring")
+	}
+	if strings.Contains(h.must(t, "template", release, chart, "--set", "networkPolicy.enabled=false"), "kind: NetworkPolicy") {
+		t.Error("networkPolicy.enabled=false installs NetworkPolicies")
 	}
 }
 
@@ -83,6 +96,10 @@ func TestValuesReachTheirPlaces(t *testing.T) {
 		{"CustomResourceDefinition/nodeplans.joulevirt.io", []string{"metadata", "annotations", "helm.sh/resource-policy"}, "keep"},
 		{"Job/joulevirt-removal", []string{"spec", "template", "spec", "imagePullSecrets"}, []any{map[string]any{"name": "pull"}}},
 		{"ServiceMonitor/joulevirt-agent", []string{"metadata", "labels", "release"}, "prometheus"},
+		{"NetworkPolicy/joulevirt-manager", []string{"spec", "ingress"}, []any{map[string]any{
+			"from":  []any{map[string]any{"ipBlock": map[string]any{"cidr": "192.0.2.0/24"}}},
+			"ports": []any{map[string]any{"port": "metrics", "protocol": "TCP"}},
+		}}},
 	} {
 		o := got[place.object]
 		if o == nil {
@@ -126,6 +143,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"policy.preset=balanced":                "'', 'observe'",
 		"agent.extraArgs[0]=sample-interval=2s": "/agent/extraArgs/0",
 		"serviceMonitor.scraper.name=operator":  "set namespace and name",
+		"networkPolicy.metricsFrom=any":         "/networkPolicy/metricsFrom",
 	} {
 		_, err := h.run(t.Context(), "template", release, chart, "--set", set)
 		if err == nil || !strings.Contains(err.Error(), want) {

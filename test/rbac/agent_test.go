@@ -113,6 +113,31 @@ func testAgent(t *testing.T, c *cluster.Cluster, agents agents) {
 			wantForbidden(t, write.do(t.Context(), agents.unbound, nodeA), "bound to no node", "the kubelet gives")
 		}
 	})
+	t.Run("metadata", func(t *testing.T) {
+		if err := admin.Delete(t.Context(), report(nodeA)); err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range []func(client.Object){
+			func(o client.Object) { o.SetFinalizers([]string{"example.org/stay"}) },
+			func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) },
+			func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) },
+		} {
+			changed := report(nodeA)
+			change(changed)
+			wantForbidden(t, agents.boundToA.Create(t.Context(), changed), "name and ownerReferences")
+		}
+		createFresh(t, admin, agents.boundToA)
+		// What others add does not keep it from its status.
+		if err := mergePatch(t.Context(), admin, report(nodeA), `{"metadata":{"labels":{"a":"b"},"finalizers":["example.org/stay"]}}`); err != nil {
+			t.Fatal(err)
+		}
+		if err := patchStatus(t.Context(), agents.boundToA, report(nodeA), `{"metadata":{"finalizers":null},"status":{"kernelVersion":"6.12"}}`); err != nil {
+			t.Errorf("status of a report with a label and a finalizer of somebody else: %v", err)
+		}
+		if err := mergePatch(t.Context(), admin, report(nodeA), `{"metadata":{"finalizers":null}}`); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("spec of its NodePlan", func(t *testing.T) {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"apply":true}}`))
 		wantForbidden(t, agents.boundToA.Patch(t.Context(), plan(nodeA), patch), "nodeplans", nodeA)

@@ -16,13 +16,9 @@ import (
 // testPodSecurity checks the shipped pods with the API server's PodSecurity admission.
 func testPodSecurity(t *testing.T, c *cluster.Cluster) {
 	var deployment appsv1.Deployment
-	if err := c.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: manager}, &deployment); err != nil {
-		t.Fatal(err)
-	}
 	var daemonset appsv1.DaemonSet
-	if err := c.Client().Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: agent}, &daemonset); err != nil {
-		t.Fatal(err)
-	}
+	get(t, c, manager, &deployment)
+	get(t, c, agent, &daemonset)
 	restricted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "restricted", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}

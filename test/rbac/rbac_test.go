@@ -69,6 +69,8 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("Traffic", func(t *testing.T) { testTraffic(t, c) })
 	t.Run("Routes", func(t *testing.T) { testRoutes(t, c) })
 	t.Run("Plans", func(t *testing.T) { testPlans(t, c) })
+	t.Run("Secrets", func(t *testing.T) { testSecrets(t, c) })
+	t.Run("Network", func(t *testing.T) { testNetwork(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })
 	t.Run("Restore", func(t *testing.T) { testRestore(t, c) })
 }

@@ -13,6 +13,8 @@ import (
 const (
 	manager = "joulevirt-manager"
 	agent   = agentAccount
+	// page is the account whose tokens open the page.
+	page = "joulevirt-page"
 
 	elsewhere = "shop" // a namespace of VM owners
 )
@@ -48,6 +50,11 @@ func forbidden() []right {
 		{manager, "patch", "discovery.k8s.io/endpointslices", elsewhere, ""},
 		{manager, "create", "/pods/exec", elsewhere, ""},
 
+		{page, "list", "kubevirt.io/virtualmachineinstances", "", ""},
+		{page, "list", "/nodes", "", ""},
+		{page, "list", "joulevirt.io/energypolicies", "", ""},
+		{page, "get", "/secrets", namespace, "joulevirt-ca"},
+
 		{agent, "watch", "coordination.k8s.io/leases", namespace, ""},
 		{agent, "get", "/configmaps", namespace, "other"},
 		{agent, "get", "/secrets", namespace, "joulevirt-ca"},
@@ -75,6 +82,13 @@ func testRights(t *testing.T, c *cluster.Cluster) {
 	// The accounts are those that are bound.
 	check(right{manager, "get", "/secrets", namespace, "joulevirt-ca"}, true)
 	check(right{agent, "get", "/nodes", "", ""}, true)
+	for path, want := range map[string]bool{"/page/data/summary": true, "/metrics": false} {
+		review := reviewOf(page)
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: "get", Path: path}
+		if err := c.Client().Create(t.Context(), review); err != nil || review.Status.Allowed != want {
+			t.Errorf("%s may get %s: %v, %v", page, path, review.Status.Allowed, err)
+		}
+	}
 	for _, r := range forbidden() {
 		check(r, false)
 	}
@@ -83,16 +97,18 @@ func testRights(t *testing.T, c *cluster.Cluster) {
 func mayDo(ctx context.Context, c *cluster.Cluster, r right) (bool, error) {
 	group, resource, _ := strings.Cut(r.resource, "/")
 	resource, subresource, _ := strings.Cut(resource, "/")
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: "system:serviceaccount:" + namespace + ":" + r.who,
-		Groups: []string{
-			"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated",
-		},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
-			Namespace: r.namespace, Name: r.name,
-		},
-	}}
+	review := reviewOf(r.who)
+	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
+		Namespace: r.namespace, Name: r.name,
+	}
 	err := c.Client().Create(ctx, review)
 	return review.Status.Allowed, err
+}
+
+func reviewOf(account string) *authorizationv1.SubjectAccessReview {
+	return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:   "system:serviceaccount:" + namespace + ":" + account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}}
 }
