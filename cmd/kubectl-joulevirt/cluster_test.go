@@ -3,25 +3,34 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
+	"github.com/joulevirt/joulevirt/internal/cli/open"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
@@ -74,7 +83,7 @@ func TestCluster(t *testing.T) {
 		name string
 		run  func(*scene)
 	}{
-		{"rights", testRights}, {"views", testViews}, {"changes", testChanges}, {"doctor", testDoctor}, {"missing kind", testMissingKind},
+		{"rights", testRights}, {"views", testViews}, {"changes", testChanges}, {"page", testPage}, {"doctor", testDoctor}, {"missing kind", testMissingKind},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			within := *s
@@ -238,9 +247,8 @@ func testChanges(s *scene) {
 	}
 }
 
-// testDoctor makes the installation whole.
-func testDoctor(s *scene) {
-	s.as("viewer", "doctor").want(s.T, exitFailed, "no manager ever led", "0 of 2 pods are ready")
+// testPage: the manager never gets the kubeconfig's own token, but one that opens the page alone.
+func testPage(s *scene) {
 	s.as("viewer", "page").want(s.T, exitFailed, "may not create serviceaccounts/token of joulevirt-page", "Role joulevirt-page-user")
 	s.as("admin", "page", "--service-account=nobody").want(s.T, exitFailed, "there is no ServiceAccount nobody")
 	s.addPerson("visitor", nil)
@@ -250,6 +258,39 @@ func testDoctor(s *scene) {
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "visitor"}},
 	}))
 	s.as("visitor", "page").want(s.T, exitFailed, `there is no Lease "joulevirt-manager"`)
+	var got http.Header
+	manager := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	s.Cleanup(manager.Close)
+	to, err := url.Parse(manager.URL)
+	s.must(err)
+	config, err := clientcmd.BuildConfigFromFlags("", s.people["visitor"])
+	s.must(err)
+	clients, err := kubernetes.NewForConfig(config)
+	s.must(err)
+	account := types.NamespacedName{Namespace: system, Name: "joulevirt-page"}
+	proxy := open.NewProxy("127.0.0.1:9000", to, &open.Tokens{Client: clients, Account: account, Clock: clock.RealClock{}})
+	request := httptest.NewRequestWithContext(s.Context(), http.MethodGet, "http://127.0.0.1:9000"+access.PagePath, nil)
+	request.Header.Set("Authorization", "Bearer "+config.BearerToken)
+	proxy.ServeHTTP(httptest.NewRecorder(), request)
+	lent, is := strings.CutPrefix(got.Get("Authorization"), "Bearer ")
+	if config.BearerToken == "" || !is || strings.Contains(fmt.Sprint(got), config.BearerToken) {
+		s.Fatalf("the manager got %v", got)
+	}
+	for audience, want := range map[string]string{access.PageAudience: "system:serviceaccount:" + system + ":joulevirt-page", "": ""} {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: lent}}
+		if audience != "" {
+			review.Spec.Audiences = []string{audience}
+		}
+		s.must(s.client.Create(s.Context(), review))
+		if review.Status.User.Username != want {
+			s.Errorf("with audience %q the token is of %q, want %q", audience, review.Status.User.Username, want)
+		}
+	}
+}
+
+// testDoctor makes the installation whole.
+func testDoctor(s *scene) {
+	s.as("viewer", "doctor").want(s.T, exitFailed, "no manager ever led", "0 of 2 pods are ready")
 	now := metav1.NewMicroTime(time.Now())
 	s.must(s.client.Create(s.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "joulevirt-manager"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"net/url"
 	"os/exec"
 	"runtime"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,12 +81,6 @@ func (p *pageOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--address: %w", err)
 	}
-	// The API server forwards the port to the named pod, whose certificate the manager made
-	// itself.
-	transport := &http.Transport{
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: defaultTimeout,
-	}
 	manager := &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)}
 	address := "http://" + listener.Addr().String() + access.PagePath
 	fmt.Fprintln(p.streams.Out, address)
@@ -98,7 +90,7 @@ func (p *pageOptions) run(ctx context.Context) error {
 			fmt.Fprintf(p.streams.ErrOut, "No browser can be started (%v): open the address yourself.\n", err)
 		}
 	}
-	return serve(ctx, listener, open.NewProxy(listener.Addr().String(), manager, tokens, transport), ended)
+	return serve(ctx, listener, open.NewProxy(listener.Addr().String(), manager, tokens), ended)
 }
 
 // startBrowser starts the user's browser, as each system names it.

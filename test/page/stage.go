@@ -86,7 +86,7 @@ func Start(ctx context.Context, config *rest.Config) (*Stage, error) {
 		return nil, err
 	}
 	tokens := &open.Tokens{Client: clients, Account: types.NamespacedName{Namespace: "joulevirt-system", Name: "joulevirt-page"}, Clock: clock.RealClock{}}
-	local.Config.Handler = open.NewProxy(local.Listener.Addr().String(), to, tokens, manager.Client().Transport)
+	local.Config.Handler = open.NewProxy(local.Listener.Addr().String(), to, tokens)
 	local.Start()
 	s.Address = local.URL
 	s.end = sync.OnceFunc(func() { local.Close(); manager.Close(); cancel(); tasks.Wait() })

@@ -3,6 +3,7 @@ package open
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,6 +36,8 @@ const (
 	// its end.
 	tokenLife   = 10 * time.Minute
 	renewBefore = 2 * time.Minute
+	// managerTimeout is how long the manager may take to begin an answer.
+	managerTimeout = 15 * time.Second
 )
 
 // Getter reads objects, see access.Cluster.
@@ -135,8 +138,13 @@ func (t *Tokens) Token(ctx context.Context) (string, error) {
 
 // NewProxy returns a handler that serves the page of a manager at a local address, HOST:PORT.
 // Browsers that were led there by another host name are refused: a web page elsewhere could
-// otherwise read by DNS rebinding.
-func NewProxy(address string, manager *url.URL, tokens *Tokens, transport http.RoundTripper) http.Handler {
+// otherwise read by DNS rebinding. The manager gets no credentials but a token of the account: it
+// may have been taken over, and its certificate, which it made itself, is not checked.
+func NewProxy(address string, manager *url.URL, tokens *Tokens) http.Handler {
+	transport := &http.Transport{
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: managerTimeout, ResponseHeaderTimeout: managerTimeout,
+	}
 	problem := func(w http.ResponseWriter, _ *http.Request, err error) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadGateway)

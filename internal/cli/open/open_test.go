@@ -40,7 +40,7 @@ func newTokens(answer func(*authenticationv1.TokenRequest) error) *Tokens {
 
 // TestProxy: the manager gets short-lived tokens for the page alone, and nothing of the browser.
 func TestProxy(t *testing.T) {
-	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	manager := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.URL.Path+" "+r.Header.Get("Authorization")+"|"+r.Header.Get("Cookie"))
 	}))
 	t.Cleanup(manager.Close)
@@ -59,7 +59,7 @@ func TestProxy(t *testing.T) {
 		request.Status.ExpirationTimestamp = metav1.NewTime(tokens.Clock.Now().Add(tokenLife))
 		return nil
 	})
-	proxy := NewProxy("127.0.0.1:9000", to, tokens, http.DefaultTransport)
+	proxy := NewProxy("127.0.0.1:9000", to, tokens)
 	for _, step := range []struct {
 		wait       time.Duration
 		host, path string
