@@ -288,7 +288,7 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 }
 
 func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Puller {
-	guards := node.NewTripEvents(mgr.GetClient(), mgr.GetEventRecorder("joulevirt-manager"))
+	guards := node.NewTripEvents(mgr.GetClient(), mgr.GetEventRecorder("joulevirt-manager"), o.Clock)
 	return rates.NewPuller(rates.Options{
 		Store: parts.store, Clients: o.Clients,
 		Targets: func(ctx context.Context) ([]rates.Target, error) { return targets(ctx, mgr.GetClient()) },

@@ -2,6 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+// LabelEnergyCredentials is on the Secrets that may be sent to servers that policies name.
+const LabelEnergyCredentials = "joulevirt.io/energy-credentials"
+
 // MatcherValue is what a label of a series must be.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=253
@@ -34,7 +37,7 @@ type PrometheusSource struct {
 	Matchers map[string]MatcherValue `json:"matchers,omitempty"`
 
 	// secret is the name of a Secret in the manager's namespace with any of the keys token,
-	// ca.crt, tls.crt and tls.key. It is read each time that the server is asked. A token is
+	// ca.crt, tls.crt and tls.key, and with a label joulevirt.io/energy-credentials. It is read each time that the server is asked. A token is
 	// sent over https only.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

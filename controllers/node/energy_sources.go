@@ -70,7 +70,8 @@ func addressesOf(node *corev1.Node) []string {
 // They are of the manager's namespace, where a Role in
 // config/rbac/manager_namespace_role.yaml allows it, and of no other: the address that a
 // Secret's token is sent to is in the same policy that names the Secret, so that who writes
-// policies could have any Secret of the cluster sent anywhere.
+// policies could have any Secret of the cluster sent anywhere. For the same reason a Secret has to
+// have a label that says what it is for.
 type LiveSecrets struct {
 	Reader    client.Reader
 	Namespace string
@@ -93,6 +94,9 @@ func (s LiveSecrets) Secret(ctx context.Context, name string) (map[string][]byte
 		return nil, refuse("is not readable: bind the manager's account to Role joulevirt-manager again")
 	case err != nil:
 		return nil, fmt.Errorf("get Secret %s/%s: %w", s.Namespace, name, err)
+	}
+	if _, meant := secret.Labels[v1alpha1.LabelEnergyCredentials]; !meant {
+		return nil, refuse("has no label %s, and is sent nowhere: set it on the Secret if its keys are for the server of prometheus.url", v1alpha1.LabelEnergyCredentials)
 	}
 	return secret.Data, nil
 }

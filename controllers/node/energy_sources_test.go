@@ -84,9 +84,10 @@ func TestLiveSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "mon", Name: "reader"}, Data: map[string][]byte{"token": []byte("t")}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "mon", Name: "reader", Labels: map[string]string{v1alpha1.LabelEnergyCredentials: ""}}, Data: map[string][]byte{"token": []byte("t")}}
 	authority := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "mon", Name: "joulevirt-ca"}}
-	secrets := LiveSecrets{Namespace: "mon", Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(secret, authority).WithInterceptorFuncs(interceptor.Funcs{
+	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "mon", Name: "other"}, Data: map[string][]byte{"token": []byte("t")}}
+	secrets := LiveSecrets{Namespace: "mon", Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(secret, authority, other).WithInterceptorFuncs(interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			switch key.Name {
 			case "forbidden":
@@ -104,6 +105,7 @@ func TestLiveSecrets(t *testing.T) {
 	for name, words := range map[string]string{
 		"none":         "Secret mon/none does not exist: create it",
 		"forbidden":    "Secret mon/forbidden is not readable: bind the manager's account",
+		"other":        "has no label joulevirt.io/energy-credentials",
 		"joulevirt-ca": "authority of the agents",
 		"lost":         "connection refused",
 	} {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,14 +32,20 @@ type TripEvents struct {
 	reader   client.Reader
 	recorder events.EventRecorder
 
+	clock clock.PassiveClock
+
 	mu sync.Mutex
-	// reported is the time of the newest trip of each node that was reported, by the node's clock.
-	reported map[string]time.Time
+	// reported is of each node the newest trip that was reported.
+	reported map[string]reportedTrip
 }
 
+// reportedTrip is when a trip was by the node's clock, and when it was reported by the manager's:
+// what an agent says of the time must not bear on other nodes.
+type reportedTrip struct{ trip, at time.Time }
+
 // NewTripEvents returns one that has reported no trip yet.
-func NewTripEvents(reader client.Reader, recorder events.EventRecorder) *TripEvents {
-	return &TripEvents{reader: reader, recorder: recorder, reported: map[string]time.Time{}}
+func NewTripEvents(reader client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *TripEvents {
+	return &TripEvents{reader: reader, recorder: recorder, clock: clock, reported: map[string]reportedTrip{}}
 }
 
 // Hear takes in a new round of a node. A trip is reported once, and an old one not at all: an
@@ -61,7 +69,7 @@ func (g *TripEvents) Hear(ctx context.Context, rates *model.NodeRates) {
 func (g *TripEvents) news(rates *model.NodeRates) []model.Trip {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	reported := g.reported[rates.Node]
+	reported := g.reported[rates.Node].trip
 	if reported.After(rates.Time) { // the node's clock was set back
 		reported = time.Time{}
 	}
@@ -78,12 +86,9 @@ func (g *TripEvents) news(rates *model.NodeRates) []model.Trip {
 	if newest.IsZero() {
 		return nil
 	}
-	g.reported[rates.Node] = newest
-	for node, last := range g.reported {
-		if rates.Time.Sub(last) > tripForgotten {
-			delete(g.reported, node)
-		}
-	}
+	now := g.clock.Now()
+	g.reported[rates.Node] = reportedTrip{newest, now}
+	maps.DeleteFunc(g.reported, func(_ string, r reportedTrip) bool { return now.Sub(r.at) > tripForgotten })
 	return news
 }
 

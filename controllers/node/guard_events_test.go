@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -30,8 +31,9 @@ func TestTripsAreToldOnce(t *testing.T) {
 		},
 	).Build()
 	recorder := events.NewFakeRecorder(100)
-	news := NewTripEvents(reader, recorder)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	clock := testingclock.NewFakePassiveClock(now)
+	news := NewTripEvents(reader, recorder, clock)
 	trip := func(pod, name string, at int) model.Trip {
 		return model.Trip{
 			PodUID: pod, Namespace: "shop", Name: name, Lever: v1alpha1.LeverAffinity, Symptom: model.SymptomRunDelay,
@@ -70,8 +72,14 @@ func TestTripsAreToldOnce(t *testing.T) {
 	if got := len(recorder.Events); got != mostTripEvents {
 		t.Errorf("%d events at once", got)
 	}
+	// An agent whose clock is ahead makes nobody forget what was reported of other nodes.
 	news.Hear(t.Context(), &model.NodeRates{Node: "m", Time: now.Add(100 * time.Hour), Trips: []model.Trip{trip("", "", 359_999)}})
-	if len(news.reported) != 1 {
+	if len(news.reported) != 2 {
 		t.Errorf("%d nodes are remembered", len(news.reported))
+	}
+	clock.SetTime(now.Add(49 * time.Hour))
+	news.Hear(t.Context(), &model.NodeRates{Node: "o", Time: now, Trips: []model.Trip{trip("", "", 0)}})
+	if len(news.reported) != 1 {
+		t.Errorf("%d nodes are remembered after two days", len(news.reported))
 	}
 }

@@ -46,7 +46,7 @@ func changesAllowed(policy *v1alpha1.EnergyPolicy, times observe.ChangeTimes) me
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionChangesAllowed, Status: metav1.ConditionFalse,
-		Reason: times.Hold.Reason, Message: statuses.Cut(times.Hold.Message, statuses.MaxConditionMessage),
+		Reason: times.Hold.Reason, Message: times.Hold.Message,
 	}
 }
 
@@ -73,8 +73,8 @@ func approvalsMatched(policy *v1alpha1.EnergyPolicy, view policyView) metav1.Con
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionApprovalsMatched, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonApprovalUnmatched,
-		Message: statuses.Cut(fmt.Sprintf("%d of spec.approvals are of no current recommendation of the policy's nodes and groups, because it expired, was replaced, "+
-			"or never was: %s: compare with the revisions of NodePlans, approve those, and remove these", len(unmatched), someOf(unmatched)), statuses.MaxConditionMessage),
+		Message: fmt.Sprintf("%d of spec.approvals are of no current recommendation of the policy's nodes and groups, because it expired, was replaced, "+
+			"or never was: %s: compare with the revisions of NodePlans, approve those, and remove these", len(unmatched), someOf(unmatched)),
 	}
 }
 

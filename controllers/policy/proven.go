@@ -185,7 +185,7 @@ func savingsProven(policy *v1alpha1.EnergyPolicy, view savingsView, tally policy
 	say := func(reason, format string, args ...any) metav1.Condition {
 		return metav1.Condition{
 			Type: v1alpha1.ConditionSavingsProven, Status: metav1.ConditionFalse, Reason: reason,
-			Message: statuses.Cut(fmt.Sprintf(format, args...), statuses.MaxConditionMessage),
+			Message: fmt.Sprintf(format, args...),
 		}
 	}
 	switch {

@@ -264,7 +264,7 @@ func policyReady(policy *v1alpha1.EnergyPolicy, invalid, times error, tally poli
 			tally.nodes.Selected, tally.winner, tally.example)
 	case times != nil:
 		ready.Reason = v1alpha1.ReasonInvalidSchedule
-		ready.Message = statuses.Cut(fmt.Sprintf("%v: correct the field. Until then nothing new is done, and what is in force stays", times), statuses.MaxConditionMessage)
+		ready.Message = fmt.Sprintf("%v: correct the field. Until then nothing new is done, and what is in force stays", times)
 	default:
 		ready.Status = metav1.ConditionTrue
 		ready.Reason = v1alpha1.ReasonGoverningNodes

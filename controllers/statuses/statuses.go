@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// MaxConditionMessage is the API's bound, in bytes.
+	// MaxConditionMessage is far below the API's bound, in bytes: messages quote what people write.
 	MaxConditionMessage = 1024
 	// normal95 is how many standard errors a 95 % interval reaches to each side.
 	normal95 = 1.96
@@ -31,10 +31,10 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
-// SetConditions sets conditions with the injected time.
+// SetConditions sets conditions with the injected time, their messages cut.
 func SetConditions(conditions *[]metav1.Condition, values []metav1.Condition, generation int64, now time.Time) {
 	for _, condition := range values {
-		condition.ObservedGeneration = generation
+		condition.ObservedGeneration, condition.Message = generation, Cut(condition.Message, MaxConditionMessage)
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(conditions, condition)
 	}

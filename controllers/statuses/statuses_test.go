@@ -2,10 +2,25 @@ package statuses
 
 import (
 	"math"
+	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
+
+// What people write is quoted in messages, and may be longer than the API accepts.
+func TestLongMessagesAreCut(t *testing.T) {
+	var conditions []metav1.Condition
+	long := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", Message: strings.Repeat("ä", 40_000)}
+	SetConditions(&conditions, []metav1.Condition{long}, 1, time.Time{})
+	if got := conditions[0].Message; len(got) > MaxConditionMessage || !utf8.ValidString(got) {
+		t.Errorf("a message of %d bytes", len(got))
+	}
+}
 
 func TestTwoDigits(t *testing.T) {
 	for x, want := range map[float64]int64{0: 0, -1: 0, 0.5: 0, 7.4: 7, 99: 99, 994: 990, 995: 1000, 123_456_789: 120_000_000, 1e300: 0} {

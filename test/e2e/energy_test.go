@@ -68,7 +68,7 @@ func (f *fixture) meter() *meter {
 	}
 	f.Cleanup(m.proxy.Close)
 	m.secret = &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: f.namespace},
+		ObjectMeta: metav1.ObjectMeta{Namespace: stack.Namespace, Name: f.namespace, Labels: map[string]string{v1alpha1.LabelEnergyCredentials: ""}},
 		Data:       map[string][]byte{"token": []byte("first"), "ca.crt": m.proxy.CA},
 	}
 	m.proxy.Admit("first")
@@ -82,7 +82,7 @@ func (m *meter) settings() v1alpha1.EnergySettings {
 		Type: v1alpha1.PowerPrometheus,
 		Prometheus: &v1alpha1.PrometheusSource{
 			URL:    m.proxy.URL,
-			Secret: m.secret.Name,
+			Secret: m.secret.Name, Matchers: map[string]v1alpha1.MatcherValue{"job": "kepler"},
 		},
 		// Some queries: the last reading is soon too old.
 		Freshness: &metav1.Duration{Duration: 10 * time.Second},
