@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/agent/watch"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/hosttest"
@@ -70,7 +71,7 @@ func newScene(t *testing.T) *scene {
 	})
 	s.must(s.cluster.AddNode(ctx, cluster.RealNode{Name: nodeName}))
 	s.must(s.cluster.ApplyManifests(ctx, "../../config/default"))
-	scheme, err := watch.NewScheme()
+	scheme, err := objects.NewScheme()
 	s.must(err)
 	s.client, err = client.New(s.cluster.RESTConfig(), client.Options{Scheme: scheme})
 	s.must(err)

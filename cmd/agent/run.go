@@ -12,15 +12,12 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 
 	"github.com/joulevirt/joulevirt/internal/agent"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
@@ -28,6 +25,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/watch"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/internal/kube"
 	"github.com/joulevirt/joulevirt/internal/pki"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/usage"
@@ -88,7 +86,7 @@ func restore(o *nodeOptions, out io.Writer) error {
 // run wires the agent and runs it until the context ends.
 func run(ctx context.Context, o *options) error {
 	log := zap.New(zap.UseFlagOptions(&o.node.log)).WithValues("node", o.nodeName)
-	ctrl.SetLogger(log)
+	klog.SetLogger(log) // of client-go
 	// The garbage collector keeps the heap below the container's limit.
 	if _, err := memlimit.Set(); err != nil {
 		log.Info("the container's memory limit is not known", "reason", err.Error())
@@ -106,14 +104,15 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer n.close()
-	cluster, err := watch.New(config, o.nodeName, o.namespace)
+	client, err := kube.NewClient(config)
 	if err != nil {
 		return err
 	}
-	writer, err := newWriter(config, o.nodeName)
+	cluster, err := watch.New(client, o.nodeName, o.namespace)
 	if err != nil {
 		return err
 	}
+	writer := publish.NewWriter(client, o.nodeName)
 	group, ctx := errgroup.WithContext(ctx)
 	board := &publish.Board{}
 	if err := serve(ctx, group, o, board, config, log); err != nil {
@@ -159,69 +158,30 @@ func restConfig(o *options) (*rest.Config, error) {
 	return config, nil
 }
 
-func newWriter(config *rest.Config, nodeName string) (*publish.Writer, error) {
-	scheme, err := watch.NewScheme()
-	if err != nil {
-		return nil, err
-	}
-	direct, err := client.New(config, client.Options{Scheme: scheme, Mapper: watch.NewMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("make a client of the API server: %w", err)
-	}
-	return publish.NewWriter(direct, nodeName), nil
-}
-
 // serve starts the agent's servers.
 func serve(ctx context.Context, group *errgroup.Group, o *options, board *publish.Board, config *rest.Config, log logr.Logger) error {
-	settings, expires, err := newTLS(ctx, group, o, config, log)
+	// Whoever asks for metrics takes requests from this client's rate, and not from the agent's.
+	client, err := kube.NewClient(config)
 	if err != nil {
 		return err
 	}
+	signed := pki.NewAgentTLS(client, o.nodeName, o.namespace, log.WithName("pki"))
+	group.Go(func() error { return signed.Run(ctx) })
 	handlers, err := publish.NewHandlers(board, clock.RealClock{}, missedRounds*o.interval, publish.NewCollector(publish.CollectorOptions{
-		Board: board, Node: o.nodeName, PerVM: o.perVMMetrics, Version: version.String(), Expires: expires,
+		Board: board, Node: o.nodeName, PerVM: o.perVMMetrics, Version: version.String(), Expires: signed.Expires,
 	}), log.WithName("serve"))
 	if err != nil {
 		return err
 	}
 	listen := func(address string, settings *tls.Config, handler http.Handler) {
-		if address != "" {
+		if address != "" && address != "0" {
 			group.Go(func() error { return handlers.Serve(ctx, address, settings, handler) })
 		}
 	}
-	listen(o.ratesAddress, settings, handlers.Secured())
+	listen(o.ratesAddress, signed.Config(), handlers.Secured())
 	listen(o.healthAddress, nil, handlers.Health())
-	return serveMetrics(ctx, group, o, config, handlers, log.WithName("metrics"))
-}
-
-// newTLS has the manager sign a certificate, and returns when that ends.
-func newTLS(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, log logr.Logger) (*tls.Config, func() (time.Time, bool), error) {
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a client of the API server: %w", err)
-	}
-	signed := pki.NewAgentTLS(clients, o.nodeName, o.namespace, log.WithName("pki"))
-	group.Go(func() error { return signed.Run(ctx) })
-	return signed.Config(), signed.Expires, nil
-}
-
-// serveMetrics serves /metrics to whoever the API server lets read them, as the manager does.
-// The certificate is self-signed: it keeps listeners out, and the token says who asks.
-func serveMetrics(ctx context.Context, group *errgroup.Group, o *options, config *rest.Config, handlers *publish.Handlers, log logr.Logger) error {
-	if o.metricsAddress == "" || o.metricsAddress == "0" {
-		return nil
-	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return fmt.Errorf("make a client of the API server: %w", err)
-	}
-	authorize, err := filters.WithAuthenticationAndAuthorization(config, client)
-	if err != nil {
-		return fmt.Errorf("guard /metrics: %w", err)
-	}
-	guarded, err := authorize(log, handlers.Metrics())
-	if err != nil {
-		return fmt.Errorf("guard /metrics: %w", err)
-	}
+	// The certificate of the metrics is self-signed: it keeps listeners out, and the token says
+	// who asks.
 	certificate, key, err := certutil.GenerateSelfSignedCertKey(o.nodeName, nil, nil)
 	if err != nil {
 		return fmt.Errorf("certificate of /metrics: %w", err)
@@ -230,7 +190,7 @@ func serveMetrics(ctx context.Context, group *errgroup.Group, o *options, config
 	if err != nil {
 		return fmt.Errorf("certificate of /metrics: %w", err)
 	}
-	settings := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
-	group.Go(func() error { return handlers.Serve(ctx, o.metricsAddress, settings, guarded) })
+	authorizer := publish.NewAuthorizer(client, clock.RealClock{}, log.WithName("metrics"))
+	listen(o.metricsAddress, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}, authorizer.Guard(handlers.Metrics()))
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/signing"
 	"github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/internal/pki"
+	"github.com/joulevirt/joulevirt/internal/pki/keeper"
 	"github.com/joulevirt/joulevirt/internal/usage"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
@@ -56,7 +57,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("make a client of the API server: %w", err)
 	}
-	keeper := pki.NewKeeper(clients, o.namespace, clock.RealClock{}, log.WithName("pki"))
+	keeper := keeper.New(clients, o.namespace, clock.RealClock{}, log.WithName("pki"))
 	if err := mgr.Add(keeper); err != nil {
 		return fmt.Errorf("add the keeper of the agents' authority: %w", err)
 	}
@@ -128,7 +129,7 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 }
 
 // addGate adds the controllers, which start once their kinds are installed.
-func addGate(mgr manager.Manager, o *options, keeper *pki.Keeper, live *controllers.Live) (*controllers.Gate, error) {
+func addGate(mgr manager.Manager, o *options, keeper *keeper.Keeper, live *controllers.Live) (*controllers.Gate, error) {
 	agents := pki.NewAgentClients(pki.NewManagerTLS(keeper, clock.RealClock{}).Settings)
 	energyOptions := o.energy
 	energyOptions.Namespace = o.namespace

@@ -24,6 +24,8 @@ const (
 	// backdate allows for clocks that differ between nodes.
 	backdate = 5 * time.Minute
 
+	// AuthoritySecret is where the manager keeps its authority.
+	AuthoritySecret = "joulevirt-ca"
 	// ManagerName is the common name of the manager's client certificates.
 	ManagerName = "joulevirt-manager"
 	// serverDomain ends the server names of agents. It is never looked up.
@@ -106,8 +108,8 @@ func (a *Authority) Encode() (certPEM, keyPEM []byte, err error) {
 // BundlePEM returns the certificate that the other end must trust.
 func (a *Authority) BundlePEM() []byte { return a.certPEM }
 
-// ExpiresBefore reports whether the authority ends before a time.
-func (a *Authority) ExpiresBefore(t time.Time) bool { return a.certificate.NotAfter.Before(t) }
+// Expires is when the authority ends.
+func (a *Authority) Expires() time.Time { return a.certificate.NotAfter }
 
 // SignServing signs the serving certificate of a node's agent over the public
 // key of a certificate request. Nothing but the key is taken from the request,

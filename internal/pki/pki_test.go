@@ -14,13 +14,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/util/certificate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -62,6 +63,45 @@ func newRequest(t *testing.T, name string) (requestPEM, keyPEM []byte) {
 	return encode(blockRequest, der), encode(blockKey, keyDER)
 }
 
+// api has the authority's bundle, and requests that nobody signs.
+type api struct {
+	bundle []byte
+	gets   int
+}
+
+func (a *api) Get(_ context.Context, _ string, into runtime.Object) error {
+	a.gets++
+	configMap, is := into.(*corev1.ConfigMap)
+	if is && a.bundle == nil {
+		return apierrors.NewNotFound(corev1.Resource("configmaps"), BundleConfigMap)
+	}
+	if is {
+		configMap.Data = map[string]string{BundleKey: string(a.bundle)}
+	}
+	return nil
+}
+
+func (a *api) Create(_ context.Context, _ string, object runtime.Object) error {
+	object.(*certificatesv1.CertificateSigningRequest).Name = "request"
+	return nil
+}
+
+// Agents that are there before their manager ask the API server ever less often.
+func TestAgentsWithoutAManagerAskSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &api{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := NewAgentTLS(server, "node-a", testNamespace, testr.New(t)).Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		const least, most = 2 * 100, 2 * 130
+		if server.gets < least || server.gets > most {
+			t.Errorf("%d requests in an hour, want %d to %d", server.gets, least, most)
+		}
+	})
+}
+
 // servingAgent is an agent's TLS side as after a successful request.
 func servingAgent(t *testing.T, authority *Authority, node string) *AgentTLS {
 	t.Helper()
@@ -70,20 +110,12 @@ func servingAgent(t *testing.T, authority *Authority, node string) *AgentTLS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &memoryStore{}
-	if _, err := store.Update(certPEM, key); err != nil {
-		t.Fatal(err)
-	}
-	manager, err := certificate.NewManager(&certificate.Config{CertificateStore: store, Usages: AgentUsages()})
+	pair, err := tls.X509KeyPair(certPEM, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	clients := fake.NewClientset(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: BundleConfigMap, Namespace: testNamespace},
-		Data:       map[string]string{BundleKey: string(authority.BundlePEM())},
-	})
-	agent := NewAgentTLS(clients, node, testNamespace, testr.New(t))
-	agent.serving.Store(&manager)
+	agent := NewAgentTLS(&api{bundle: authority.BundlePEM()}, node, testNamespace, testr.New(t))
+	agent.serving.Store(&pair)
 	if err := agent.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -205,57 +237,6 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	first, soon, late := serialAt(0), serialAt(time.Hour), serialAt(clientLifetime/2)
 	if first != soon || first == late {
 		t.Errorf("serials %s, %s after an hour, %s after half its life", first, soon, late)
-	}
-}
-
-func TestKeeperMakesKeepsAndReplacesTheAuthority(t *testing.T) {
-	clk := clocktesting.NewFakeClock(time.Now())
-	clients := fake.NewClientset()
-	keeper := NewKeeper(clients, testNamespace, clk, testr.New(t))
-	if _, err := keeper.Authority(); err == nil {
-		t.Fatal("an authority before the first sync")
-	}
-	sync := func(k *Keeper) string {
-		t.Helper()
-		if err := k.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		authority, err := k.Authority()
-		if err != nil {
-			t.Fatal(err)
-		}
-		bundle, err := clients.CoreV1().ConfigMaps(testNamespace).Get(t.Context(), BundleConfigMap, metav1.GetOptions{})
-		if err != nil || bundle.Data[BundleKey] != string(authority.BundlePEM()) {
-			t.Fatalf("published bundle is not the authority's: %v", err)
-		}
-		return authority.certificate.SerialNumber.String()
-	}
-	first := sync(keeper)
-	if again := sync(NewKeeper(clients, testNamespace, clk, testr.New(t))); again != first {
-		t.Error("a second manager made another authority")
-	}
-	secrets := clients.CoreV1().Secrets(testNamespace)
-	if err := secrets.Delete(t.Context(), AuthoritySecret, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if again := sync(keeper); again != first {
-		t.Error("a deleted Secret changed the authority of a manager that still knew it")
-	}
-	secret, err := secrets.Get(t.Context(), AuthoritySecret, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret.Data[corev1.TLSPrivateKeyKey] = []byte("damaged")
-	if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	second := sync(keeper)
-	if second == first {
-		t.Error("a damaged authority was kept")
-	}
-	clk.SetTime(clk.Now().Add(authorityLifetime - time.Hour))
-	if third := sync(keeper); third == second {
-		t.Error("an authority that ends within the hour was kept")
 	}
 }
 

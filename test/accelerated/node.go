@@ -17,12 +17,12 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	kubevirtv1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/internal/agent"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/agent/watch"
+	"github.com/joulevirt/joulevirt/internal/kube"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -120,23 +120,19 @@ func (n *node) start(o nodeOptions) error {
 	if err != nil {
 		return err
 	}
-	watched, err := watch.New(o.config, n.name, "joulevirt-system")
+	client, err := kube.NewClient(o.config)
+	if err != nil {
+		return err
+	}
+	watched, err := watch.New(client, n.name, "joulevirt-system")
 	if err != nil {
 		return err
 	}
 	n.synced = watched.Synced
-	scheme, err := watch.NewScheme()
-	if err != nil {
-		return err
-	}
-	c, err := client.New(o.config, client.Options{Scheme: scheme, Mapper: watch.NewMapper()})
-	if err != nil {
-		return err
-	}
 	if n.log, err = journal.Open(o.dir, facts.BootID); err != nil {
 		return err
 	}
-	writer := publish.NewWriter(c, n.name)
+	writer := publish.NewWriter(client, n.name)
 	statuses := publish.NewPlanStatuses(writer, o.clock, logr.Discard())
 	loop, err := agent.New(agent.Options{
 		Node: n.name, Interval: time.Second, StaleAfter: time.Hour, Host: n.host,

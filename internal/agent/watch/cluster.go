@@ -11,23 +11,20 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
-	kubevirtv1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
+	"github.com/joulevirt/joulevirt/internal/kube"
 )
 
 // Cluster is what the API server has of one node.
 type Cluster struct {
-	cache     cache.Cache
+	informers *informers
 	node      string
-	namespace string
 	// changes holds at most one signal.
 	changes chan struct{}
 	synced  atomic.Bool
@@ -39,54 +36,42 @@ type Cluster struct {
 
 // New prepares the watches of a node. namespace is where the manager's Lease
 // is. Nothing is asked of the API server before Run.
-func New(config *rest.Config, node, namespace string) (*Cluster, error) {
-	scheme, err := NewScheme()
-	if err != nil {
-		return nil, err
-	}
-	readOnly := true
-	watches, err := cache.New(config, cache.Options{
-		Scheme: scheme, Mapper: NewMapper(),
-		ByObject:                    byObject(node, namespace),
-		DefaultTransform:            cache.TransformStripManagedFields(),
-		ReaderFailOnMissingInformer: true,
-		// The objects are read every second and never changed.
-		DefaultUnsafeDisableDeepCopy: &readOnly,
-	})
+func New(client *kube.Client, node, namespace string) (*Cluster, error) {
+	watches, err := newInformers(client, node, namespace)
 	if err != nil {
 		return nil, fmt.Errorf("watches of node %s: %w", node, err)
 	}
-	return &Cluster{cache: watches, node: node, namespace: namespace, changes: make(chan struct{}, 1)}, nil
+	return &Cluster{informers: watches, node: node, changes: make(chan struct{}, 1)}, nil
 }
 
 // Run watches until the context ends.
 func (c *Cluster) Run(ctx context.Context) error {
-	handlers := map[client.Object]toolscache.ResourceEventHandler{
-		&corev1.Pod{}:                        c.inventoryHandler(),
-		&kubevirtv1.VirtualMachineInstance{}: c.inventoryHandler(),
-		&v1alpha1.NodePlan{}:                 c.planHandler(),
+	var group errgroup.Group
+	var synced []cache.InformerSynced
+	for _, watch := range []struct {
+		informer cache.SharedInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{c.informers.pods, c.inventoryHandler()},
+		{c.informers.vmis, c.inventoryHandler()},
+		{c.informers.plans, c.planHandler()},
 		// The Lease is read in each round: its renewals signal nothing.
-		&coordinationv1.Lease{}: toolscache.ResourceEventHandlerFuncs{},
-	}
-	for object, handler := range handlers {
-		informer, err := c.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watch %T: %w", object, err)
+		{c.informers.leases, cache.ResourceEventHandlerFuncs{}},
+	} {
+		if _, err := watch.informer.AddEventHandler(watch.handler); err != nil {
+			return fmt.Errorf("watches of node %s: %w", c.node, err)
 		}
-		if _, err := informer.AddEventHandler(handler); err != nil {
-			return fmt.Errorf("watch %T: %w", object, err)
-		}
+		synced = append(synced, watch.informer.HasSynced)
+		group.Go(func() error {
+			watch.informer.RunWithContext(ctx)
+			return nil
+		})
 	}
-	go func() {
-		if c.cache.WaitForCacheSync(ctx) {
-			c.synced.Store(true)
-			c.signal()
-		}
-	}()
-	if err := c.cache.Start(ctx); err != nil {
-		return fmt.Errorf("watches of node %s: %w", c.node, err)
+	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		c.synced.Store(true)
+		c.signal()
 	}
-	return nil
+	return group.Wait()
 }
 
 func (c *Cluster) signal() {
@@ -96,12 +81,12 @@ func (c *Cluster) signal() {
 	}
 }
 
-func (c *Cluster) inventoryHandler() toolscache.ResourceEventHandler {
+func (c *Cluster) inventoryHandler() cache.ResourceEventHandler {
 	change := func() {
 		c.changed.Add(1)
 		c.signal()
 	}
-	return toolscache.ResourceEventHandlerFuncs{
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { change() },
 		DeleteFunc: func(any) { change() },
 		UpdateFunc: func(before, after any) {
@@ -115,9 +100,9 @@ func (c *Cluster) inventoryHandler() toolscache.ResourceEventHandler {
 // valueOf is what the inventory holds of an object.
 func valueOf(object any) any {
 	switch o := object.(type) {
-	case *corev1.Pod:
+	case *metav1.PartialObjectMetadata:
 		return podOf(o)
-	case *kubevirtv1.VirtualMachineInstance:
+	case *kube.VMI:
 		return vmiOf(o)
 	default:
 		return nil
@@ -125,8 +110,8 @@ func valueOf(object any) any {
 }
 
 // planHandler signals changes of the spec. The agent writes the status itself.
-func (c *Cluster) planHandler() toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
+func (c *Cluster) planHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { c.signal() },
 		DeleteFunc: func(any) { c.signal() },
 		UpdateFunc: func(before, after any) {
@@ -148,7 +133,7 @@ func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 
 // Inventory returns the VMs of the node as the cluster has them; none before they are known.
 // It is for one goroutine.
-func (c *Cluster) Inventory(ctx context.Context) (*discover.Inventory, error) {
+func (c *Cluster) Inventory(context.Context) (*discover.Inventory, error) {
 	if !c.synced.Load() {
 		return &discover.Inventory{}, nil
 	}
@@ -157,24 +142,17 @@ func (c *Cluster) Inventory(ctx context.Context) (*discover.Inventory, error) {
 	if c.inventory != nil && changed == c.known {
 		return c.inventory, nil
 	}
-	var pods corev1.PodList
-	if err := c.cache.List(ctx, &pods); err != nil {
-		return nil, fmt.Errorf("launcher pods of node %s: %w", c.node, err)
-	}
-	var vmis kubevirtv1.VirtualMachineInstanceList
-	if err := c.cache.List(ctx, &vmis); err != nil {
-		return nil, fmt.Errorf("VMIs of node %s: %w", c.node, err)
-	}
+	pods, vmis := c.informers.pods.GetStore().List(), c.informers.vmis.GetStore().List()
 	inventory := &discover.Inventory{
-		Pods: make(map[string]discover.Pod, len(pods.Items)),
-		VMIs: make(map[string]discover.VMI, len(vmis.Items)),
+		Pods: make(map[string]discover.Pod, len(pods)),
+		VMIs: make(map[string]discover.VMI, len(vmis)),
 	}
-	for i := range pods.Items {
-		pod := podOf(&pods.Items[i])
+	for _, object := range pods {
+		pod := podOf(object.(*metav1.PartialObjectMetadata))
 		inventory.Pods[pod.UID] = pod
 	}
-	for i := range vmis.Items {
-		vmi := vmiOf(&vmis.Items[i])
+	for _, object := range vmis {
+		vmi := vmiOf(object.(*kube.VMI))
 		inventory.VMIs[vmi.UID] = vmi
 	}
 	c.inventory, c.known = inventory, changed
@@ -183,31 +161,20 @@ func (c *Cluster) Inventory(ctx context.Context) (*discover.Inventory, error) {
 
 // Plan returns the node's plan, which is not to be changed; nil when there is
 // none.
-func (c *Cluster) Plan(ctx context.Context) (*v1alpha1.NodePlan, error) {
-	var plan v1alpha1.NodePlan
-	err := c.cache.Get(ctx, client.ObjectKey{Name: c.node}, &plan)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+func (c *Cluster) Plan(context.Context) (*v1alpha1.NodePlan, error) {
+	for _, plan := range c.informers.plans.GetStore().List() {
+		return plan.(*v1alpha1.NodePlan), nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("NodePlan %s: %w", c.node, err)
-	}
-	return &plan, nil
+	return nil, nil
 }
 
 // LeaseRenewed returns when the manager last renewed its Lease; the zero time
 // when it is not known to have done so.
-func (c *Cluster) LeaseRenewed(ctx context.Context) (time.Time, error) {
-	var lease coordinationv1.Lease
-	err := c.cache.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ManagerLease}, &lease)
-	if apierrors.IsNotFound(err) {
-		return time.Time{}, nil
+func (c *Cluster) LeaseRenewed(context.Context) (time.Time, error) {
+	for _, object := range c.informers.leases.GetStore().List() {
+		if renewed := object.(*coordinationv1.Lease).Spec.RenewTime; renewed != nil {
+			return renewed.Time, nil
+		}
 	}
-	if err != nil {
-		return time.Time{}, fmt.Errorf("manager's Lease %s/%s: %w", c.namespace, ManagerLease, err)
-	}
-	if lease.Spec.RenewTime == nil {
-		return time.Time{}, nil
-	}
-	return lease.Spec.RenewTime.Time, nil
+	return time.Time{}, nil
 }

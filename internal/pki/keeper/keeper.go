@@ -1,4 +1,5 @@
-package pki
+// Package keeper keeps the authority of agents' certificates in the cluster.
+package keeper
 
 import (
 	"context"
@@ -15,15 +16,14 @@ import (
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+
+	"github.com/joulevirt/joulevirt/internal/pki"
 )
 
 const (
-	// AuthoritySecret is where the manager keeps its authority.
-	AuthoritySecret = "joulevirt-ca"
-
-	fieldOwner     = "joulevirt-manager"
-	keeperInterval = time.Minute
-	keeperRetry    = 2 * time.Second
+	fieldOwner = "joulevirt-manager"
+	interval   = time.Minute
+	retry      = 2 * time.Second
 	// renewAuthorityBefore its end: longer than any certificate that it signs.
 	renewAuthorityBefore = 30 * 24 * time.Hour
 )
@@ -38,16 +38,16 @@ type Keeper struct {
 	namespace string
 	clock     clock.Clock
 	log       logr.Logger
-	current   atomic.Pointer[Authority]
+	current   atomic.Pointer[pki.Authority]
 }
 
-// NewKeeper returns a keeper for a namespace. Nothing is read before Start.
-func NewKeeper(clients kubernetes.Interface, namespace string, clk clock.Clock, log logr.Logger) *Keeper {
+// New returns a keeper for a namespace. Nothing is read before Start.
+func New(clients kubernetes.Interface, namespace string, clk clock.Clock, log logr.Logger) *Keeper {
 	return &Keeper{clients: clients, namespace: namespace, clock: clk, log: log}
 }
 
 // Authority returns the authority in force, or ErrNoAuthority.
-func (k *Keeper) Authority() (*Authority, error) {
+func (k *Keeper) Authority() (*pki.Authority, error) {
 	if a := k.current.Load(); a != nil {
 		return a, nil
 	}
@@ -57,7 +57,7 @@ func (k *Keeper) Authority() (*Authority, error) {
 // Expires is when the authority ends. False: it is not read yet.
 func (k *Keeper) Expires() (time.Time, bool) {
 	if a := k.current.Load(); a != nil {
-		return a.certificate.NotAfter, true
+		return a.Expires(), true
 	}
 	return time.Time{}, false
 }
@@ -69,10 +69,10 @@ func (k *Keeper) NeedLeaderElection() bool { return true }
 // Start keeps the Secret and the ConfigMap until the context ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	for {
-		delay := keeperInterval
+		delay := interval
 		if err := k.Sync(ctx); err != nil && ctx.Err() == nil {
-			k.log.Error(err, "authority of agents' certificates not kept: will retry", "after", keeperRetry)
-			delay = keeperRetry
+			k.log.Error(err, "authority of agents' certificates not kept: will retry", "after", retry)
+			delay = retry
 		}
 		select {
 		case <-ctx.Done():
@@ -89,13 +89,13 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bundle := corev1apply.ConfigMap(BundleConfigMap, k.namespace).
+	bundle := corev1apply.ConfigMap(pki.BundleConfigMap, k.namespace).
 		WithLabels(map[string]string{"app.kubernetes.io/part-of": "joulevirt"}).
-		WithData(map[string]string{BundleKey: string(authority.BundlePEM())})
+		WithData(map[string]string{pki.BundleKey: string(authority.BundlePEM())})
 	_, err = k.clients.CoreV1().ConfigMaps(k.namespace).
 		Apply(ctx, bundle, metav1.ApplyOptions{FieldManager: fieldOwner, Force: true})
 	if err != nil {
-		return fmt.Errorf("publish the authority in ConfigMap %s/%s: %w", k.namespace, BundleConfigMap, err)
+		return fmt.Errorf("publish the authority in ConfigMap %s/%s: %w", k.namespace, pki.BundleConfigMap, err)
 	}
 	k.current.Store(authority)
 	return nil
@@ -103,49 +103,49 @@ func (k *Keeper) Sync(ctx context.Context) error {
 
 // read returns the Secret's authority, and replaces the Secret when it is
 // missing, damaged or ends soon.
-func (k *Keeper) read(ctx context.Context) (*Authority, error) {
+func (k *Keeper) read(ctx context.Context) (*pki.Authority, error) {
 	secrets := k.clients.CoreV1().Secrets(k.namespace)
-	secret, err := secrets.Get(ctx, AuthoritySecret, metav1.GetOptions{})
+	secret, err := secrets.Get(ctx, pki.AuthoritySecret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		fresh, authority, err := k.secret(k.current.Load())
 		if err != nil {
 			return nil, err
 		}
 		if _, err := secrets.Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
-			return nil, fmt.Errorf("create Secret %s/%s: %w", k.namespace, AuthoritySecret, err)
+			return nil, fmt.Errorf("create Secret %s/%s: %w", k.namespace, pki.AuthoritySecret, err)
 		}
 		return authority, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read Secret %s/%s: %w", k.namespace, AuthoritySecret, err)
+		return nil, fmt.Errorf("read Secret %s/%s: %w", k.namespace, pki.AuthoritySecret, err)
 	}
-	authority, err := ParseAuthority(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
-	if err == nil && !authority.ExpiresBefore(k.clock.Now().Add(renewAuthorityBefore)) {
+	authority, err := pki.ParseAuthority(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err == nil && authority.Expires().After(k.clock.Now().Add(renewAuthorityBefore)) {
 		return authority, nil
 	}
 	reason := "it ends soon"
 	if err != nil {
 		reason = err.Error()
 	}
-	k.log.Info("authority is replaced: agents will ask for new certificates", "secret", AuthoritySecret, "reason", reason)
+	k.log.Info("authority is replaced: agents will ask for new certificates", "secret", pki.AuthoritySecret, "reason", reason)
 	fresh, authority, err := k.secret(nil)
 	if err != nil {
 		return nil, err
 	}
 	fresh.ResourceVersion = secret.ResourceVersion
 	if _, err := secrets.Update(ctx, fresh, metav1.UpdateOptions{}); err != nil {
-		return nil, fmt.Errorf("replace Secret %s/%s: %w", k.namespace, AuthoritySecret, err)
+		return nil, fmt.Errorf("replace Secret %s/%s: %w", k.namespace, pki.AuthoritySecret, err)
 	}
 	return authority, nil
 }
 
 // secret holds a known authority, so that a Secret deleted by accident costs
 // nothing, or else a new one.
-func (k *Keeper) secret(known *Authority) (*corev1.Secret, *Authority, error) {
+func (k *Keeper) secret(known *pki.Authority) (*corev1.Secret, *pki.Authority, error) {
 	authority := known
 	if authority == nil {
 		var err error
-		if authority, err = NewAuthority(k.clock.Now()); err != nil {
+		if authority, err = pki.NewAuthority(k.clock.Now()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -155,7 +155,7 @@ func (k *Keeper) secret(known *Authority) (*corev1.Secret, *Authority, error) {
 	}
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      AuthoritySecret,
+			Name:      pki.AuthoritySecret,
 			Namespace: k.namespace,
 			Labels:    map[string]string{"app.kubernetes.io/part-of": "joulevirt"},
 		},
