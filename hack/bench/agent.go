@@ -96,10 +96,15 @@ func observeProcess(ctx context.Context, pid int) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	memory, err := process.NewStatus()
+	if err != nil {
+		return nil, err
+	}
 	used := (after.CPUTime() - before.CPUTime()) / time.Since(start).Seconds()
 	return []figure{
 		{"agent_cpu_pct_200vms", 100 * used, "percent of one core"},
 		{"agent_rss_mb_200vms", float64(after.ResidentMemory()) / 1e6, "MB"},
+		{"agent_rss_anon_mb_200vms", float64(memory.RssAnon) / 1e6, "MB of it that is not the program's file"},
 	}, nil
 }
 

@@ -56,7 +56,7 @@ func benchmarks() []benchmark {
 		{figures: []string{"buffer_irq_ratio_500us", "buffer_cpu_ratio_500us"}, run: onRealNode((*realNode).receive)},
 		{figures: []string{"guest_tx_kick_ratio_500us"}, run: onRealNode((*realNode).transmit)},
 		{figures: []string{"buffer_flood_irq_ratio_500us", "buffer_flood_ctxt_ratio_500us"}, run: onRealNode((*realNode).flood)},
-		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms"}, run: measureAgent},
+		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms", "agent_rss_anon_mb_200vms"}, run: measureAgent},
 		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureByTest("controllers", "BenchmarkProfileToPlan", "-benchtime=1x")},
 		{figures: []string{"page_load_1000_nodes_ms"}, run: measurePage},
 		{figures: []string{"manager_image_mb", "agent_image_mb"}, run: measureByTest("test/image", "TestImages")},
