@@ -102,17 +102,7 @@ func (s *scene) arrivals(events <-chan watch.Event, was map[string]bool, pinned 
 // smallVMs starts VMs of two vCPUs, whose loads differ, on the scene's nodes of 16 cores.
 func (s *scene) smallVMs(count int) {
 	s.Helper()
-	const cores = 16
-	topology := v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{{}}}
-	idle, online := model.NodeRates{}, units.CPUSet{}
-	for i := range cores {
-		core := units.NewCPUSet(i, i+cores)
-		online = online.Union(core)
-		topology.CoreGroups[0].Cores = append(topology.CoreGroups[0].Cores, core.String())
-	}
-	for _, cpu := range online.CPUs() {
-		idle.CPUs = append(idle.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.2})
-	}
+	topology, online, idle := idleCores(16)
 	_, err := suite.cluster.SeedVMIs(s.Context(), cluster.Seed{
 		Namespace: s.name, Count: count, Nodes: s.nodes, Labels: func(int) map[string]string { return map[string]string{"app": "web"} },
 	})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // gone waits until a node has no plan.
@@ -161,16 +160,7 @@ func TestNodeWithTooManyVMs(t *testing.T) {
 	s := newScene(t, "many", 1)
 	node := s.nodes[0]
 	vmis := s.vms("web", vms, node)
-	topology := v1alpha1.Topology{CoreGroups: []v1alpha1.CoreGroup{{}}}
-	rates, online := model.NodeRates{}, units.CPUSet{}
-	for i := range cores {
-		core := units.NewCPUSet(i, i+cores)
-		online = online.Union(core)
-		topology.CoreGroups[0].Cores = append(topology.CoreGroups[0].Cores, core.String())
-	}
-	for _, cpu := range online.CPUs() {
-		rates.CPUs = append(rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.2})
-	}
+	topology, online, rates := idleCores(cores)
 	for _, vmi := range vmis {
 		vm := model.VMRates{PodUID: string(podOf(vmi)), Namespace: vmi.Namespace, Name: vmi.Name, AllowedCPUs: online}
 		for index := range vcpus {

@@ -209,6 +209,20 @@ func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.
 	}, source))
 }
 
+// idleCores are cores of two CPUs that do little, with what their agent says of them.
+func idleCores(cores int) (topology v1alpha1.Topology, online units.CPUSet, rates model.NodeRates) {
+	topology.CoreGroups = []v1alpha1.CoreGroup{{}}
+	for i := range cores {
+		core := units.NewCPUSet(i, i+cores)
+		online = online.Union(core)
+		topology.CoreGroups[0].Cores = append(topology.CoreGroups[0].Cores, core.String())
+	}
+	for _, cpu := range online.CPUs() {
+		rates.CPUs = append(rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.2})
+	}
+	return topology, online, rates
+}
+
 func (s *scene) profile(name, app string) *v1alpha1.VMNetworkProfile {
 	s.Helper()
 	profile := &v1alpha1.VMNetworkProfile{

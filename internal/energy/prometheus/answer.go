@@ -73,7 +73,7 @@ func decodeAnswer(body io.Reader) (*answer, error) {
 	if err == nil {
 		if _, err = d.ReadToken(); err == nil {
 			err = errNoAnswer
-		} else if err == io.EOF {
+		} else if errors.Is(err, io.EOF) {
 			err = nil
 		}
 	}
@@ -276,7 +276,7 @@ func (b *bounded) Read(into []byte) (int, error) {
 	switch b.left -= n; {
 	case b.left < 0:
 		b.failed = energy.Refuse(energy.ReasonQueryFailed, "the answer is larger than %d MiB: narrow it down with matchers or query, or scrape less often", mostBytes>>20)
-	case err != nil && err != io.EOF:
+	case err != nil && !errors.Is(err, io.EOF):
 		b.failed = err
 	}
 	if b.failed != nil {
