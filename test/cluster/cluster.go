@@ -40,6 +40,7 @@ type Cluster struct {
 	group      *proc.Group
 	config     *rest.Config
 	kubeconfig string
+	etcd       string
 	client     client.Client
 	handler    *handler.Handler
 
@@ -173,6 +174,9 @@ func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
+
+// Etcd is the URL that etcd serves clients at.
+func (c *Cluster) Etcd() string { return c.etcd }
 
 // Kubectl is the path of a kubectl of the cluster's version.
 func (c *Cluster) Kubectl() string { return c.paths[binaries.Kubectl] }

@@ -37,11 +37,11 @@ func adminIdentity() pki.Identity {
 // startAPI starts etcd and the API server and makes the administrator's
 // clients.
 func (c *Cluster) startAPI(ctx context.Context) error {
-	etcd, err := c.startEtcd(ctx)
-	if err != nil {
+	var err error
+	if c.etcd, err = c.startEtcd(ctx); err != nil {
 		return err
 	}
-	server, err := c.launchAPIServer(etcd)
+	server, err := c.launchAPIServer(c.etcd)
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,9 @@ type Agents struct {
 	server    *http.Server
 	address   string
 
-	mu    sync.Mutex
-	nodes map[string]*agent
+	mu sync.Mutex
+	// agents by the name that a handshake asks for.
+	agents map[string]agent
 }
 
 type agent struct {
@@ -55,7 +56,7 @@ func NewAgents() (*Agents, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agents{authority: authority, nodes: map[string]*agent{}}
+	a := &Agents{authority: authority, agents: map[string]agent{}}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority.BundlePEM())
 	listener, err := tls.Listen("tcp", net.JoinHostPort("127.0.0.1", "0"), &tls.Config{
@@ -109,16 +110,25 @@ func (f fixedAuthority) Authority() (*pki.Authority, error) { return f.authority
 func (a *Agents) SetRates(node string, r model.NodeRates) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.nodes[node] == nil {
-		certificate, err := a.issue(node)
-		if err != nil {
+	name := pki.ServerName(node)
+	known := a.agents[name]
+	if known.certificate == nil {
+		var err error
+		if known.certificate, err = a.issue(node); err != nil {
 			return err
 		}
-		a.nodes[node] = &agent{certificate: certificate}
 	}
 	r.Node, r.IntervalSeconds = node, 1
-	a.nodes[node].rates = r
+	known.rates = r
+	a.agents[name] = known
 	return nil
+}
+
+// Rates returns what a node's agent would answer now.
+func (a *Agents) Rates(node string) (*model.NodeRates, error) {
+	known, err := a.agent(pki.ServerName(node))
+	known.rates.Time = time.Now()
+	return &known.rates, err
 }
 
 // Report writes the NodeReport of a node as its agent would.
@@ -148,38 +158,29 @@ func (a *Agents) Report(ctx context.Context, c client.Client, node *corev1.Node,
 }
 
 func (a *Agents) certificateFor(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for node, known := range a.nodes {
-		if pki.ServerName(node) == hello.ServerName {
-			return known.certificate, nil
-		}
-	}
-	return nil, fmt.Errorf("no agent is named %s", hello.ServerName)
+	known, err := a.agent(hello.ServerName)
+	return known.certificate, err
 }
 
 func (a *Agents) serveRates(w http.ResponseWriter, r *http.Request) {
-	answer, err := a.answer(r.TLS.ServerName)
+	known, err := a.agent(r.TLS.ServerName)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
+	known.rates.Time = time.Now()
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // a client that went needs no answer
+	_ = json.NewEncoder(w).Encode(&known.rates) // a client that went needs no answer
 }
 
-func (a *Agents) answer(serverName string) (model.NodeRates, error) {
+func (a *Agents) agent(serverName string) (agent, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for node, known := range a.nodes {
-		if pki.ServerName(node) != serverName {
-			continue
-		}
-		answer := known.rates
-		answer.Time = time.Now()
-		return answer, nil
+	known, exists := a.agents[serverName]
+	if !exists {
+		return agent{}, fmt.Errorf("no agent is named %s", serverName)
 	}
-	return model.NodeRates{}, fmt.Errorf("no agent is named %s", serverName)
+	return known, nil
 }
 
 func (a *Agents) issue(node string) (*tls.Certificate, error) {
