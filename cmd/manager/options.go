@@ -22,6 +22,7 @@ type options struct {
 	metricsAddress string
 	metricsCertDir string
 	healthAddress  string
+	pprofAddress   string
 	page           bool
 	pageAudiences  []string
 	agentAccount   string
@@ -36,7 +37,7 @@ type options struct {
 
 func defaultOptions() *options {
 	return &options{
-		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081", page: true, pageAudiences: []string{access.PageAudience},
+		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081", pprofAddress: "0", page: true, pageAudiences: []string{access.PageAudience},
 		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
 		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(), energy: node.DefaultEnergyOptions(),
 		traffic: group.DefaultOptions(),
@@ -51,6 +52,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "Address of the secured metrics and the page, or 0 for none.")
 	flags.StringVar(&o.metricsCertDir, "metrics-cert-dir", "", "Directory with tls.crt and tls.key of the metrics. Empty: self-signed.")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress, "Address of /healthz and /readyz, or 0 for none.")
+	flags.StringVar(&o.pprofAddress, "pprof-bind-address", o.pprofAddress,
+		"Address of Go's profiles at /debug/pprof/, such as 127.0.0.1:6060, or 0 for none. Whoever reaches it may read them.")
 	flags.BoolVar(&o.page, "page", o.page, "Serve the built-in page at /page/ of the metrics' address.")
 	flags.StringSliceVar(&o.pageAudiences, "page-audiences", o.pageAudiences,
 		"Audiences of the tokens that open the page: one of them is needed. Add the API server's own for ID tokens of an OIDC provider that it trusts.")

@@ -114,6 +114,7 @@ func newManager(config *rest.Config, o *options, log logr.Logger) (manager.Manag
 		Controller:              objects.ControllerOptions(),
 		Logger:                  log,
 		Metrics:                 metricsserver.Options{BindAddress: "0"}, // see addMetrics
+		PprofBindAddress:        o.pprofAddress,
 		LeaderElection:          o.leaderElect,
 		LeaderElectionID:        leaseName,
 		LeaderElectionNamespace: o.namespace,

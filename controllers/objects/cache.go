@@ -44,8 +44,10 @@ func CacheOptions() cache.Options {
 // left, with its locks held, and then the manager does not end in its grace
 // period and keeps its Lease from the standby (v0.24.1, priorityqueue.go,
 // handleReadyItems).
+//
+// A manager that stands by fills its caches too, so that it can plan at once when it leads.
 func ControllerOptions() config.Controller {
-	return config.Controller{UsePriorityQueue: ptr.To(false)}
+	return config.Controller{UsePriorityQueue: ptr.To(false), EnableWarmup: ptr.To(true)}
 }
 
 // Strip returns a new object for the kinds that there are many of, so that the
