@@ -13,8 +13,6 @@ const (
 	goAfter, goSamples     = 90 * time.Second, 5
 	// Samples that come within spacing of each other are taken together.
 	spacing = 5 * time.Second
-	// kept is enough for goAfter, whatever the distance of samples.
-	kept = int(goAfter/spacing) + 4
 )
 
 // window holds the newest samples, one every spacing. It is small, because there is one
@@ -22,38 +20,42 @@ const (
 type window struct {
 	// newest is when the newest sample ended.
 	newest time.Time
-	// start is when the first sample of each slot ended, and means are over the slot's
-	// samples.
-	start [kept]time.Time
-	means [kept][figureCount]float32
-	// used slots, the newest last, and how many samples that has.
-	used, count int
+	// slots that are looked at, the newest last, and how many samples that has.
+	slots []slot
+	count int
 }
 
-func (w *window) last() (time.Time, bool) { return w.newest, w.used > 0 }
+// slot is samples that came within spacing.
+type slot struct {
+	// start is when the first one ended.
+	start time.Time
+	means [figureCount]float32
+}
+
+func (w *window) last() (time.Time, bool) { return w.newest, len(w.slots) > 0 }
 
 // add takes in a sample, and reports whether it is the first of its slot: the slot before
 // it is then complete.
 func (w *window) add(at time.Time, sample figures) (next bool) {
 	w.newest = at
-	if w.used > 0 && at.Sub(w.start[w.used-1]) < spacing {
+	if last := len(w.slots) - 1; last >= 0 && at.Sub(w.slots[last].start) < spacing {
 		w.count++
-		means := &w.means[w.used-1]
+		means := &w.slots[last].means
 		for i := range sample {
 			means[i] += (float32(sample[i]) - means[i]) / float32(w.count)
 		}
 		return false
 	}
-	if w.used == kept {
-		copy(w.start[:], w.start[1:])
-		copy(w.means[:], w.means[1:])
-		w.used--
+	old := 0
+	for len(w.slots)-old > goSamples && at.Sub(w.slots[old+1].start) >= goAfter {
+		old++
 	}
-	w.start[w.used], w.count = at, 1
+	w.slots = append(w.slots[:0], w.slots[old:]...)
+	first := slot{start: at}
 	for i := range sample {
-		w.means[w.used][i] = float32(sample[i])
+		first.means[i] = float32(sample[i])
 	}
-	w.used++
+	w.slots, w.count = append(w.slots, first), 1
 	return true
 }
 
@@ -64,18 +66,19 @@ type view struct{ low, middle, high figures }
 // back looks at the newest slots that reach back for a time and are so many. It reports
 // false while there are too few.
 func (w *window) back(by time.Duration, least int) (view, bool) {
-	from := w.used - 1
-	for from > 0 && (w.used-from < least || w.newest.Sub(w.start[from]) < by) {
+	from := len(w.slots) - 1
+	enough := func() bool { return len(w.slots)-from >= least && w.newest.Sub(w.slots[from].start) >= by }
+	for from > 0 && !enough() {
 		from--
 	}
-	if from < 0 || w.used-from < least || w.newest.Sub(w.start[from]) < by {
+	if from < 0 || !enough() {
 		return view{}, false
 	}
 	var out view
-	values := make([]float64, w.used-from)
+	values := make([]float64, len(w.slots)-from)
 	for i := range out.middle {
 		for slot := range values {
-			values[slot] = float64(w.means[from+slot][i])
+			values[slot] = float64(w.slots[from+slot].means[i])
 		}
 		slices.Sort(values)
 		last := len(values) - 1

@@ -48,7 +48,7 @@ type finding struct {
 type vmHistory struct {
 	heard  time.Time
 	name   string
-	levers map[v1alpha1.Lever]*leverHistory
+	levers []leverHistory
 	// ready is true when the guest was ready last, and failing when it was and is not.
 	ready, failing bool
 	group          string
@@ -57,6 +57,7 @@ type vmHistory struct {
 
 // leverHistory is what is known of one lever and a VM.
 type leverHistory struct {
+	lever v1alpha1.Lever
 	// on since a time, and not so at the round before. Both are zero for what was so at the
 	// VM's first round.
 	on            bool
@@ -64,11 +65,12 @@ type leverHistory struct {
 	// baseline is the throughput without the lever, of so many rounds.
 	baseline float64
 	rounds   int
-	levels   map[v1alpha1.GuardSign]*levelHistory
+	levels   []levelHistory
 }
 
 // levelHistory is how one service level was with a lever and without.
 type levelHistory struct {
+	sign v1alpha1.GuardSign
 	// on are the last rounds with the lever, the newest in the lowest bit: set when the level
 	// was broken.
 	on uint32
@@ -81,15 +83,12 @@ type levelHistory struct {
 
 // record a round, and return the levers that it shows to hurt.
 func (h *vmHistory) record(now time.Time, rates *model.NodeRates, of *model.VMRates, vm *VM, nested bool) []finding {
-	if h.levers == nil {
-		h.levers = map[v1alpha1.Lever]*leverHistory{}
-	}
 	h.name = of.Name
 	// What a flood does, or a guest that boots, is no lever's doing.
 	counts := len(of.VCPUs) > 0 && !of.Flooded() && !h.failing
 	if now.Sub(h.heard) > gap || h.failing {
-		for _, l := range h.levers {
-			l.forgetOn()
+		for i := range h.levers {
+			h.levers[i].forgetOn()
 		}
 	}
 	var found []finding
@@ -108,12 +107,21 @@ func (h *vmHistory) record(now time.Time, rates *model.NodeRates, of *model.VMRa
 	return found
 }
 
+// lever is what is known of a lever, until the next turn. Nil: nothing.
+func (h *vmHistory) lever(name v1alpha1.Lever) *leverHistory {
+	at := slices.IndexFunc(h.levers, func(l leverHistory) bool { return l.lever == name })
+	if at < 0 {
+		return nil
+	}
+	return &h.levers[at]
+}
+
 // turn records whether a lever is on.
 func (h *vmHistory) turn(name v1alpha1.Lever, on bool, now time.Time) *leverHistory {
-	l := h.levers[name]
+	l := h.lever(name)
 	if l == nil {
-		l = &leverHistory{on: on, levels: map[v1alpha1.GuardSign]*levelHistory{}}
-		h.levers[name] = l
+		h.levers = append(h.levers, leverHistory{lever: name, on: on})
+		l = h.lever(name)
 	}
 	if on != l.on {
 		l.on, l.before, l.since = on, h.heard, now
@@ -128,7 +136,7 @@ func (h *vmHistory) turnShare(vm *VM, now time.Time) (*leverHistory, time.Durati
 	const name = v1alpha1.LeverTrafficShare
 	if h.group != vm.Group {
 		h.group, h.share = vm.Group, ShareUnknown
-		delete(h.levers, name)
+		h.levers = slices.DeleteFunc(h.levers, func(l leverHistory) bool { return l.lever == name })
 	}
 	if vm.Group == "" || vm.Share == ShareUnknown {
 		return nil, 0
@@ -150,8 +158,8 @@ func (h *vmHistory) turnShare(vm *VM, now time.Time) (*leverHistory, time.Durati
 
 // forgetOn forgets the rounds with the lever.
 func (l *leverHistory) forgetOn() {
-	for _, level := range l.levels {
-		level.on = 0
+	for i := range l.levels {
+		l.levels[i].on = 0
 	}
 }
 
@@ -164,11 +172,7 @@ func (l *leverHistory) judge(name v1alpha1.Lever, now time.Time, of *model.VMRat
 	levels := symptoms.Levels{MaxSteal: vm.MaxSteal, MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput}
 	var found []finding
 	for _, v := range levels.Check(of, baseline, nested) {
-		level := l.levels[v.Sign]
-		if level == nil {
-			level = &levelHistory{}
-			l.levels[v.Sign] = level
-		}
+		level := l.level(v.Sign)
 		if !l.on {
 			level.addOff(now, v.Near)
 			continue
@@ -183,6 +187,16 @@ func (l *leverHistory) judge(name v1alpha1.Lever, now time.Time, of *model.VMRat
 		l.baseline += (symptoms.Traffic(of) - l.baseline) * max(learning, 1/float64(l.rounds))
 	}
 	return found
+}
+
+// level is what is known of a service level.
+func (l *leverHistory) level(sign v1alpha1.GuardSign) *levelHistory {
+	at := slices.IndexFunc(l.levels, func(level levelHistory) bool { return level.sign == sign })
+	if at < 0 {
+		at = len(l.levels)
+		l.levels = append(l.levels, levelHistory{sign: sign})
+	}
+	return &l.levels[at]
 }
 
 // addOn records a round with the lever, and returns whether the lever hurts.
@@ -236,7 +250,7 @@ func (h *vmHistory) recordGuest(guest *Guest) []finding {
 	}
 	var found []finding
 	for _, name := range append(v1alpha1.NodeLevers(), v1alpha1.LeverTrafficShare) {
-		l := h.levers[name]
+		l := h.lever(name)
 		if l == nil || !l.on || l.since.IsZero() || guest.Since.Before(l.before.Truncate(time.Second)) || guest.Since.Sub(l.since) > follows {
 			continue
 		}
