@@ -110,31 +110,39 @@ func (g *GlobalGuard) guests(ctx context.Context, facts *profile.DisturbanceFact
 	if err := g.Reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	frozen := map[string]bool{}
 	for i := range nodes.Items {
-		frozen[nodes.Items[i].Name] = observe.Frozen(&nodes.Items[i])
+		if err := g.guestsOf(ctx, &nodes.Items[i], facts); err != nil {
+			return err
+		}
 	}
+	g.regroups(ctx)
+	return nil
+}
+
+// guestsOf looks at the guests of one node: a list of all VMIs of a large cluster takes 250 MB.
+func (g *GlobalGuard) guestsOf(ctx context.Context, node *corev1.Node, facts *profile.DisturbanceFacts) error {
 	var vmis virtv1.VirtualMachineInstanceList
-	if err := g.Reader.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list VMIs: %w", err)
+	if err := g.Reader.List(ctx, &vmis, client.MatchingFields{observe.VMIsByNode: node.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list VMIs of node %s: %w", node.Name, err)
 	}
+	frozen, replan := observe.Frozen(node), false
 	for i := range vmis.Items {
 		vmi := &vmis.Items[i]
-		pod, node := objects.LauncherOf(vmi)
-		if _, governed := facts.Pods[string(pod)]; !governed {
+		pod, on := objects.LauncherOf(vmi)
+		if _, governed := facts.Pods[string(pod)]; !governed || on != node.Name {
 			continue
 		}
 		guest, reported := guestOf(vmi)
 		if !reported {
 			continue
 		}
-		guest.PodUID, guest.Node = string(pod), node
-		guest.Excused = guest.Excused || frozen[node]
-		if g.Store.Guest(guest) {
-			g.Replan(ctx, node)
-		}
+		guest.PodUID, guest.Node = string(pod), on
+		guest.Excused = guest.Excused || frozen
+		replan = g.Store.Guest(guest) || replan
 	}
-	g.regroups(ctx)
+	if replan {
+		g.Replan(ctx, node.Name)
+	}
 	return nil
 }
 

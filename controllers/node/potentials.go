@@ -1,14 +1,13 @@
 package node
 
 import (
-	"reflect"
+	"encoding/json"
+	"hash/fnv"
 	"sync"
 	"time"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
@@ -29,18 +28,8 @@ type PotentialStore struct {
 type PotentialOfNode struct {
 	Levers []model.Potential
 	at     time.Time
-	asked  asked
-}
-
-// asked is what people ask of a node and its VMs, and whether its report can be read, as far
-// as what levers would save depends on it.
-type asked struct {
-	reserved       units.CPUSet
-	maxUtilization units.Cores
-	sharing        v1alpha1.SiblingSharing
-	optOut         model.OptOut
-	unreadable     bool
-	vms            []model.VM
+	// asked is a digest of what people ask.
+	asked uint64
 }
 
 // NewPotentialStore returns a store that knows of no node yet.
@@ -62,9 +51,9 @@ func (s *PotentialStore) planned(node model.Node, now time.Time) {
 	s.mu.Lock()
 	was := s.Nodes[node.Name]
 	s.mu.Unlock()
-	is := PotentialOfNode{at: now, asked: askedOf(&node)}
+	is := PotentialOfNode{at: now, asked: digestAsked(&node)}
 	age := now.Sub(was.at)
-	if was.Levers != nil && age >= 0 && (age < potentialSoonest || age < potentialEvery && reflect.DeepEqual(was.asked, is.asked)) {
+	if was.Levers != nil && age >= 0 && (age < potentialSoonest || age < potentialEvery && was.asked == is.asked) {
 		return
 	}
 	if is.Levers = planner.Potential(node, now); is.Levers == nil {
@@ -82,13 +71,18 @@ func (s *PotentialStore) forget(node string) {
 	delete(s.Nodes, node)
 }
 
-func askedOf(node *model.Node) asked {
+// digestAsked is of what people ask of a node and its VMs, and whether its report can be read, as
+// far as what levers would save depends on it.
+func digestAsked(node *model.Node) uint64 {
+	digest := fnv.New64a()
+	encoder := json.NewEncoder(digest)
 	policy := &node.Policy
-	out := asked{reserved: policy.Reserved, maxUtilization: policy.MaxCoreUtilization, sharing: policy.Sharing, optOut: node.OptOut, unreadable: node.ReportUnreadable}
+	// Neither a hash nor these types fail.
+	_ = encoder.Encode([]any{policy.Reserved, policy.MaxCoreUtilization, policy.Sharing, node.OptOut, node.ReportUnreadable})
 	for _, vm := range node.VMs {
 		// What is seen of a VM changes each round.
 		vm.Tuning, vm.Disturbance = model.Tuning{}, model.Disturbance{}
-		out.vms = append(out.vms, vm)
+		_ = encoder.Encode(vm)
 	}
-	return out
+	return digest.Sum64()
 }

@@ -79,7 +79,24 @@ func decode(body []byte, node string) (*model.NodeRates, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	fit(rates)
 	return rates, nil
+}
+
+// fit frees what the decoder took in advance for lists that grow: rates are kept.
+func fit(rates *model.NodeRates) {
+	rates.CPUs, rates.VMs = fitted(rates.CPUs), fitted(rates.VMs)
+	for i := range rates.VMs {
+		vm := &rates.VMs[i]
+		vm.VCPUs, vm.Taps, vm.MemoryMiB = fitted(vm.VCPUs), fitted(vm.Taps), fitted(vm.MemoryMiB)
+	}
+}
+
+func fitted[T any](list []T) []T {
+	if len(list) == cap(list) {
+		return list
+	}
+	return append(make([]T, 0, len(list)), list...)
 }
 
 // bound refuses a text of JSON that would decode into much more memory than its own. It reads
