@@ -1,7 +1,9 @@
 package rates
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -61,6 +63,8 @@ type Puller struct {
 	known    map[string]bool
 	wake     chan struct{}
 	decoding *semaphore.Weighted
+	// bodies are buffers for answers. The garbage collector frees those that nobody uses.
+	bodies sync.Pool
 	// failing remembers whose failure was logged: once, not each round.
 	mu      sync.Mutex
 	failing map[string]bool
@@ -68,7 +72,8 @@ type Puller struct {
 
 // NewPuller returns a Puller; nothing is asked before Start.
 func NewPuller(options Options) *Puller {
-	return &Puller{Options: options, known: map[string]bool{}, wake: make(chan struct{}, 1), decoding: semaphore.NewWeighted(maxDecoding), failing: map[string]bool{}}
+	return &Puller{Options: options, known: map[string]bool{}, wake: make(chan struct{}, 1), decoding: semaphore.NewWeighted(maxDecoding), failing: map[string]bool{},
+		bodies: sync.Pool{New: func() any { return &usualBody{} }}}
 }
 
 // Wake asks the agents that have no fresh rates at once, such as that of a new
@@ -187,7 +192,9 @@ func (p *Puller) pull(ctx context.Context, target Target) (*model.NodeRates, err
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("ask the agent of node %s: %s", target.Node, answer.Status)
 	}
-	body, err := readBody(answer.Body)
+	buffer := p.bodies.Get().(*usualBody)
+	defer p.bodies.Put(buffer)
+	body, err := readBody(answer.Body, buffer)
 	if err != nil {
 		return nil, fmt.Errorf("answer of the agent of node %s: %w", target.Node, err)
 	}
@@ -203,8 +210,19 @@ func (p *Puller) pull(ctx context.Context, target Target) (*model.NodeRates, err
 	return rates, nil
 }
 
-func readBody(body io.Reader) ([]byte, error) {
-	read, err := io.ReadAll(io.LimitReader(body, maxBody+1))
+// usualBody is more than the answer of an agent with 300 VMs.
+type usualBody [512 << 10]byte
+
+// readBody reads into a buffer, or into a larger one when that is full.
+func readBody(from io.Reader, into *usualBody) ([]byte, error) {
+	n, err := io.ReadFull(from, into[:])
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return into[:n], nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	read, err := io.ReadAll(io.LimitReader(io.MultiReader(bytes.NewReader(into[:]), from), maxBody+1))
 	if err == nil && len(read) > maxBody {
 		err = fmt.Errorf("%w: longer than %d bytes", ErrInvalid, maxBody)
 	}

@@ -238,7 +238,7 @@ func TestDecodeMemory(t *testing.T) {
 	for name, body := range inflated() {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		read, err := readBody(strings.NewReader(body))
+		read, err := readBody(strings.NewReader(body), &usualBody{})
 		if err == nil {
 			_, err = decode(read, "n")
 		}
@@ -247,7 +247,7 @@ func TestDecodeMemory(t *testing.T) {
 			t.Errorf("%s: %d bytes cost %d of memory; error %v", name, len(body), cost, err)
 		}
 	}
-	if _, err := readBody(strings.NewReader(strings.Repeat(" ", maxBody+1))); !errors.Is(err, ErrInvalid) {
+	if _, err := readBody(strings.NewReader(strings.Repeat(" ", maxBody+1)), &usualBody{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("an answer that is too long: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ package rates
 import (
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,9 +51,9 @@ type Store struct {
 type entry struct {
 	rates    *model.NodeRates
 	received time.Time
-	// reported is what the planner was last reported of, and when. Nil: nothing, or that
-	// there is nothing fresh.
-	reported   *model.NodeRates
+	// reported are the loads that the planner was last reported of, and when. Nil: nothing,
+	// or that there is nothing fresh.
+	reported   *loads
 	reportedAt time.Time
 	// reportedMissing is true when the planner was last reported that there is nothing
 	// fresh.
@@ -145,87 +146,110 @@ func (s *Store) TakeNotice(node string) bool {
 		e.reported, e.reportedMissing = nil, true
 		return news
 	}
-	structural := e.reported == nil || structureChanged(e.reported, e.rates)
-	if !structural && (s.clock.Since(e.reportedAt) < s.settle || !loadChanged(e.reported, e.rates)) {
+	structural := e.reported == nil || e.reported.structureChanged(e.rates)
+	if !structural && (s.clock.Since(e.reportedAt) < s.settle || !e.reported.changed(e.rates)) {
 		return false
 	}
-	e.reported, e.reportedAt, e.reportedMissing = e.rates, s.clock.Now(), false
+	e.reported, e.reportedAt, e.reportedMissing = loadsOf(e.rates), s.clock.Now(), false
 	return true
+}
+
+// loads are what of a node's rates is compared with those to come: a fifth of their size.
+type loads struct {
+	cpus map[int]float32
+	vms  map[string]vmLoad
+}
+
+type vmLoad struct {
+	weight    float64
+	dedicated bool
+	allowed   units.CPUSet
+	// sent is below 0 where it is not known.
+	sent    units.BitsPerSecond
+	packets units.PacketsPerSecond
+	vhost   float32
+	vcpus   []vcpuLoad
+}
+
+type vcpuLoad struct {
+	index     int32
+	run, wait float32
+}
+
+func loadsOf(rates *model.NodeRates) *loads {
+	out := &loads{cpus: make(map[int]float32, len(rates.CPUs)), vms: make(map[string]vmLoad, len(rates.VMs))}
+	for _, cpu := range rates.CPUs {
+		out.cpus[cpu.CPU] = float32(cpu.BusyCores)
+	}
+	for i := range rates.VMs {
+		vm := &rates.VMs[i]
+		load := vmLoad{
+			weight: vm.Weight, dedicated: vm.Dedicated, allowed: vm.AllowedCPUs, sent: -1,
+			packets: vm.Traffic().PacketsPerSecond, vhost: float32(vm.Vhost.Demand()), vcpus: make([]vcpuLoad, len(vm.VCPUs)),
+		}
+		if vm.Sent != nil {
+			load.sent = vm.Sent.BitsPerSecond
+		}
+		for v, vcpu := range vm.VCPUs {
+			load.vcpus[v] = vcpuLoad{int32(vcpu.Index), float32(vcpu.RunCores), float32(vcpu.WaitCores)} //nolint:gosec // bounded by maxVCPUs
+		}
+		out.vms[vm.PodUID] = load
+	}
+	return out
 }
 
 // structureChanged reports whether VMs, vCPUs, weights or cpusets differ, or what is
 // known of them.
-func structureChanged(was, is *model.NodeRates) bool {
-	if len(was.VMs) != len(is.VMs) || len(was.CPUs) != len(is.CPUs) {
+func (l *loads) structureChanged(is *model.NodeRates) bool {
+	if len(l.vms) != len(is.VMs) || len(l.cpus) != len(is.CPUs) {
 		return true
 	}
-	before := make(map[string]*model.VMRates, len(was.VMs))
-	for i := range was.VMs {
-		before[was.VMs[i].PodUID] = &was.VMs[i]
-	}
-	for i := range is.VMs {
-		vm := &is.VMs[i]
-		old := before[vm.PodUID]
-		if old == nil || (old.Sent == nil) != (vm.Sent == nil) || len(old.VCPUs) != len(vm.VCPUs) ||
-			old.Weight != vm.Weight || old.Dedicated != vm.Dedicated || !old.AllowedCPUs.Equal(vm.AllowedCPUs) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(is.VMs, func(vm model.VMRates) bool {
+		was, known := l.vms[vm.PodUID]
+		return !known || (was.sent < 0) != (vm.Sent == nil) || len(was.vcpus) != len(vm.VCPUs) ||
+			was.weight != vm.Weight || was.dedicated != vm.Dedicated || !was.allowed.Equal(vm.AllowedCPUs)
+	})
 }
 
-// loadChanged compares rounds of equal structure.
-func loadChanged(was, is *model.NodeRates) bool {
-	busy := make(map[int]units.Cores, len(was.CPUs))
-	for _, cpu := range was.CPUs {
-		busy[cpu.CPU] = cpu.BusyCores
-	}
+// changed compares with rates of the same structure.
+func (l *loads) changed(is *model.NodeRates) bool {
 	for _, cpu := range is.CPUs {
-		if coresChanged(busy[cpu.CPU], cpu.BusyCores) {
+		if coresChanged(l.cpus[cpu.CPU], cpu.BusyCores) {
 			return true
 		}
 	}
-	before := make(map[string]*model.VMRates, len(was.VMs))
-	for i := range was.VMs {
-		before[was.VMs[i].PodUID] = &was.VMs[i]
-	}
 	for i := range is.VMs {
-		if old := before[is.VMs[i].PodUID]; old == nil || vmLoadChanged(old, &is.VMs[i]) {
+		was := l.vms[is.VMs[i].PodUID]
+		if was.changed(&is.VMs[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-func vmLoadChanged(was, is *model.VMRates) bool {
-	if sentChanged(was.Sent, is.Sent) || packetsChanged(was.Traffic().PacketsPerSecond, is.Traffic().PacketsPerSecond) {
+func (l *vmLoad) changed(is *model.VMRates) bool {
+	if is.Sent != nil && sentChanged(l.sent, is.Sent.BitsPerSecond) || packetsChanged(l.packets, is.Traffic().PacketsPerSecond) {
 		return true
-	}
-	type load struct{ run, wait units.Cores }
-	before := make(map[int]load, len(was.VCPUs))
-	for _, vcpu := range was.VCPUs {
-		before[vcpu.Index] = load{vcpu.RunCores, vcpu.WaitCores}
 	}
 	for _, vcpu := range is.VCPUs {
-		old := before[vcpu.Index]
-		if coresChanged(old.run, vcpu.RunCores) || coresChanged(old.wait, vcpu.WaitCores) {
+		at := slices.IndexFunc(l.vcpus, func(v vcpuLoad) bool { return int(v.index) == vcpu.Index })
+		if at < 0 || coresChanged(l.vcpus[at].run, vcpu.RunCores) || coresChanged(l.vcpus[at].wait, vcpu.WaitCores) {
 			return true
 		}
 	}
-	return coresChanged(was.Vhost.Demand(), is.Vhost.Demand())
+	return coresChanged(l.vhost, is.Vhost.Demand())
 }
 
-func coresChanged(was, is units.Cores) bool { return math.Abs(float64(is-was)) > significantChange }
+func coresChanged(was float32, is units.Cores) bool {
+	return math.Abs(float64(is)-float64(was)) > significantChange
+}
 
 func packetsChanged(was, is units.PacketsPerSecond) bool {
 	by := math.Abs(float64(is - was))
 	return by >= float64(significantPackets) && by >= significantPacketsPart*float64(max(was, is))
 }
 
-func sentChanged(was, is *model.Sent) bool {
-	if was == nil || is == nil {
-		return was != is
-	}
-	by := math.Abs(float64(is.BitsPerSecond - was.BitsPerSecond))
-	return by >= float64(significantSent) && by >= significantSentPart*float64(was.BitsPerSecond)
+func sentChanged(was, is units.BitsPerSecond) bool {
+	by := math.Abs(float64(is - was))
+	return by >= float64(significantSent) && by >= significantSentPart*float64(was)
 }
