@@ -216,7 +216,7 @@ func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *obs
 		return 0, nil
 	}
 	var namespaces []string
-	if was != nil {
+	if was != nil && !r.writes.firstOf(node.Name, seen.PolicyVersion) {
 		namespaces = causes(&was.Spec, &spec)
 	}
 	if wait := r.writes.take(node.Name, namespaces, now); wait > 0 && !planner.TakesBack(seen.Node, planned) {
@@ -234,6 +234,7 @@ func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *obs
 		return 0, fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
 	}
 	r.changing.wrote(node.Name, desired.GetGeneration())
+	r.writes.wrote(node.Name, seen.PolicyVersion)
 	if was == nil || was.Spec.Revision != spec.Revision || was.Spec.Apply != spec.Apply {
 		note := fmt.Sprintf("revision %s of policy %s, apply %t: %s", spec.Revision, spec.Policy, spec.Apply, spec.Message)
 		// Most reasons say it all, and have no message.

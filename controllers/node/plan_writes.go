@@ -39,6 +39,27 @@ const (
 type planWrites struct {
 	mu                sync.Mutex
 	nodes, namespaces map[string]*rate.Limiter
+	// policies are the versions by which the nodes' plans were written last.
+	policies map[string]string
+}
+
+// firstOf reports whether a node's plan was not yet written by this version of its policy. What
+// it says otherwise may then be the administrator's doing, or that of the manager before: a policy
+// reaches all nodes at once, also where all VMs are of one namespace.
+func (w *planWrites) firstOf(node, policy string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.policies[node] != policy
+}
+
+// wrote remembers by which version of its policy a node's plan was written.
+func (w *planWrites) wrote(node, policy string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.policies == nil {
+		w.policies = map[string]string{}
+	}
+	w.policies[node] = policy
 }
 
 // take takes a write of the node and of each of the namespaces that cause it, or returns how long
@@ -101,6 +122,7 @@ func (w *planWrites) forget(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.nodes, node)
+	delete(w.policies, node)
 }
 
 // Bounds of a plan. etcd takes objects of 1.5 MiB, and what the agent writes into the status has

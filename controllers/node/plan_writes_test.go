@@ -52,6 +52,24 @@ func TestWritesOfANamespace(t *testing.T) {
 	}
 }
 
+// TestWritesOfAPolicy: what a policy changes on all nodes at once waits for nobody's writes, once a
+// version.
+func TestWritesOfAPolicy(t *testing.T) {
+	var w planWrites
+	for _, step := range []struct {
+		policy string
+		first  bool
+	}{{"a/1", true}, {"a/1", false}, {"a/2", true}, {"a/2", false}, {"b/2", true}} {
+		if got := w.firstOf("n", step.policy); got != step.first {
+			t.Errorf("%s is the first of its version: %t, want %t", step.policy, got, step.first)
+		}
+		w.wrote("n", step.policy)
+	}
+	if w.forget("n"); !w.firstOf("n", "b/2") {
+		t.Error("a node without a plan is remembered")
+	}
+}
+
 func TestCauses(t *testing.T) {
 	vm := func(namespace, uid, profile string) v1alpha1.VMPlan {
 		vm := v1alpha1.VMPlan{Profile: profile}

@@ -76,6 +76,8 @@ type Observation struct {
 	// Governed is false when no policy governs the node: Node is then empty.
 	Governed bool
 	Node     model.Node
+	// PolicyVersion is another after each edit of the policy's spec.
+	PolicyVersion string
 	// Plan that the node has now. Nil: none.
 	Plan *v1alpha1.NodePlan
 	// Edited is true when somebody else changed the plan: Node.Current then says nothing
@@ -112,7 +114,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 	if !found {
 		return seen, nil
 	}
-	seen.Governed = true
+	seen.Governed, seen.PolicyVersion = true, fmt.Sprintf("%s/%d", policy.UID, policy.Generation)
 	seen.Times = Changes(policy.EnergyPolicy, o.Powers.Clock.Now())
 	seen.Node = model.Node{Name: node.Name, Frozen: Frozen(node), Hold: seen.Times.Hold, OptOut: OptOut(node)}
 	if seen.Node.Policy, err = Policy(policy.EnergyPolicy); err != nil {

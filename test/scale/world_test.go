@@ -77,7 +77,7 @@ func newWorld(t testing.TB, nodes, vms int) *world {
 	w.nodes, err = w.cluster.AddSimulatedNodes(t.Context(), nodes, cluster.SimulatedNodes{Prefix: "scale"})
 	w.must(err)
 	for i := range namespaces {
-		w.addNamespace(namespaceOf(i))
+		w.addNamespace(namespaceOf(7 * i))
 	}
 	w.addVMs(vms)
 	w.agentsAnswer(time.Now())
@@ -92,7 +92,8 @@ func (w *world) must(err error) {
 	}
 }
 
-func namespaceOf(vm int) string { return fmt.Sprintf("tenant-%03d", vm%namespaces) }
+// namespaceOf deals the VMs of each node out to several namespaces.
+func namespaceOf(vm int) string { return fmt.Sprintf("tenant-%03d", vm/7%namespaces) }
 
 func (w *world) addNamespace(name string) {
 	w.Helper()
