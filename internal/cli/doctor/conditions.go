@@ -101,7 +101,7 @@ func findingOf(c metav1.Condition) Finding {
 			return Note
 		}
 	case v1alpha1.ConditionMeterAvailable, v1alpha1.ConditionApprovalsMatched:
-		if c.Status == metav1.ConditionFalse {
+		if c.Status == metav1.ConditionFalse || c.Reason == v1alpha1.ReasonNoMatchers {
 			return Note
 		}
 	case v1alpha1.ConditionPaused, v1alpha1.ConditionNodesContested, v1alpha1.ConditionOverlapping, v1alpha1.ConditionDisturbed,

@@ -104,6 +104,12 @@ func TestDiagnose(t *testing.T) {
 		"no rates": {func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates, Message: "they are old"}}}
 		}, "Plans NoRates", Problem, "a: they are old", 1},
+		"too many VMs": {func(in *Input) {
+			in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonTooManyVMs, Message: "7 do not fit"}}}
+		}, "Plans TooManyVMs", Problem, "a: 7 do not fit", 1},
+		"anybody's meters": {func(in *Input) {
+			in.Policies[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMeterAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonNoMatchers, Message: "words"}}
+		}, "EnergyPolicies NoMatchers", Note, "p: words", 0},
 		"a reason without a message": {func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NodePlanSpec{Reason: v1alpha1.ReasonNoRates}}}
 		}, "Plans NoRates", Problem, "a", 1},
