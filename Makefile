@@ -22,6 +22,12 @@ GOLANGCI_LINT = $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 CRD_REF_DOCS_VERSION ?= v0.3.0
 GOTESTSUM = $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 CRD_REF_DOCS = $(TOOLS)/crd-ref-docs-$(CRD_REF_DOCS_VERSION)
+ACTIONLINT_VERSION ?= v1.7.12
+ACTIONLINT = $(TOOLS)/actionlint-$(ACTIONLINT_VERSION)
+GOVULNCHECK_VERSION ?= v1.9.0
+GOVULNCHECK = $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
+HELM_VERSION ?= v4.3.1
+HELM ?= $(TOOLS)/helm-$(HELM_VERSION)
 
 LDFLAGS = -s -w -X github.com/joulevirt/joulevirt/internal/version.version=$(VERSION)
 
@@ -70,8 +76,21 @@ vet: ## Run go vet.
 	go vet ./...
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run the linters, import directions included.
+lint: $(GOLANGCI_LINT) $(ACTIONLINT) ## Run the linters, import directions included.
 	"$(GOLANGCI_LINT)" run
+	"$(ACTIONLINT)" .github/workflows/*.yaml
+
+# The Go release that released programs are built with.
+GO_VERSION = $(shell sed -n 's/^ARG GO_IMAGE=.*golang:\([0-9.]*\)@.*/\1/p' Dockerfile)
+.PHONY: go-version
+go-version: ## Print the Go release that released programs are built with.
+	@echo $(GO_VERSION)
+
+# A version of golang.org/x/vulndb, which the module proxy has, or the address of a live database.
+VULNDB ?= v0.0.0-20261105234957-e22db6528018
+.PHONY: vuln
+vuln: $(GOVULNCHECK) ## Fail when code that is called has a known vulnerability. VULNDB=https://vuln.go.dev: of today, and Go's own too.
+	hack/vuln.sh "$(GOVULNCHECK)" $(GO_VERSION) $(VULNDB)
 
 .PHONY: generate-check
 generate-check: $(CONTROLLER_GEN) $(CRD_REF_DOCS) ## Fail when generated files are not up to date.
@@ -88,7 +107,7 @@ controlplane: ## Build the programs of the test cluster into the cache.
 	go run ./hack/controlplane/build
 
 .PHONY: test
-test: setup generate-check vet lint test-only ## Set up, check, and run all tests.
+test: setup generate-check vet lint vuln test-only ## Set up, check, and run all tests.
 
 .PHONY: test-unit
 test-unit: $(GOTESTSUM) ## Run the tests that need no root, cluster or VM: below two minutes with a warm cache.
@@ -154,6 +173,28 @@ docker-build: ## Build the images of manager and agent.
 	$(CONTAINER_TOOL) build --target manager --build-arg VERSION=$(VERSION) -t $(IMG_MANAGER) .
 	$(CONTAINER_TOOL) build --target agent --build-arg VERSION=$(VERSION) -t $(IMG_AGENT) .
 
+# A release: images of all platforms, the chart and the manifests that name their digests.
+# REGISTRY is where images are pushed to, such as ghcr.io/joulevirt/joulevirt.
+DIGEST = $(shell sed -n 's/.*"containerimage.digest": *"\([^"]*\)".*/\1/p' dist/images/$(1).json 2>/dev/null)
+MANAGER_DIGEST ?= $(call DIGEST,manager)
+AGENT_DIGEST ?= $(call DIGEST,agent)
+RELEASE_DIR ?= dist/release
+
+.PHONY: release-images
+release-images: ## Build and push the images to REGISTRY, with provenance; their digests go to dist/images/.
+	mkdir -p dist/images
+	for program in manager agent; do \
+	  $(CONTAINER_TOOL) buildx build --platform linux/amd64,linux/arm64 --target $$program --build-arg VERSION=$(VERSION) \
+	    --provenance=mode=max --metadata-file dist/images/$$program.json --push -t $(REGISTRY)/$$program:$(VERSION) .; \
+	done
+
+.PHONY: release-chart
+release-chart: IMG_MANAGER = $(REGISTRY)/manager@$(MANAGER_DIGEST)
+release-chart: IMG_AGENT = $(REGISTRY)/agent@$(AGENT_DIGEST)
+release-chart: $(HELM) ## Package the chart and the manifests, which name the images' digests, into RELEASE_DIR.
+	HELM="$(HELM)" hack/release.sh $(VERSION) "$(REGISTRY)" "$(MANAGER_DIGEST)" "$(AGENT_DIGEST)" $(RELEASE_DIR)
+	$(MANIFESTS) > $(RELEASE_DIR)/install.yaml
+
 .PHONY: docker-push
 docker-push: ## Push the images of manager and agent.
 	$(CONTAINER_TOOL) push $(IMG_MANAGER)
@@ -184,10 +225,12 @@ undeploy: ## Remove everything, once the Job of config/removal has put all back 
 
 # Tools.
 
-# Prints where the linter is, for the test of its rules.
-.PHONY: golangci-lint
+# Print where a tool is: for the test of the linter's rules, and for releases.
+.PHONY: golangci-lint helm
 golangci-lint: $(GOLANGCI_LINT)
 	@echo "$(GOLANGCI_LINT)"
+helm: $(HELM)
+	@echo "$(HELM)"
 
 $(CONTROLLER_GEN):
 	hack/tool.sh $@ sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION)
@@ -197,6 +240,15 @@ $(GOLANGCI_LINT):
 
 $(GOTESTSUM):
 	hack/tool.sh $@ gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+
+$(ACTIONLINT):
+	hack/tool.sh $@ github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
+
+$(GOVULNCHECK):
+	hack/tool.sh $@ golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+
+$(TOOLS)/helm-$(HELM_VERSION):
+	hack/tool.sh $@ helm.sh/helm/v4/cmd/helm@$(HELM_VERSION)
 
 $(CRD_REF_DOCS):
 	hack/tool.sh $@ github.com/elastic/crd-ref-docs@$(CRD_REF_DOCS_VERSION)

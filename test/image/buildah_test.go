@@ -84,8 +84,7 @@ func (b *builder) build(t *testing.T, target string) string {
 		"build", "--isolation", "chroot", "--pull-never", "--layers",
 		"--target", target, "--tag", name,
 		"--build-arg", "GO_IMAGE=" + goImage,
-		"--build-arg", "MANAGER_BASE=" + emptyBase,
-		"--build-arg", "AGENT_BASE=" + emptyBase,
+		"--build-arg", "BASE_IMAGE=" + emptyBase,
 	}
 	b.buildah(t, append(append(args, b.mounts...), root)...)
 	return name
