@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -34,6 +35,9 @@ import (
 
 // missedRounds without a sample make the agent unhealthy.
 const missedRounds = 30
+
+// gcPercent is how much more than what is in use the heap may have.
+const gcPercent = 300
 
 // lastWriteTimeout is what the end may take after the node was reverted: far
 // below the pod's grace period.
@@ -87,6 +91,9 @@ func restore(o *nodeOptions, out io.Writer) error {
 func run(ctx context.Context, o *options) error {
 	log := zap.New(zap.UseFlagOptions(&o.node.log)).WithValues("node", o.nodeName)
 	klog.SetLogger(log) // of client-go
+	// The heap is small and most of it is made anew each second: collecting it less often costs
+	// some megabytes and saves a tenth of the agent's time.
+	debug.SetGCPercent(gcPercent)
 	// The garbage collector keeps the heap below the container's limit.
 	if _, err := memlimit.Set(); err != nil {
 		log.Info("the container's memory limit is not known", "reason", err.Error())

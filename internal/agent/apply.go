@@ -13,7 +13,7 @@ import (
 
 // applied is what became of a round's orders.
 type applied struct {
-	results map[vmLever]actuate.Result
+	results map[vmLever]*actuate.Result
 	// vcpus and slices are what was read back of threads, and buffering how packets are held,
 	// by pod UID.
 	vcpus     map[string][]v1alpha1.VCPUPin
@@ -25,27 +25,27 @@ func (a *Agent) apply(round *sample.Round, o *orders) (applied, error) {
 	const levers = 4
 	vms := round.All()
 	done := applied{
-		results: make(map[vmLever]actuate.Result, levers*len(vms)),
+		results: make(map[vmLever]*actuate.Result, levers*len(vms)),
 		vcpus:   map[string][]v1alpha1.VCPUPin{},
 	}
 	pins, pinErr := a.affinity.Apply(vms, o.pins)
 	for i := range pins {
-		a.record(&done, v1alpha1.LeverAffinity, pins[i].Result)
+		a.record(&done, v1alpha1.LeverAffinity, &pins[i].Result)
 		if len(pins[i].Held) > 0 {
 			done.vcpus[pins[i].PodUID] = vcpusOf(&pins[i])
 		}
 	}
 	sliced, sliceErr := a.slices.Apply(vms, o.slice)
 	for i := range sliced {
-		a.record(&done, v1alpha1.LeverSlice, sliced[i].Result)
+		a.record(&done, v1alpha1.LeverSlice, &sliced[i].Result)
 	}
 	shaping, shapeErr := a.shaping.Apply(vms, o.shaping)
 	for i := range shaping {
-		a.record(&done, v1alpha1.LeverShaping, shaping[i])
+		a.record(&done, v1alpha1.LeverShaping, &shaping[i])
 	}
 	buffering, bufferErr := a.buffering.Apply(vms, o.buffering)
 	for i := range buffering {
-		a.record(&done, v1alpha1.LeverBuffering, buffering[i])
+		a.record(&done, v1alpha1.LeverBuffering, &buffering[i])
 	}
 	// What is to be held is held at once.
 	a.keeper.Beat()
@@ -55,7 +55,7 @@ func (a *Agent) apply(round *sample.Round, o *orders) (applied, error) {
 }
 
 // record stores the result of a lever for a VM, counts the changes and logs them.
-func (a *Agent) record(done *applied, lever v1alpha1.Lever, r actuate.Result) {
+func (a *Agent) record(done *applied, lever v1alpha1.Lever, r *actuate.Result) {
 	done.results[vmLever{r.PodUID, lever}] = r
 	if r.Changed > 0 {
 		a.changes[lever] += uint64(r.Changed)

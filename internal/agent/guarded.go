@@ -121,7 +121,7 @@ func (g *guarded) setting(podUID string, lever v1alpha1.Lever, since time.Time) 
 }
 
 // recordSettings stores how levers are set from now on.
-func (g *guarded) recordSettings(now time.Time, results map[vmLever]actuate.Result) {
+func (g *guarded) recordSettings(now time.Time, results map[vmLever]*actuate.Result) {
 	next := make(map[vmLever]setting, len(g.settings))
 	for key, r := range results {
 		if key.lever != v1alpha1.LeverAffinity && key.lever != v1alpha1.LeverBuffering {

@@ -149,8 +149,11 @@ func vmApplied(vm *v1alpha1.VMPlan, o *orders, done *applied) []v1alpha1.VMAppli
 		}
 		key := vmLever{uid, planned.lever}
 		result, known := done.results[key]
+		if !known {
+			result = &actuate.Result{}
+		}
 		one := v1alpha1.VMApplied{VMReference: vm.VMReference, LeverReason: v1alpha1.LeverReason{Lever: planned.lever}}
-		one.State, one.Reason, one.Message = leverState(planned.lever, &result, known)
+		one.State, one.Reason, one.Message = leverState(planned.lever, result, known)
 		if why, refused := o.refused[key]; refused {
 			one.State, one.Reason, one.Message = v1alpha1.LeverFailed, reasonBadPlan, why
 		}

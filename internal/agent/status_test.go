@@ -54,7 +54,7 @@ func TestOrders(t *testing.T) {
 func resultOf(lever v1alpha1.Lever, out actuate.Outcome) applied {
 	result := actuate.Result{VM: discover.VM{PodUID: "pod"}, Outcome: out, Message: "why"}
 	return applied{
-		results:   map[vmLever]actuate.Result{{"pod", lever}: result},
+		results:   map[vmLever]*actuate.Result{{"pod", lever}: &result},
 		vcpus:     map[string][]v1alpha1.VCPUPin{"pod": {{VCPU: 1, CPUs: "2-3"}}},
 		buffering: map[string]v1alpha1.BufferingReadBack{"pod": {WindowMicroseconds: 500}},
 	}

@@ -141,7 +141,7 @@ func (a *AgentTLS) renew(ctx context.Context) error {
 	return nil
 }
 
-var errRefused = errors.New("its CertificateSigningRequest was refused") //nolint:gochecknoglobals // a constant
+var errRefused = errors.New("its CertificateSigningRequest was refused")
 
 func refusalOf(request *certificatesv1.CertificateSigningRequest) error {
 	for _, c := range request.Status.Conditions {

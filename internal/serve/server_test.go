@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -87,7 +88,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 			if err := server.Close(); err != nil {
 				t.Error(err)
 			}
-			<-ended
+			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
 		})
 	}
 }

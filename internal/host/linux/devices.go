@@ -388,6 +388,9 @@ func (d *devices) recordHeld(key deviceKey, packets uint64) {
 func (d *devices) holding(process host.TaskID) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.held) == 0 {
+		return 0
+	}
 	all := map[host.TaskID]bool{}
 	for key, held := range d.held {
 		if held.more {
