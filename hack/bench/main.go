@@ -57,6 +57,11 @@ func benchmarks() []benchmark {
 		{figures: []string{"guest_tx_kick_ratio_500us"}, run: onRealNode((*realNode).transmit)},
 		{figures: []string{"buffer_flood_irq_ratio_500us", "buffer_flood_ctxt_ratio_500us"}, run: onRealNode((*realNode).flood)},
 		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms", "agent_rss_anon_mb_200vms"}, run: measureAgent},
+		{figures: []string{"scale_plan_113_nodes_ms"}, run: measureByTest("test/scale", "TestManyNodes")},
+		{
+			figures: []string{"scale_plan_1000_nodes_ms", "scale_manager_rss_mb", "scale_manager_cpu_pct", "scale_api_writes_per_s", "scale_failover_s"},
+			run:     measureByTest("test/scale", "BenchmarkScale", "-benchtime=1x"),
+		},
 		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureByTest("controllers", "BenchmarkProfileToPlan", "-benchtime=1x")},
 		{figures: []string{"page_load_1000_nodes_ms"}, run: measurePage},
 		{figures: []string{"manager_image_mb", "agent_image_mb"}, run: measureByTest("test/image", "TestImages")},
