@@ -12,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	virtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -59,6 +61,7 @@ type vm struct {
 // newWorld fills a cluster in which the product is installed and no manager runs.
 func newWorld(t testing.TB, nodes, vms int) *world {
 	t.Helper()
+	ctrl.SetLogger(logr.Discard()) // or the cache complains on standard error
 	w := &world{TB: t, vms: map[string][]vm{}, started: time.Now()}
 	var err error
 	w.cluster, err = cluster.Start(t.Context(), cluster.Options{
