@@ -222,8 +222,7 @@ func TestPools(t *testing.T) {
 	s.eventually("nothing is bound, nothing is sliced", s.untouched)
 }
 
-// agentEnds: SIGTERM reverts everything; after kill -9 the next agent adopts it, or the restore
-// command reverts it.
+// agentEnds: SIGTERM reverts everything, and after kill -9 the restore command does.
 func (s *poolStage) agentEnds() {
 	s.Helper()
 	if code, err := world.TerminateAgent(); err != nil || code != 0 {
@@ -238,12 +237,6 @@ func (s *poolStage) agentEnds() {
 			s.Fatal(err)
 		}
 		s.eventually("the pools are apart again", s.divided)
-	}
-	start()
-
-	world.KillAgent()
-	if err := s.divided(s.Context()); err != nil {
-		s.Errorf("it went with the killed agent: %v", err)
 	}
 	start()
 
