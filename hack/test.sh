@@ -26,7 +26,7 @@ light=() rooted=() pairs=() heavy=() slowed=()
 while read -r package imports; do
   if [[ "$package" == */test/nodevm ]]; then
     slowed+=("$package")
-  elif [[ "$package" == */test/e2e ]]; then
+  elif [[ "$package" == */test/e2e || "$package" == */test/faults ]]; then
     heavy+=("$package")
   elif [[ "$package" == */test/e2e/traffic ]]; then
     pairs=("$package" "${pairs[@]}")

@@ -41,6 +41,7 @@ type Cluster struct {
 	config     *rest.Config
 	kubeconfig string
 	etcd       string
+	apiServer  *proc.Process
 	client     client.Client
 	handler    *handler.Handler
 
@@ -177,6 +178,9 @@ func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 
 // Etcd is the URL that etcd serves clients at.
 func (c *Cluster) Etcd() string { return c.etcd }
+
+// APIServer is the API server's process, for tests that stop it.
+func (c *Cluster) APIServer() *proc.Process { return c.apiServer }
 
 // Kubectl is the path of a kubectl of the cluster's version.
 func (c *Cluster) Kubectl() string { return c.paths[binaries.Kubectl] }

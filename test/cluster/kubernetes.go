@@ -41,8 +41,7 @@ func (c *Cluster) startAPI(ctx context.Context) error {
 	if c.etcd, err = c.startEtcd(ctx); err != nil {
 		return err
 	}
-	server, err := c.launchAPIServer(c.etcd)
-	if err != nil {
+	if c.apiServer, err = c.launchAPIServer(c.etcd); err != nil {
 		return err
 	}
 	if c.kubeconfig, err = c.certificateKubeconfig("admin", adminIdentity()); err != nil {
@@ -52,7 +51,7 @@ func (c *Cluster) startAPI(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("administrator's client: %w", err)
 	}
-	if err := ready(ctx, server, web, c.config.Host+"/readyz"); err != nil {
+	if err := ready(ctx, c.apiServer, web, c.config.Host+"/readyz"); err != nil {
 		return err
 	}
 	scheme, err := newScheme()

@@ -108,6 +108,12 @@ func (s *Server) Stop() error {
 	}
 }
 
+// Pause has the server answer nothing until it is resumed. Connections are accepted.
+func (s *Server) Pause() error { return s.process.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() error { return s.process.Signal(syscall.SIGCONT) }
+
 // API returns a client of a server without TLS.
 func (s *Server) API() (promapi.API, error) {
 	client, err := api.NewClient(api.Config{Address: s.URL})

@@ -30,6 +30,7 @@ func NodePackages() []string {
 		"linux-image-cloud-amd64",
 		"nftables",
 		"qemu-system-x86",
+		"strace",
 		"util-linux",
 	}
 }

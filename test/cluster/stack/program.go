@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -95,6 +96,7 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	}
 	agent, err := startAgent(ctx, s.Cluster, s.group, &daemonSet.Spec.Template.Spec, agentPlace{
 		program: filepath.Join(s.programs, "agent"), node: s.options.NodeName, stateDir: s.StateDir,
+		prefix: s.AgentPrefix, more: s.AgentFlags,
 	})
 	if err != nil {
 		return err
@@ -103,10 +105,10 @@ func (s *Stack) StartAgent(ctx context.Context) error {
 	return s.agent.waitReady(ctx)
 }
 
-// agentPlace is where an agent runs, and with which arguments besides.
+// agentPlace is where an agent runs, by which command, and with which arguments besides.
 type agentPlace struct {
 	program, node, stateDir string
-	more                    []string
+	prefix, more            []string
 }
 
 // startAgent starts an agent as its pod says.
@@ -131,7 +133,8 @@ func startAgent(ctx context.Context, c *cluster.Cluster, group *proc.Group, pod 
 	if err != nil {
 		return nil, err
 	}
-	process, err := group.Start("agent", "/usr/bin/setpriv", confined...)
+	command := slices.Concat(place.prefix, []string{"/usr/bin/setpriv"}, confined)
+	process, err := group.Start("agent", command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}

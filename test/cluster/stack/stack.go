@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -45,6 +46,8 @@ type Options struct {
 	// Seeded leaves out everything that starts VMs: the caller seeds VMIs
 	// before the manager and the agent start, and plays their processes.
 	Seeded func(context.Context, *cluster.Cluster) error
+	// APIAddresses are more addresses of this machine that the API server serves at.
+	APIAddresses []netip.Addr
 	// Progress gets a line for each step.
 	Progress io.Writer
 }
@@ -60,6 +63,9 @@ type Stack struct {
 	SimulatedNodes []string
 	// StateDir is the agent's, empty at the start.
 	StateDir string
+	// AgentPrefix is a command that runs the agents that are started from now on, and AgentFlags
+	// are more arguments of theirs.
+	AgentPrefix, AgentFlags []string
 
 	manager, agent *Program
 }
@@ -110,6 +116,7 @@ func (s *Stack) startCluster(ctx context.Context) error {
 		options = cluster.Full(s.options.Binaries)
 		options.Handler.RealNodes = map[string]handler.Runtime{s.options.NodeName: s.launcher.ForHandler()}
 	}
+	options.APIAddresses = s.options.APIAddresses
 	var err error
 	if s.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return err

@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,3 +76,6 @@ func (s *Stack) LauncherPods(ctx context.Context, namespace string) ([]corev1.Po
 	}
 	return pods.Items, nil
 }
+
+// PodNetwork returns the bridge that launcher pods are attached to, and their addresses.
+func (s *Stack) PodNetwork() (bridge string, subnet netip.Prefix) { return s.launcher.Network() }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -24,6 +25,8 @@ const (
 	// bridge is the pods' in the node's namespace, uplink leads out of it.
 	bridge = "pods0"
 	uplink = "host0"
+	// joined leads to a bridge of this machine.
+	joined = "join0"
 	// hostPrefix starts the names of links on this machine; the number of the
 	// node follows.
 	hostPrefix = "jvnode"
@@ -134,6 +137,30 @@ func (n *Node) connectHost() error {
 	return fmt.Errorf("all links %s0 to %s%d are in use", hostPrefix, hostPrefix, nodes-1)
 }
 
+// Join connects the node to a bridge of this machine with pods of others. The node's address there
+// is that of its clients of Services from then on.
+func (n *Node) Join(to string, address netip.Prefix) error {
+	ports, err := netlink.LinkByName(to)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", to, err)
+	}
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: joined, PeerNamespace: netlink.NsFd(n.space.FD())}
+	// Not the node's number: another process's link goes some time after its node.
+	veth.Name, veth.MasterIndex = fmt.Sprintf("%sp%d", hostPrefix, os.Getpid()), ports.Attrs().Index
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("create the link %s: %w", veth.Name, err)
+	}
+	if err := netspace.SetUp(veth.Name); err != nil {
+		return err
+	}
+	return n.space.Do(func() error {
+		if err := configure(joined, address.Addr(), address.Bits()); err != nil {
+			return err
+		}
+		return routeServices(joined, address.Addr())
+	})
+}
+
 // createBridge makes the pods' bridge. Clients of Services leave through it, so
 // that they come from the pods' range and are not masqueraded.
 func createBridge() error {
@@ -145,12 +172,21 @@ func createBridge() error {
 	if err := configure(bridge, Address(), PodRange().Bits()); err != nil {
 		return err
 	}
+	return routeServices(bridge, Address())
+}
+
+// routeServices has clients of Services leave through a link, with its address.
+func routeServices(name string, from netip.Addr) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", name, err)
+	}
 	services, err := netlink.ParseIPNet(cluster.ServiceRange)
 	if err != nil {
 		return fmt.Errorf("read the range of Services: %w", err)
 	}
-	route := &netlink.Route{LinkIndex: link.Index, Dst: services, Src: Address().AsSlice(), Scope: netlink.SCOPE_LINK}
-	if err := netlink.RouteAdd(route); err != nil {
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: services, Src: from.AsSlice(), Scope: netlink.SCOPE_LINK}
+	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("route Services: %w", err)
 	}
 	return nil

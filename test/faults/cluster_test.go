@@ -1,0 +1,184 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/test/prometheus"
+)
+
+const (
+	// staleAfter is the agent's --stale-after in 1/30 of the shipped time, and away is in the same
+	// scale how long the API server is away for 10 minutes.
+	staleAfter = 30 * time.Second
+	away       = 20 * time.Second
+	// jitter is what an agent may be early, and renewal how old its last sight of the Lease may be.
+	jitter  = staleAfter / 5
+	renewal = 3 * time.Second
+)
+
+// apiServerAway stops the API server for what are 10 minutes to the agent: levers stay.
+func (f *fault) apiServerAway() {
+	world.AgentFlags = []string{"--stale-after=" + staleAfter.String()}
+	defer func() { world.AgentFlags = nil }()
+	f.restartAgent()
+	f.eventually("levers are in force", f.inForce)
+	before, leading := f.actedNow(), f.startManager()
+	began := time.Now()
+	f.must(world.APIServer().Signal(syscall.SIGSTOP))
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ; time.Since(began) < away; <-tick.C {
+		after := f.actedNow()
+		// What a machine that stood still shows later is another story.
+		if time.Since(began) < staleAfter-jitter-renewal && !maps.Equal(before, after) {
+			f.Errorf("levers act on VMs %v after %v without API server, before on %v", after, time.Since(began), before)
+		}
+	}
+	f.must(world.APIServer().Signal(syscall.SIGCONT))
+	f.ends("the manager that led", leading)
+	f.eventually("levers are in force", f.inForce)
+	world.AgentFlags = nil
+	f.restartAgent()
+}
+
+// etcdFull has etcd refuse writes as it does when it has no space. The manager cannot renew its Lease
+// and ends; levers stay.
+func (f *fault) etcdFull() {
+	before, leading := f.actedNow(), f.startManager()
+	f.alarm("ACTIVATE")
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "full"}}
+	f.eventually("writes fail", func(ctx context.Context) error {
+		if err := world.Client().Create(ctx, config, client.DryRunAll); err != nil {
+			return err
+		}
+		if err := world.Client().Create(ctx, config); err == nil || !strings.Contains(err.Error(), "database space exceeded") {
+			return fmt.Errorf("the write says: %w", err)
+		}
+		return nil
+	})
+	f.ends("the manager that led", leading)
+	if after := f.actedNow(); !maps.Equal(before, after) {
+		f.Errorf("levers act on VMs %v, before on %v", after, before)
+	}
+	f.alarm("DEACTIVATE")
+	f.eventually("writes succeed", func(ctx context.Context) error { return world.Client().Create(ctx, config) })
+}
+
+// alarm raises etcd's alarm that it is full, or ends it.
+func (f *fault) alarm(action string) {
+	f.Helper()
+	var status struct {
+		Header struct {
+			Member string `json:"member_id"`
+		}
+	}
+	f.etcd("status", map[string]string{}, &status)
+	f.etcd("alarm", map[string]string{"action": action, "memberID": status.Header.Member, "alarm": "NOSPACE"}, &struct{}{})
+}
+
+func (f *fault) etcd(call string, question, answer any) {
+	f.Helper()
+	body, err := json.Marshal(question)
+	f.must(err)
+	request, err := http.NewRequestWithContext(f.Context(), http.MethodPost, world.Etcd()+"/v3/maintenance/"+call, bytes.NewReader(body))
+	f.must(err)
+	response, err := http.DefaultClient.Do(request)
+	f.must(err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		f.Fatalf("etcd answers %s to %s", response.Status, body)
+	}
+	f.must(json.NewDecoder(response.Body).Decode(answer))
+}
+
+// watts is this machine's power by the stand-in for Kepler.
+const watts = 100
+
+// prometheusFails has the policy trust a Prometheus server alone, which then is away, slow, and lies.
+// It is not believed until it can be trusted again. That levers are reverted without a meter is in
+// test/e2e.
+func (f *fault) prometheusFails() {
+	program, err := prometheus.Program(f.Context(), programs.Cache, f.Output())
+	f.must(err)
+	server, err := prometheus.Start(f.Context(), prometheus.Options{Program: program, Dir: f.TempDir()})
+	f.must(err)
+	f.Cleanup(func() { f.must(server.Stop()) })
+	exporter := prometheus.NewExporter()
+	f.Cleanup(exporter.Close)
+	says := func(watts float64) {
+		exporter.Set(nodeName, prometheus.Meter{Family: prometheus.Kepler, Zone: "package", Watts: watts})
+	}
+	says(watts)
+	f.must(server.Scrape(exporter.Target("kepler", nodeName)))
+	f.patch(f.policy, `{"spec":{"energy":{"allowModelled":false,"sources":[{"type":"Prometheus","freshness":"10s","prometheus":{"url":%q}}]}}}`, server.URL)
+	f.metered()
+	for _, wrong := range []struct {
+		name       string
+		begin, end func()
+		// why the meter is not used.
+		why []energy.Reason
+	}{
+		{
+			"away", func() { f.must(server.Stop()) }, func() { f.must(server.Restart(f.Context(), true)) },
+			[]energy.Reason{energy.ReasonUnreachable},
+		},
+		{"slow", func() { f.must(server.Pause()) }, func() { f.must(server.Resume()) }, []energy.Reason{energy.ReasonUnreachable}},
+		// The mean over the seconds since is more, or much more, than any machine draws.
+		{"lying", func() { says(1e5 * watts) }, func() { says(watts) }, []energy.Reason{energy.ReasonJumped, energy.ReasonImplausible}},
+	} {
+		f.Logf("Prometheus is %s", wrong.name)
+		wrong.begin()
+		f.unmetered(wrong.why)
+		wrong.end()
+		f.metered()
+	}
+	f.patch(f.policy, `{"spec":{"energy":{"allowModelled":true,"sources":null}}}`)
+}
+
+// metered waits until the meter is used and levers are in force.
+func (f *fault) metered() {
+	f.Helper()
+	f.eventually("the meter is used", func(ctx context.Context) error {
+		if condition := f.meter(ctx); condition == nil || condition.Status != metav1.ConditionTrue {
+			return fmt.Errorf("MeterAvailable is %+v", condition)
+		}
+		return f.inForce(ctx)
+	})
+}
+
+// unmetered waits until the policy says why the meter is not used.
+func (f *fault) unmetered(why []energy.Reason) {
+	f.Helper()
+	f.eventually(fmt.Sprintf("the meter is not used: %v", why), func(ctx context.Context) error {
+		condition := f.meter(ctx)
+		if condition == nil || condition.Status != metav1.ConditionFalse || !slices.Contains(why, energy.Reason(condition.Reason)) {
+			return fmt.Errorf("MeterAvailable is %+v", condition)
+		}
+		return nil
+	})
+}
+
+// meter is what the policy says of its meter.
+func (f *fault) meter(ctx context.Context) *metav1.Condition {
+	var policy v1alpha1.EnergyPolicy
+	if err := world.Client().Get(ctx, client.ObjectKeyFromObject(f.policy), &policy); err != nil {
+		return nil
+	}
+	return meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionMeterAvailable)
+}
