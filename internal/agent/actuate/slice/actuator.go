@@ -31,14 +31,18 @@ type Actuator struct {
 	*thread.Actuator[journal.Slice]
 	slices slices
 	round  int
-	// unread are the processes that could not be read in the last round.
+	// unread are the processes that could not be read in the last round, or were not yet.
 	unread map[host.TaskID]bool
 }
 
-// New returns an Actuator that takes over the slices that an earlier agent had given. save
-// writes the entries to disk.
+// New returns an Actuator that takes over the slices that an earlier agent had given, or was about
+// to give when it was killed. save writes the entries to disk.
 func New(h host.Host, save func([]journal.SliceEntry) error, entries []journal.SliceEntry) *Actuator {
-	return &Actuator{Actuator: thread.New(h, slices{h}, save, entries), slices: slices{h}}
+	unread := map[host.TaskID]bool{}
+	for i := range entries {
+		unread[entries[i].Process] = true
+	}
+	return &Actuator{Actuator: thread.New(h, slices{h}, save, entries), slices: slices{h}, unread: unread}
 }
 
 // Apply gives the VMs' threads the slices of the plan, by pod UID, and reverts

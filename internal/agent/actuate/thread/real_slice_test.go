@@ -130,6 +130,25 @@ func TestRealSlicesAreSetAndUndone(t *testing.T) {
 	}
 }
 
+// TestRealSlicesOfAnAgentKilledBeforeItsWrites: what it was about to give is given by the next one at
+// once, and not taken for given.
+func TestRealSlicesOfAnAgentKilledBeforeItsWrites(t *testing.T) {
+	b := newSliceBench(t)
+	if b == nil {
+		return
+	}
+	b.set(time.Millisecond)
+	for _, s := range b.sample().Threads {
+		if err := b.Host.SetSlice(s.ID, 0); err != nil && !errors.Is(err, host.ErrGone) {
+			t.Fatal(err)
+		}
+	}
+	b.kill()
+	b.start()
+	b.wantOutcome(time.Millisecond, actuate.Applied)
+	b.wantAll(time.Millisecond)
+}
+
 func TestRealSlicesOfAKilledAgent(t *testing.T) {
 	b := newSliceBench(t)
 	if b == nil {
