@@ -52,9 +52,6 @@ func (f *fault) apiServerAway() {
 	}
 	f.must(world.APIServer().Signal(syscall.SIGCONT))
 	f.ends("the manager that led", leading)
-	f.eventually("levers are in force", f.inForce)
-	world.AgentFlags = nil
-	f.restartAgent()
 }
 
 // etcdFull has etcd refuse writes as it does when it has no space. The manager cannot renew its Lease
@@ -126,7 +123,7 @@ func (f *fault) prometheusFails() {
 	}
 	says(watts)
 	f.must(server.Scrape(exporter.Target("kepler", nodeName)))
-	f.patch(f.policy, `{"spec":{"energy":{"allowModelled":false,"sources":[{"type":"Prometheus","freshness":"10s","prometheus":{"url":%q}}]}}}`, server.URL)
+	f.patch(f.policy, `{"spec":{"energy":{"allowModelled":false,"sources":[{"type":"Prometheus","freshness":"5s","prometheus":{"url":%q}}]}}}`, server.URL)
 	f.metered()
 	for _, wrong := range []struct {
 		name       string

@@ -53,8 +53,7 @@ func (f *fault) diskFull() {
 	}
 	free()
 	f.eventually("levers are in force", f.inForce)
-	world.StateDir = was
-	f.restartAgent()
+	world.StateDir = was // of the next agent
 }
 
 // nodeRestarts starts an agent after another boot, as the kernel says to it, with the journal of the
@@ -95,9 +94,6 @@ func (f *fault) nodeRestarts() {
 	f.requests()
 	f.eventually("the agent leaves what another boot had", f.untouched)
 	f.pause(false)
-	f.eventually("levers are in force", f.inForce)
-	world.AgentPrefix = nil
-	f.restartAgent()
 }
 
 // clocksSet sets the clocks of agent and manager forward and back by an hour, each alone. Where the

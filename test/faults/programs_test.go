@@ -191,11 +191,30 @@ func (f *fault) journalCovers() {
 	}
 }
 
-// leader is who holds the managers' Lease.
-func (f *fault) leader(ctx context.Context) (string, error) {
+// lease is the managers'.
+func (f *fault) lease(ctx context.Context) (coordinationv1.LeaseSpec, error) {
 	var lease coordinationv1.Lease
 	err := world.Client().Get(ctx, client.ObjectKey{Namespace: stack.Namespace, Name: watch.ManagerLease}, &lease)
-	return ptr.Deref(lease.Spec.HolderIdentity, ""), err
+	return lease.Spec, err
+}
+
+// leader is who holds the managers' Lease.
+func (f *fault) leader(ctx context.Context) (string, error) {
+	lease, err := f.lease(ctx)
+	return ptr.Deref(lease.HolderIdentity, ""), err
+}
+
+// aManagerLeads waits until one renews the Lease.
+func (f *fault) aManagerLeads() {
+	f.Helper()
+	began := time.Now()
+	f.eventually("a manager leads", func(ctx context.Context) error {
+		lease, err := f.lease(ctx)
+		if renewed := lease.RenewTime; err != nil || renewed == nil || renewed.Time.Before(began) {
+			return fmt.Errorf("the Lease was renewed at %v, %w", renewed, err)
+		}
+		return nil
+	})
 }
 
 // otherLeads waits until another manager leads. Levers stay meanwhile, but for the first VM's.

@@ -35,7 +35,7 @@ const (
 	requestsPerSecond = 20
 	clients           = 4
 	// during is how many requests at least are made while a fault is there: some seconds.
-	during = 60
+	during = 40
 )
 
 // machine is a VM of the group.
@@ -347,19 +347,20 @@ func (f *fault) surroundings(ctx context.Context, marked bool) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// try runs one fault, which provoke ends too. After it levers are in force again, and when the policy
-// is paused nothing is left.
+// try runs one fault, which provoke ends too. After it levers are in force again, and when the agent
+// has ended nothing is left.
 func (f *fault) try(name string, provoke func(*fault)) bool {
 	return f.attempt(name, func(now *fault) {
 		uses := now.usage()
 		provoke(now)
 		now.requests()
+		now.aManagerLeads()
 		now.eventually("levers are in force again", now.inForce)
-		now.pause(true)
-		now.leftUnchanged()
-		now.pause(false)
-		now.eventually("the policy acts again", now.inForce)
 		now.bounded(uses)
+		now.endAgent()
+		now.leftUnchanged()
+		now.must(world.StartAgent(now.Context()))
+		now.eventually("levers are in force with the next agent", now.inForce)
 	})
 }
 
@@ -441,11 +442,17 @@ func (f *fault) ends(what string, p *stack.Program) {
 	})
 }
 
-// restartAgent starts the next agent after the present one has reverted the node.
-func (f *fault) restartAgent() {
+// endAgent asks the agent to end, as the kubelet does.
+func (f *fault) endAgent() {
 	f.Helper()
 	if code, err := world.TerminateAgent(); err != nil || code != 0 {
 		f.Errorf("the agent ended with %d, %v", code, err)
 	}
+}
+
+// restartAgent starts the next agent after the present one has reverted the node.
+func (f *fault) restartAgent() {
+	f.Helper()
+	f.endAgent()
 	f.must(world.StartAgent(f.Context()))
 }
