@@ -61,7 +61,7 @@ func BenchmarkScale(b *testing.B) {
 	for b.Loop() {
 		w := newWorld(b, 1000, 100_000)
 		b.Logf("figure scale_plan_1000_nodes_ms %d ms", w.planAll().Milliseconds())
-		use := w.runManagers(2 * time.Minute)
+		use := w.runManagers(5 * time.Minute)
 		b.Logf("figure scale_manager_rss_mb %.0f MB", use.megabytes)
 		b.Logf("figure scale_manager_cpu_pct %.1f percent of one core", use.cpuPercent)
 		b.Logf("figure scale_api_writes_per_s %.2f 1/s", use.writes)
