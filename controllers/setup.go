@@ -63,6 +63,9 @@ type Options struct {
 // orphansInterval is how often pods are searched whose group is no more.
 const orphansInterval = 10 * time.Minute
 
+// lookSoon is how often a new leader looks at nodes until all are known.
+const lookSoon = 2 * time.Second
+
 // DefaultStatusDelay is unnoticed by people, and makes one write of what follows
 // from one edit.
 const DefaultStatusDelay = time.Second
@@ -391,6 +394,13 @@ func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *trials.Watc
 		Pull: o.Pull.Interval, Interval: o.Energy.Interval,
 		Replan:  parts.news.plan,
 		Regroup: func(ctx context.Context, group string) { parts.views.Replan(ctx, group) },
+		LookSoon: func(ctx context.Context) {
+			select {
+			case <-ctx.Done():
+			case <-o.Clock.After(lookSoon):
+				parts.powerLoop.Wake()
+			}
+		},
 		Decided: func(policy string) {
 			if parts.decided != nil {
 				parts.decided(policy)

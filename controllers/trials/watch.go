@@ -65,6 +65,9 @@ type WatchOptions struct {
 	// planned anew, decided of policies of which something is to be stored soon.
 	Replan, Regroup func(ctx context.Context, unit string)
 	Decided         func(policy string)
+	// LookSoon is called when not all nodes are known shortly after the start. It may block. Nil:
+	// the next look is in an interval.
+	LookSoon func(ctx context.Context)
 }
 
 // knownNode is what is remembered of a node between two looks.
@@ -110,16 +113,23 @@ func (w *Watch) Look(ctx context.Context, governed []objects.GovernedNode, choic
 	}
 	names := make(map[string]bool, len(governed))
 	nodes := make(map[string][]nodeSight)
+	allKnown := true
 	for i := range governed {
 		s := w.see(governed[i], choices[i], plans[governed[i].Node.Name], now)
 		names[s.Node.Name] = true
 		nodes[s.Policy] = append(nodes[s.Policy], s)
+		allKnown = allKnown && s.isKnown()
 	}
 	w.retain(names)
 	if since := now.Sub(w.rounds); since >= 0 && since < w.Interval {
 		return nil
 	}
-	w.rounds = now
+	// The levers of nodes that are not known wait: a new leader looks again soon.
+	if allKnown || now.Sub(w.since) >= factsAwaited {
+		w.rounds = now
+	} else if w.LookSoon != nil {
+		go w.LookSoon(ctx)
+	}
 	var policies v1alpha1.EnergyPolicyList
 	if err := w.Reader.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list EnergyPolicies: %w", err)
