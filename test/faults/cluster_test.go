@@ -27,7 +27,7 @@ const (
 	// scale how long the API server is away for 10 minutes.
 	staleAfter = 30 * time.Second
 	away       = 20 * time.Second
-	// jitter is what an agent may be early, and renewal how old its last sight of the Lease may be.
+	// jitter is what an agent may be early, and renewal how long ago it may have read the Lease.
 	jitter  = staleAfter / 5
 	renewal = 3 * time.Second
 )

@@ -42,7 +42,7 @@ type answer struct {
 	warning string
 }
 
-// value returns nil for what is none of the API's.
+// value returns nil for a type that the API does not have.
 func (a *answer) value() model.Value {
 	matrix, vector := len(a.matrix) > 0, len(a.vector) > 0
 	switch {

@@ -186,7 +186,7 @@ func statusText(response *http.Response) string {
 }
 
 // failed says why a server does not evaluate a query. Of what it answers only the error of the
-// API of Prometheus is quoted. answer is nil if there is none.
+// API of Prometheus is quoted. A nil answer means that the server gave none.
 func (c *client) failed(answer *answer, response *http.Response) error {
 	why, unable := statusText(response), response.StatusCode >= http.StatusInternalServerError
 	if answer != nil {

@@ -102,7 +102,7 @@ func isTap(name []byte) bool {
 
 // guestOf returns the guest's name in the -name of a command line, which is written
 // "guest=NAME,debug-threads=on" or just "NAME". Names with commas, which QEMU doubles, come out
-// cut: no VMI has one. It returns false when there is none, as on those of libvirt's probes.
+// cut: no VMI has one. It returns false without a name, as for the QEMUs by which libvirt probes.
 func guestOf(cmdline []byte) (string, bool) {
 	var option []byte
 	for arg := range bytes.SplitSeq(bytes.TrimRight(cmdline, "\x00"), []byte{0}) {

@@ -95,7 +95,7 @@ func (v *view) routeKey() routeKey {
 	return routeKey{v.kind.String(), types.NamespacedName{Namespace: v.group.Profile.Namespace, Name: v.group.Target.Name}}
 }
 
-// getRoute returns the route, or nil if there is none. The API server is asked only for what the
+// getRoute returns the route, or nil if it does not exist. The API server is asked only for what the
 // watch of routes' metadata shows to be new: a group is looked at again and again.
 func (w *Writer) getRoute(ctx context.Context, v *view) (*unstructured.Unstructured, error) {
 	key := v.routeKey()
