@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 IMG_MANAGER ?= joulevirt/manager:latest
 IMG_AGENT ?= joulevirt/agent:latest
+IMG_GATEWAY ?= joulevirt/gateway:latest
 CONTAINER_TOOL ?= docker
 KUBECTL ?= kubectl
 
@@ -29,7 +30,14 @@ GOVULNCHECK = $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 HELM_VERSION ?= v4.3.1
 HELM ?= $(TOOLS)/helm-$(HELM_VERSION)
 
+# Tests, checks and images are compiled alike, so that all is compiled once, for each checkout.
+export CGO_ENABLED = 0
+export GOFLAGS = -trimpath
+
 LDFLAGS = -s -w -X github.com/joulevirt/joulevirt/internal/version.version=$(VERSION)
+
+# Runs a program of the project. What go downloads and compiles for it before is one line.
+RUN = ROUGH=4m hack/step.sh "compile $(1)" go build -o dist/$(1) ./$(1) && dist/$(1)
 
 ##@ General
 
@@ -40,8 +48,8 @@ help: ## Show what can be made.
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## See the product at work on this machine: real API server, KubeVirt and VMs. KEEP=1 leaves it running.
-	go run ./hack/demo $(if $(KEEP),-keep)
+demo: ## See the product at work on a real node: kubelet, containerd, KubeVirt and VMs. KEEP=1 leaves it running.
+	@$(call RUN,hack/demo) $(if $(KEEP),-keep)
 
 ##@ Development
 
@@ -63,9 +71,10 @@ chart: ## Copy the manifests into the Helm chart.
 API_REFERENCE = --source-path api/v1alpha1 --config hack/api-reference/config.yaml --templates-dir hack/api-reference \
 	--renderer markdown --log-level ERROR
 .PHONY: reference
-reference: $(CRD_REF_DOCS) ## Write docs/reference: the API, and the commands of the CLI.
+reference: $(CRD_REF_DOCS) ## Write docs/reference, and the versions in docs/compatibility.md.
 	"$(CRD_REF_DOCS)" $(API_REFERENCE) --output-path docs/reference/api.md
 	go test ./cmd/kubectl-joulevirt -run TestReferenceIsCurrent -update
+	go test ./test/docs -run TestCompatibilityIsCurrent -update
 
 .PHONY: fmt
 fmt: $(GOLANGCI_LINT) ## Format the Go code.
@@ -73,6 +82,7 @@ fmt: $(GOLANGCI_LINT) ## Format the Go code.
 
 .PHONY: vet
 vet: ## Run go vet.
+	@hack/step.sh "get Go modules" go list -deps -test ./...
 	go vet ./...
 
 .PHONY: lint
@@ -100,7 +110,7 @@ generate-check: $(CONTROLLER_GEN) $(CRD_REF_DOCS) ## Fail when generated files a
 
 .PHONY: setup
 setup: ## Install and build all that the tests need.
-	go run ./hack/setup
+	@$(call RUN,hack/setup)
 
 .PHONY: controlplane
 controlplane: ## Build the programs of the test cluster into the cache.
@@ -134,7 +144,7 @@ build: bin/manager bin/agent bin/kubectl-joulevirt bin/joulevirt-guest ## Build 
 
 .PHONY: bin/manager bin/agent bin/kubectl-joulevirt
 bin/manager bin/agent bin/kubectl-joulevirt: bin/%:
-	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
+	go build -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
 
 # The guest's tools, for VMs of both architectures: bin/joulevirt-guest-linux-ARCH.
 GUEST_ARCHS = amd64 arm64
@@ -143,7 +153,7 @@ bin/joulevirt-guest: $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%)
 
 .PHONY: $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%)
 $(GUEST_ARCHS:%=bin/joulevirt-guest-linux-%): bin/joulevirt-guest-linux-%:
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/joulevirt-guest
+	GOOS=linux GOARCH=$* go build -ldflags "$(LDFLAGS)" -o $@ ./cmd/joulevirt-guest
 
 # The plug-in for krew: archives and the filled-in manifest in KREW_DIR.
 KREW_DIR ?= dist
@@ -158,7 +168,7 @@ krew: $(KREW_ARCHIVES) ## Build the archives and the manifest of the kubectl plu
 .PHONY: $(KREW_ARCHIVES)
 $(KREW_ARCHIVES): $(KREW_DIR)/kubectl-joulevirt_%.tar.gz:
 	mkdir -p $(KREW_DIR)/$*
-	CGO_ENABLED=0 GOOS=$(firstword $(subst _, ,$*)) GOARCH=$(lastword $(subst _, ,$*)) go build -trimpath -ldflags "$(LDFLAGS)" -o $(KREW_DIR)/$*/kubectl-joulevirt ./cmd/kubectl-joulevirt
+	GOOS=$(firstword $(subst _, ,$*)) GOARCH=$(lastword $(subst _, ,$*)) go build -ldflags "$(LDFLAGS)" -o $(KREW_DIR)/$*/kubectl-joulevirt ./cmd/kubectl-joulevirt
 	install -m 0644 LICENSE $(KREW_DIR)/$*/
 	install -m 0755 config/krew/kubectl_complete-joulevirt $(KREW_DIR)/$*/
 	tar --create --gzip --sort=name --owner=0 --group=0 --mtime=@0 --directory=$(KREW_DIR)/$* --file=$@ kubectl-joulevirt kubectl_complete-joulevirt LICENSE
@@ -169,21 +179,23 @@ sbom: bin/manager bin/agent ## Write what is linked into manager and agent, as C
 	go run ./hack/sbom bin/agent dist/sbom/agent.cdx.json
 
 .PHONY: docker-build
-docker-build: ## Build the images of manager and agent.
+docker-build: ## Build the images of manager, agent and gateway.
 	$(CONTAINER_TOOL) build --target manager --build-arg VERSION=$(VERSION) -t $(IMG_MANAGER) .
 	$(CONTAINER_TOOL) build --target agent --build-arg VERSION=$(VERSION) -t $(IMG_AGENT) .
+	$(CONTAINER_TOOL) build --target gateway --build-arg VERSION=$(VERSION) -t $(IMG_GATEWAY) .
 
 # A release: images of all platforms, the chart and the manifests that name their digests.
 # REGISTRY is where images are pushed to, such as ghcr.io/joulevirt/joulevirt.
 DIGEST = $(shell sed -n 's/.*"containerimage.digest": *"\([^"]*\)".*/\1/p' dist/images/$(1).json 2>/dev/null)
 MANAGER_DIGEST ?= $(call DIGEST,manager)
 AGENT_DIGEST ?= $(call DIGEST,agent)
+GATEWAY_DIGEST ?= $(call DIGEST,gateway)
 RELEASE_DIR ?= dist/release
 
 .PHONY: release-images
 release-images: ## Build and push the images to REGISTRY, with provenance; their digests go to dist/images/.
 	mkdir -p dist/images
-	for program in manager agent; do \
+	for program in manager agent gateway; do \
 	  $(CONTAINER_TOOL) buildx build --platform linux/amd64,linux/arm64 --target $$program --build-arg VERSION=$(VERSION) \
 	    --provenance=mode=max --metadata-file dist/images/$$program.json --push -t $(REGISTRY)/$$program:$(VERSION) .; \
 	done
@@ -191,20 +203,34 @@ release-images: ## Build and push the images to REGISTRY, with provenance; their
 .PHONY: release-chart
 release-chart: IMG_MANAGER = $(REGISTRY)/manager@$(MANAGER_DIGEST)
 release-chart: IMG_AGENT = $(REGISTRY)/agent@$(AGENT_DIGEST)
+release-chart: IMG_GATEWAY = $(REGISTRY)/gateway@$(GATEWAY_DIGEST)
 release-chart: $(HELM) ## Package the chart and the manifests, which name the images' digests, into RELEASE_DIR.
-	HELM="$(HELM)" hack/release.sh $(VERSION) "$(REGISTRY)" "$(MANAGER_DIGEST)" "$(AGENT_DIGEST)" $(RELEASE_DIR)
+	HELM="$(HELM)" hack/release.sh $(VERSION) "$(REGISTRY)" "$(MANAGER_DIGEST)" "$(AGENT_DIGEST)" "$(GATEWAY_DIGEST)" $(RELEASE_DIR)
 	$(MANIFESTS) > $(RELEASE_DIR)/install.yaml
+	$(KUBECTL) kustomize config/mutation > $(RELEASE_DIR)/mutation.yaml
+	$(OFFLOAD) > $(RELEASE_DIR)/offload.yaml
+	$(SHARED_MEMORY) > $(RELEASE_DIR)/shared-memory.yaml
 
 .PHONY: docker-push
-docker-push: ## Push the images of manager and agent.
+docker-push: ## Push the images of manager, agent and gateway.
 	$(CONTAINER_TOOL) push $(IMG_MANAGER)
 	$(CONTAINER_TOOL) push $(IMG_AGENT)
+	$(CONTAINER_TOOL) push $(IMG_GATEWAY)
 
 ##@ Deployment: into the cluster of the current kubeconfig
 
 # Manifests with the images asked for.
 MANIFESTS = $(KUBECTL) kustomize config/default | \
 	sed -e 's|image: joulevirt/manager:latest$$|image: $(IMG_MANAGER)|' -e 's|image: joulevirt/agent:latest$$|image: $(IMG_AGENT)|'
+
+# What lever Offload needs beside them.
+OFFLOAD = $(KUBECTL) kustomize config/offload | sed -e 's|image: joulevirt/gateway:latest$$|image: $(IMG_GATEWAY)|'
+
+# What path SharedMemory needs beside these.
+SHARED_MEMORY = $(KUBECTL) kustomize config/shared-memory | sed -e 's|image: joulevirt/agent:latest$$|image: $(IMG_AGENT)|'
+
+# Succeeds where the API server has MutatingAdmissionPolicies of version v1.
+MUTATES = $(KUBECTL) get --raw /apis/admissionregistration.k8s.io/v1 | grep -q '"mutatingadmissionpolicies"'
 
 .PHONY: install
 install: ## Install the CRDs.
@@ -217,10 +243,22 @@ uninstall: ## Remove the CRDs and with them all objects of their kinds.
 .PHONY: deploy
 deploy: ## Install CRDs, manager and agents.
 	$(MANIFESTS) | $(KUBECTL) apply --server-side -f -
+	if $(MUTATES); then $(KUBECTL) apply --server-side -k config/mutation; fi
+
+.PHONY: deploy-offload
+deploy-offload: ## Install what lever Offload needs.
+	$(OFFLOAD) | $(KUBECTL) apply --server-side -f -
+
+.PHONY: deploy-shared-memory
+deploy-shared-memory: deploy-offload ## Install what path SharedMemory needs, and lever Offload.
+	$(SHARED_MEMORY) | $(KUBECTL) apply --server-side -f -
 
 .PHONY: undeploy
 undeploy: ## Remove everything, once the Job of config/removal has put all back (docs/removal.md).
 	$(KUBECTL) kustomize config/removal | KUBECTL="$(KUBECTL)" hack/removal.sh
+	if $(MUTATES); then $(KUBECTL) delete --ignore-not-found -k config/mutation; fi
+	$(SHARED_MEMORY) | $(KUBECTL) delete --ignore-not-found -f -
+	$(OFFLOAD) | $(KUBECTL) delete --ignore-not-found -f -
 	$(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 # Tools.

@@ -55,7 +55,7 @@ func profileToPlan(s *scene, vms, edits int) (took []time.Duration) {
 	profile := s.profile("web", "web")
 	s.policy("enforce", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
 		// No agent confirms anything here, and all nodes are to follow at once.
-		spec.Budgets = v1alpha1.Budgets{MaxNodesChanging: math.MaxInt32, MaxChangesPerHour: math.MaxInt32}
+		spec.Budgets = v1alpha1.Budgets{MaxNodesChanging: math.MaxInt32}
 	})
 	was := map[string]bool{}
 	for i := range edits + 1 { // the first lets all nodes have pins

@@ -52,7 +52,10 @@ func (s *scene) groupVMs(app string, count int) []*virtv1.VirtualMachineInstance
 		s.must(suite.client.Get(s.Context(), name, vmi))
 		vmis = append(vmis, vmi)
 	}
-	s.endpoints(app)
+	s.endpoints(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": app, v1alpha1.LabelServing: v1alpha1.ServingActive}},
+	})
 	return vmis
 }
 
@@ -121,14 +124,10 @@ func (s *scene) traffic(rate units.BitsPerSecond, vmis ...*virtv1.VirtualMachine
 
 // endpoints creates a Service, and plays Kubernetes' own controller that makes
 // endpoints of all Services of the namespace, until the test ends.
-func (s *scene) endpoints(app string) {
+func (s *scene) endpoints(service *corev1.Service) {
 	s.Helper()
-	s.must(suite.client.Create(s.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: app},
-		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": app, v1alpha1.LabelServing: v1alpha1.ServingActive}, Ports: []corev1.ServicePort{{Port: 80}},
-		},
-	}))
+	service.Namespace, service.Spec.Ports = s.name, []corev1.ServicePort{{Port: 80}}
+	s.must(suite.client.Create(s.Context(), service))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -171,6 +170,9 @@ func makeEndpointsOf(ctx context.Context, service *corev1.Service) error {
 	var endpoints []discoveryv1.Endpoint
 	for i := range pods.Items {
 		pod := &pods.Items[i]
+		if pod.Status.PodIP == "" {
+			continue // as Kubernetes leaves out what has no address
+		}
 		endpoints = append(endpoints, discoveryv1.Endpoint{
 			Addresses: []string{pod.Status.PodIP}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(routing.IsReady(pod))},
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},

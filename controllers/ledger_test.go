@@ -7,13 +7,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/memory"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	trialing "github.com/joulevirt/joulevirt/controllers/trials"
+	"github.com/joulevirt/joulevirt/internal/ledger"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // What another manager stored is reported in the status once the one that leads stores too, and
@@ -66,18 +66,17 @@ func TestLedgerOnARealAPIServer(t *testing.T) {
 // bookedElsewhere is the ledger of a manager that booked 5 % of a kilowatt-hour.
 func bookedElsewhere(t *testing.T) []byte {
 	t.Helper()
-	now := time.Now()
-	from := now.Add(-time.Hour)
-	book := ledger.New()
-	cause := book.Book(ledger.Block{
-		Node: "elsewhere", Lever: v1alpha1.LeverBuffering, From: from, To: from.Add(10 * time.Minute), On: true,
-		Effect:   verify.Shrunk{Log: -0.05, Own: 0.005, Freedom: 20},
-		Measured: ledger.Measured{Seconds: 600, Joules: 3.6e6, Bytes: 1e12},
-	}, now)
-	if cause != "" {
-		t.Fatalf("the block was not booked: %s", cause)
+	elsewhere := trialing.NewMemory(clock.RealClock{})
+	if err := elsewhere.Load("p", nil); err != nil {
+		t.Fatal(err)
 	}
-	stored, err := (&memory.Memory{Trials: proof.New(), Ledger: book}).Encode()
+	elsewhere.View("p", func(_ *trials.Trials, l *ledger.Ledger) {
+		one := ledger.Comparison{Joules: 3.6e5, Log: -0.05}
+		for range 10 {
+			l.Book(v1alpha1.LeverBuffering, time.Now().Add(-time.Hour), one, &one)
+		}
+	})
+	stored, _, err := elsewhere.Save("p")
 	if err != nil {
 		t.Fatal(err)
 	}

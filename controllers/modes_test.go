@@ -122,7 +122,7 @@ func TestNodesChangeOneByOne(t *testing.T) {
 					return err
 				}
 				switch {
-				case len(plan.Spec.RecentChanges) > 0:
+				case plan.Spec.ChangedAt != nil:
 					nodes = append(nodes, node)
 				case plan.Spec.Reason == v1alpha1.ReasonChangeBudgetNodes:
 					waiting++

@@ -5,48 +5,60 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/utils/clock"
 	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/collect"
 	"github.com/joulevirt/joulevirt/controllers/group"
+	"github.com/joulevirt/joulevirt/controllers/hostpower"
 	"github.com/joulevirt/joulevirt/controllers/node"
 	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/controllers/offload"
+	"github.com/joulevirt/joulevirt/controllers/placement"
 	"github.com/joulevirt/joulevirt/controllers/policy"
 	"github.com/joulevirt/joulevirt/controllers/profile"
-	"github.com/joulevirt/joulevirt/controllers/trials"
+	trialing "github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/controllers/watch"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/guards"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/observe/loads"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/observe/vmstate"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // Options of the controllers. All fields are required, but for those that may be nil.
 type Options struct {
 	// Clients reach the nodes' agents.
 	Clients rates.Clients
-	Pull    PullOptions
-	Energy  node.EnergyOptions
-	Traffic group.Options
-	Memory  trials.MemoryOptions
+	// DialGateway connects to gateways. Nil: the network.
+	DialGateway func(ctx context.Context, network, address string) (net.Conn, error)
+	Pull        PullOptions
+	Energy      node.EnergyOptions
+	Traffic     group.Options
+	Memory      trialing.MemoryOptions
+	// Placement says how fast VMs are moved, HostPower how often is looked which hosts may be off.
+	Placement placement.Options
+	HostPower hostpower.Options
 	// StatusDelay is how long statuses of profiles and policies wait for further
 	// changes before they are written.
 	StatusDelay time.Duration
@@ -60,11 +72,8 @@ type Options struct {
 	Live *Live
 }
 
-// orphansInterval is how often pods are searched whose group is no more.
+// orphansInterval is how often VMs, pods and Services are searched whose group is no more.
 const orphansInterval = 10 * time.Minute
-
-// lookSoon is how often a new leader looks at nodes until all are known.
-const lookSoon = 2 * time.Second
 
 // DefaultStatusDelay is unnoticed by people, and makes one write of what follows
 // from one edit.
@@ -98,7 +107,7 @@ func Required() []Requirement {
 	out := []Requirement{
 		{Kind: virtv1.VirtualMachineInstanceGroupVersionKind, Install: "install KubeVirt, see https://kubevirt.io/user-guide/cluster_admin/installation"},
 	}
-	for _, kind := range []string{"VMNetworkProfile", "EnergyPolicy", "NodeReport", "NodePlan"} {
+	for _, kind := range []string{"VMNetworkProfile", "EnergyPolicy", "NodeReport", "NodePlan", "PlacementPlan", "HybridWorkload"} {
 		out = append(out, Requirement{Kind: v1alpha1.GroupVersion.WithKind(kind), Install: "apply Joulevirt's CRDs: kubectl apply --server-side -k config/crd"})
 	}
 	return out
@@ -114,8 +123,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	parts := &reconcilerParts{
-		store:   rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle),
-		metrics: metrics, news: newNews(), potentials: node.NewPotentialStore(), memory: proofs.NewStore(),
+		store: rates.NewStore(o.Clock, o.Pull.StaleAfter, o.Pull.Settle), loads: loads.NewStore(o.Clock, o.Placement.Window),
+		metrics: metrics, news: newNews(), potentials: node.NewPotentialStore(), memory: trialing.NewMemory(o.Clock),
+		workloads: offload.NewWorkloads(),
 	}
 	parts.loop = func(name string, interval time.Duration, run func(context.Context) error) *watch.Loop {
 		return watch.NewLoop(watch.Loop{Name: name, Interval: interval, Run: run, Clock: o.Clock, Log: mgr.GetLogger()})
@@ -133,10 +143,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := addEnergy(mgr, o, parts); err != nil {
 		return err
 	}
-	reports := node.NewReportCollector(mgr.GetClient(), parts.store, parts.watch.Seen)
-	if err := o.Registry.Register(reports); err != nil {
-		return fmt.Errorf("register metrics of reports: %w", err)
-	}
 	statuses := policy.NewStatusCollector(mgr.GetClient(), func() bool { return parts.watch.Seen() != nil })
 	if err := o.Registry.Register(statuses); err != nil {
 		return fmt.Errorf("register metrics of statuses: %w", err)
@@ -144,7 +150,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := addTraffic(mgr, o, parts); err != nil {
 		return err
 	}
+	if err := addOffload(mgr, o, parts); err != nil {
+		return err
+	}
 	if err := addMemory(mgr, o, parts); err != nil {
+		return err
+	}
+	if err := addPlacement(mgr, o, parts); err != nil {
 		return err
 	}
 	if o.Live != nil {
@@ -175,9 +187,15 @@ type reconcilerParts struct {
 	loop   func(name string, interval time.Duration, run func(context.Context) error) *watch.Loop
 	models *learned.Models
 	views  *group.Views
+	// workloads are HybridWorkloads as trials see them.
+	workloads *offload.Workloads
+	// orphans finds what groups and HybridWorkloads left that are no more.
+	orphans *watch.Loop
+	// loads of the last minutes, while VMs are moved.
+	loads *loads.Store
 	// memory of experiments and savings, and proved what feeds it.
-	memory     *proofs.Store
-	proved     *trials.Watch
+	memory     *trialing.Memory
+	proved     *trialing.Watch
 	potentials *node.PotentialStore
 	// decided is called for policies of which something was decided. Nil: nobody is.
 	decided func(policy string)
@@ -268,6 +286,9 @@ func addReconcilers(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 	if err := plans.Setup(mgr, parts.news.plans); err != nil {
 		return fmt.Errorf("add the controller of NodePlans: %w", err)
 	}
+	if err := o.Registry.Register(node.NewReportCollector(mgr.GetClient(), parts.store, parts.watch.Seen, plans.CountPlanned)); err != nil {
+		return fmt.Errorf("register metrics of reports: %w", err)
+	}
 	reports := &node.ReportReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Wake: parts.puller.Wake}
 	if err := reports.Setup(mgr); err != nil {
 		return fmt.Errorf("add the controller of NodeReports: %w", err)
@@ -300,6 +321,7 @@ func newPuller(mgr ctrl.Manager, o Options, parts *reconcilerParts) *rates.Pulle
 			parts.disturbed.Hear(ctx, rates)
 			guards.Hear(ctx, rates)
 			parts.guard.Hear(ctx, rates)
+			parts.loads.Record(rates)
 		},
 		Interval: o.Pull.Interval, Timeout: o.Pull.Timeout, Concurrency: o.Pull.Concurrency,
 		Clock: o.Clock, Log: mgr.GetLogger().WithName("rates"),
@@ -362,7 +384,7 @@ func addDisturbances(mgr ctrl.Manager, o Options, parts *reconcilerParts) error 
 
 // addMemory adds what keeps the policies' memory, and what shows it.
 func addMemory(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
-	keeper := trials.NewLedgerKeeper(trials.LedgerKeeperOptions{
+	keeper := trialing.NewLedgerKeeper(trialing.LedgerKeeperOptions{
 		MemoryOptions: o.Memory, Memory: parts.memory,
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: mgr.GetClient(),
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Log: mgr.GetLogger().WithName("ledger"),
@@ -384,27 +406,28 @@ func addMemory(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 }
 
 // newProofs makes what has levers prove themselves.
-func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *trials.Watch {
-	return trials.NewWatch(trials.WatchOptions{
-		Reader: mgr.GetClient(), Store: parts.memory, Rates: parts.store, Past: parts.powers.Past, Models: parts.models, Potentials: parts.potentials,
-		Groups: func(ctx context.Context, policy string) ([]proof.Unit, bool) {
-			return parts.views.Units(policy), parts.views.Complete(ctx, mgr.GetClient())
+func newProofs(mgr ctrl.Manager, o Options, parts *reconcilerParts) *trialing.Watch {
+	return trialing.NewWatch(trialing.WatchOptions{
+		Reader: mgr.GetClient(), Memory: parts.memory, Rates: parts.store, Past: parts.powers.Past, Potentials: parts.potentials,
+		Groups: func(policy string) []trials.Unit {
+			return append(parts.views.Units(policy), parts.workloads.Units(policy)...)
 		},
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock,
-		Pull: o.Pull.Interval, Interval: o.Energy.Interval,
-		Replan:  parts.news.plan,
-		Regroup: func(ctx context.Context, group string) { parts.views.Replan(ctx, group) },
-		LookSoon: func(ctx context.Context) {
-			select {
-			case <-ctx.Done():
-			case <-o.Clock.After(lookSoon):
-				parts.powerLoop.Wake()
+		Interval: o.Energy.Interval,
+		Replan: func(ctx context.Context, unit string) {
+			if workload, is := model.WorkloadOf(unit); is {
+				parts.workloads.Replan(ctx, workload)
+			} else if strings.Contains(unit, "/") {
+				parts.views.Replan(ctx, unit)
+			} else {
+				parts.news.plan(ctx, unit)
 			}
 		},
-		Decided: func(policy string) {
+		Decided: func(ctx context.Context, policy string) {
 			if parts.decided != nil {
 				parts.decided(policy)
 			}
+			parts.news.policyWords(ctx)
 		},
 	})
 }
@@ -428,14 +451,108 @@ func addTraffic(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
 		},
 		Writers:  group.NewWriters(mgr),
 		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Traffic, Views: parts.views,
-		Proofs: parts.memory, Guards: parts.guard.Store, Pull: o.Pull.Interval, Metrics: parts.metrics,
+		Proofs: parts.memory, Guards: parts.guard.Store, Metrics: parts.metrics,
 	}
+	orphans := group.Orphans{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
+	parts.orphans = parts.loop("removing what groups left that are no more", orphansInterval, orphans.Release)
+	if err := mgr.Add(parts.orphans); err != nil {
+		return fmt.Errorf("add the search for orphans of groups: %w", err)
+	}
+	groups.Ended = parts.orphans.Wake
 	if err := groups.Setup(mgr, o.Clock); err != nil {
 		return fmt.Errorf("add the controller of groups: %w", err)
 	}
-	orphans := group.Orphans{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
-	if err := mgr.Add(parts.loop("giving back pods of groups that are no more", orphansInterval, orphans.Release)); err != nil {
-		return fmt.Errorf("add the search for orphans of groups: %w", err)
+	return nil
+}
+
+// addCache adds a cache beside the manager's own. It reads a kind from the first time on that it is asked
+// for it.
+func addCache(mgr ctrl.Manager, options cache.Options, of string) (cache.Cache, error) {
+	options.Scheme, options.Mapper, options.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+	added, err := cache.New(mgr.GetConfig(), options)
+	if err == nil {
+		err = mgr.Add(added)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("add the cache of %s: %w", of, err)
+	}
+	return added, nil
+}
+
+// addOffload adds what makes gateways.
+func addOffload(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	gateways, err := addCache(mgr, offload.CacheOptions(), "gateways")
+	if err != nil {
+		return err
+	}
+	cached, err := addCache(mgr, offload.SharesCacheOptions(), "shares")
+	if err != nil {
+		return err
+	}
+	shares := &offload.Shares{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cache: cached}
+	if err := shares.Setup(mgr); err != nil {
+		return fmt.Errorf("add the controller of shares: %w", err)
+	}
+	guard := offload.NewGuard(offload.Guard{
+		Reader: mgr.GetClient(), Gateways: gateways, Store: parts.guard.Store, Workloads: parts.workloads, Dial: o.DialGateway, Metrics: parts.metrics,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock,
+	})
+	if err := mgr.Add(parts.loop("observe gateways", o.Pull.Interval, guard.Look)); err != nil {
+		return fmt.Errorf("add the guard of gateways: %w", err)
+	}
+	hybrids := &offload.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gateways: gateways, Shares: shares, Namespace: o.Energy.Namespace,
+		Observer: &observe.GroupObserver{
+			Reader: mgr.GetClient(), Powers: parts.powers, Models: parts.models, Clock: o.Clock, Since: o.Clock.Now(),
+		},
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Ended: parts.orphans.Wake, Guard: guard,
+		Memory: parts.memory, Workloads: parts.workloads,
+	}
+	if err := hybrids.Setup(mgr); err != nil {
+		return fmt.Errorf("add the controller of HybridWorkloads: %w", err)
+	}
+	return nil
+}
+
+// addPlacement adds what moves VMs, and powers the hosts that they have left.
+func addPlacement(mgr ctrl.Manager, o Options, parts *reconcilerParts) error {
+	scheduling, err := addCache(mgr, objects.SchedulingCacheOptions(), "what the scheduler goes by")
+	if err != nil {
+		return err
+	}
+	moves := &placement.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Scheduling: scheduling,
+		Powers: parts.powers, Models: parts.models, Disturbances: parts.disturbances,
+		DirtyRates: func(ctx context.Context, policy *v1alpha1.EnergyPolicy, nodes []string) (map[types.NamespacedName]float64, error) {
+			return queryDirtyRates(ctx, node.LiveSecrets{Reader: mgr.GetAPIReader(), Namespace: o.Energy.Namespace}, policy, nodes)
+		},
+		Book: func(policy string, joules float64) {
+			parts.memory.BookModelled(policy, v1alpha1.LeverPlacement, joules)
+		},
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.Placement, Loads: parts.loads,
+	}
+	if err := moves.Setup(mgr); err != nil {
+		return fmt.Errorf("add the controller of PlacementPlans: %w", err)
+	}
+	return addHostPower(mgr, o, parts, scheduling)
+}
+
+// addHostPower adds what powers hosts.
+func addHostPower(mgr ctrl.Manager, o Options, parts *reconcilerParts, scheduling client.Reader) error {
+	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("make the client past the caches: %w", err)
+	}
+	kinds, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("make the client that discovers kinds: %w", err)
+	}
+	hosts := &hostpower.Reconciler{
+		Client: mgr.GetClient(), Scheduling: scheduling, Direct: direct, Discovery: kinds, Loads: parts.loads,
+		Recorder: mgr.GetEventRecorder("joulevirt-manager"), Clock: o.Clock, Options: o.HostPower,
+	}
+	if err := hosts.Setup(mgr); err != nil {
+		return fmt.Errorf("add the controller that powers hosts: %w", err)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,7 +31,7 @@ const (
 	startTimeout = 20 * time.Minute
 	// soon is how long the manager may take for anything: some hundred times what
 	// it takes on an idle machine.
-	soon = 2 * time.Minute
+	soon = 10 * time.Minute
 )
 
 // suite is the API server, the manager and the agents that all tests of the
@@ -39,6 +40,8 @@ var suite struct {
 	cluster *cluster.Cluster
 	agents  *fleet.Agents
 	client  client.Client
+	// gateways show metrics.
+	gateways *gatewayPages
 	// manager is nil while none runs, startManager starts another, and startPaced one that
 	// paces itself otherwise.
 	manager      *fleet.Manager
@@ -72,6 +75,8 @@ func runSuite(m *testing.M) (code int) {
 		return fail("start the agents", err)
 	}
 	defer func() { _ = suite.agents.Close() }()
+	suite.gateways = newGatewayPages()
+	defer suite.gateways.server.Close()
 	suite.manager, err = startManager(ctx, log)
 	if err != nil {
 		return fail("start the manager", err)
@@ -112,7 +117,7 @@ func restartManager(t *testing.T) {
 // startManager runs the manager under its own account with the shipped rights,
 // so that a missing right fails a test.
 func startManager(ctx context.Context, log logr.Logger) (*fleet.Manager, error) {
-	for _, path := range []string{"../config/default/namespace.yaml", "../config/crd", "../config/rbac"} {
+	for _, path := range []string{"../config/default/namespace.yaml", "../config/crd", "../config/rbac", "../config/host-power", "../config/mutation", "../config/offload"} {
 		if err := suite.cluster.ApplyManifests(ctx, path); err != nil {
 			return nil, err
 		}
@@ -129,6 +134,7 @@ func startManager(ctx context.Context, log logr.Logger) (*fleet.Manager, error) 
 		return nil, err
 	}
 	suite.startPaced = func(ctx context.Context, timing fleet.Timing, log logr.Logger) (*fleet.Manager, error) {
+		timing.DialGateway = suite.gateways.dial
 		return fleet.StartManager(ctx, config, suite.agents.Clients(), timing, log)
 	}
 	suite.startManager = func(ctx context.Context) (*fleet.Manager, error) { return suite.startPaced(ctx, fleet.Fast(), log) }
@@ -242,7 +248,7 @@ func (s *scene) policy(name string, mode v1alpha1.PolicyMode, change func(*v1alp
 			Mode: mode, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity},
 			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"scene": s.name}},
 			// What levers do is to be seen within seconds.
-			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled, HoldBackPercent: ptr.To[int32](0)},
 		},
 	}
 	if change != nil {

@@ -4,11 +4,11 @@ set -euo pipefail
 
 file=$1 package=$2
 
-echo "tool: building $package (a first build takes a minute or two)" >&2
 mkdir -p "$(dirname "$file")"
 staging=$(mktemp -d "$file.XXXXXX")
 trap 'rm -rf "$staging"' EXIT
 
 # Settings of the caller's module must not reach another one.
-GOFLAGS='' GOWORK=off CGO_ENABLED=0 GOBIN="$staging" go install -trimpath -ldflags '-s -w' "$package"
+GOFLAGS='' GOWORK=off CGO_ENABLED=0 GOBIN="$staging" ROUGH=2m "${0%/*}/step.sh" "build ${package##*/}" \
+  go install -trimpath -ldflags '-s -w' "$package"
 mv "$staging"/* "$file"

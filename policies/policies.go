@@ -9,6 +9,6 @@ const DescriptionAnnotation = "joulevirt.io/description"
 
 // Files holds one preset a file, NAME.yaml.
 //
-//go:embed observe.yaml recommend-affinity.yaml enforce-affinity.yaml recommend-traffic.yaml enforce-traffic.yaml recommend-buffering.yaml enforce-buffering.yaml
-//go:embed conservative.yaml balanced.yaml latency-critical.yaml flood-hardened.yaml backup-heavy.yaml
+//go:embed observe.yaml quick.yaml unmetered.yaml recommend-affinity.yaml recommend-traffic.yaml recommend-buffering.yaml
+//go:embed conservative.yaml latency-critical.yaml flood-hardened.yaml backup-heavy.yaml
 var Files embed.FS

@@ -19,7 +19,7 @@ type ChangeWindow struct {
 	Duration metav1.Duration `json:"duration"`
 }
 
-// Budgets bound how much changes at once, and when. What is undone never waits.
+// Budgets bound how much changes at once, and when. What must be undone never waits.
 type Budgets struct {
 	// maxNodesChanging is the number of nodes that may be changing at once: those whose
 	// plan got new actions that the node's agent did not confirm yet, for ten minutes at
@@ -29,12 +29,20 @@ type Budgets struct {
 	// +optional
 	MaxNodesChanging int32 `json:"maxNodesChanging,omitempty"`
 
-	// maxChangesPerHour is the number of VMs that are changed per node and hour, in mode
-	// Enforce. What is approved in mode Recommend is done as a whole.
-	// +kubebuilder:validation:XValidation:rule="self >= 1",message="maxChangesPerHour must be 1 or more: to change nothing, set mode to Observe"
-	// +kubebuilder:default=60
+	// maxMigrationsAtOnce is the number of live migrations of lever Placement that run at
+	// a time, one for each target node. One of KubeVirt's own slots always stays free for
+	// evacuations.
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 20",message="maxMigrationsAtOnce must be from 1 to 20: to move nothing, remove Placement from spec.levers"
+	// +kubebuilder:default=2
 	// +optional
-	MaxChangesPerHour int32 `json:"maxChangesPerHour,omitempty"`
+	MaxMigrationsAtOnce int32 `json:"maxMigrationsAtOnce,omitempty"`
+
+	// maxMigrationsPerHour is the number of live migrations that lever Placement starts
+	// within an hour.
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 100",message="maxMigrationsPerHour must be from 1 to 100: to move nothing, remove Placement from spec.levers"
+	// +kubebuilder:default=10
+	// +optional
+	MaxMigrationsPerHour int32 `json:"maxMigrationsPerHour,omitempty"`
 
 	// windows in which changes are allowed. None: always. Outside, what is in force stays
 	// as far as it is allowed and within the guardrails, and nothing new is done.
@@ -82,9 +90,6 @@ const (
 	// ReasonChangeBudgetNodes: as many nodes are changing as budgets.maxNodesChanging
 	// allows.
 	ReasonChangeBudgetNodes = "ChangeBudgetNodes"
-	// ReasonChangeBudgetHour: more VMs of the node were to be changed within an hour than
-	// budgets.maxChangesPerHour allows.
-	ReasonChangeBudgetHour = "ChangeBudgetHour"
 	// ReasonEdited: somebody else changed the NodePlan, which was made anew.
 	ReasonEdited = "Edited"
 	// ReasonOptedOut: annotation joulevirt.io/opt-out of the VM or the node.

@@ -37,10 +37,10 @@ type ServicePort struct {
 // BufferingPreferences say how the packets of a VM may be held. How long is up to
 // latencyBudget.
 type BufferingPreferences struct {
-	// onPacketsPerSecond is the rate of packets, of each tap and direction, from which
-	// they are held.
+	// onPacketsPerSecond is the rate of packets, of each tap and direction, from which they are
+	// held. A packet of many segments is one. Absent: two in a window, so 2000 for 1ms and 8000
+	// for 250us.
 	// +kubebuilder:validation:XValidation:rule="self >= 1000 && self <= 10000000",message="onPacketsPerSecond must be from 1000 to 10000000 packets per second"
-	// +kubebuilder:default=10000
 	// +optional
 	OnPacketsPerSecond int32 `json:"onPacketsPerSecond,omitempty"`
 

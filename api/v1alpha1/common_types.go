@@ -8,7 +8,7 @@ import (
 
 // Lever is a means by which the product changes how a VM's network traffic
 // costs energy.
-// +kubebuilder:validation:Enum=TrafficShare;Affinity;Slice;Buffering;Shaping
+// +kubebuilder:validation:Enum=TrafficShare;Affinity;Slice;Buffering;Shaping;Placement;Offload
 type Lever string
 
 const (
@@ -23,6 +23,11 @@ const (
 	// LeverShaping bounds what VMs send by their profile's ceiling, and holds
 	// deferrable traffic so that VMs take turns.
 	LeverShaping Lever = "Shaping"
+	// LeverPlacement live-migrates VMs: away from nodes where they suffer, and to where
+	// the same work takes less energy.
+	LeverPlacement Lever = "Placement"
+	// LeverOffload has a gateway in the node's memory send what VMs have produced.
+	LeverOffload Lever = "Offload"
 )
 
 // NodeLevers are the levers that plans of nodes hold and agents switch, sorted by name.

@@ -36,6 +36,21 @@ type Guardrails struct {
 	// +kubebuilder:default=SameNamespace
 	// +optional
 	SiblingSharing SiblingSharing `json:"siblingSharing,omitempty"`
+
+	// maxNodeCPUPercent is the predicted use of a node's CPUs, at the 95th percentile of
+	// 15 minutes, up to which lever Placement moves VMs to it. VMs leave a node that is
+	// used by 10 percent more.
+	// +kubebuilder:validation:XValidation:rule="self >= 10 && self <= 85",message="maxNodeCPUPercent must be from 10 to 85"
+	// +kubebuilder:default=65
+	// +optional
+	MaxNodeCPUPercent int32 `json:"maxNodeCPUPercent,omitempty"`
+
+	// maxNodeMemoryPercent is how much of a node's allocatable memory pods may request
+	// after lever Placement has moved a VM to it.
+	// +kubebuilder:validation:XValidation:rule="self >= 10 && self <= 100",message="maxNodeMemoryPercent must be from 10 to 100"
+	// +kubebuilder:default=90
+	// +optional
+	MaxNodeMemoryPercent int32 `json:"maxNodeMemoryPercent,omitempty"`
 }
 
 // SiblingSharing says whose vCPUs may be bound to the siblings of one core.
@@ -53,9 +68,9 @@ const (
 
 // Verification says how a saving is proven.
 type Verification struct {
-	// holdBackPercent is the share of nodes, or of time, kept without levers
-	// for comparison.
-	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 50",message="holdBackPercent must be from 0 to 50"
+	// holdBackPercent is the share of time in which an adopted lever is off, for comparison:
+	// what it saves is booked by this. 0: nothing is held back, and nothing booked.
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 33",message="holdBackPercent must be from 0 to 33"
 	// +kubebuilder:default=5
 	// +optional
 	HoldBackPercent *int32 `json:"holdBackPercent,omitempty"`
@@ -67,6 +82,7 @@ type Verification struct {
 }
 
 // EnergyPolicySpec says what is allowed on which nodes.
+// +kubebuilder:validation:XValidation:rule="!has(self.hostPower) || (has(self.levers) && self.levers.exists(l, l == 'Placement'))",message="spec.hostPower needs lever Placement, which empties hosts: add Placement to spec.levers or remove spec.hostPower"
 // +kubebuilder:validation:XValidation:rule="has(self.mode)",message="spec.mode is required: set Observe to change nothing, Recommend to act on approval, or Enforce to act"
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode == 'Observe' || (has(self.levers) && size(self.levers) > 0)",message="spec.levers must name at least one lever in mode Recommend or Enforce: for example levers: [Affinity]"
 // +kubebuilder:validation:XValidation:rule="!has(self.approvals) || size(self.approvals) == 0 || (has(self.mode) && self.mode == 'Recommend')",message="spec.approvals is only for mode Recommend: remove it or set mode to Recommend"
@@ -102,9 +118,15 @@ type EnergyPolicySpec struct {
 
 	// levers that are allowed.
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:MaxItems=7
 	// +optional
 	Levers []Lever `json:"levers,omitempty"`
+
+	// defaults are what is assumed of VMs without a VMNetworkProfile on the policy's nodes, in
+	// the namespaces that it selects. Absent: they are left alone. A profile replaces all of
+	// them; an owner opts out by annotation.
+	// +optional
+	Defaults *ProfileDefaults `json:"defaults,omitempty"`
 
 	// energy says where energy is read and what counts.
 	// +kubebuilder:default={}
@@ -115,6 +137,11 @@ type EnergyPolicySpec struct {
 	// +kubebuilder:default={}
 	// +optional
 	Guardrails Guardrails `json:"guardrails,omitempty"`
+
+	// hostPower lets hosts without VMs be powered off, in mode Enforce, and on again before they
+	// are needed. Absent: no host is.
+	// +optional
+	HostPower *HostPower `json:"hostPower,omitempty"`
 
 	// budgets bound how much changes at once.
 	// +kubebuilder:default={}
@@ -139,14 +166,47 @@ type EnergyPolicySpec struct {
 	// +optional
 	RecommendationValidity *metav1.Duration `json:"recommendationValidity,omitempty"`
 
-	// approvals are the revisions that may be done in mode Recommend: of NodePlans, in
-	// spec.revision, and of groups, in status.traffic.revision of their profile.
+	// approvals are the revisions that may be done in mode Recommend: of NodePlans and the
+	// PlacementPlan, in spec.revision, and of groups, in status.traffic.revision of their
+	// profile.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	// +optional
 	Approvals []string `json:"approvals,omitempty"`
+}
+
+// ProfileDefaults are the parts of a VMNetworkProfile that a policy may assume.
+type ProfileDefaults struct {
+	// trafficClass says what the VMs' traffic needs most.
+	// +kubebuilder:default=Interactive
+	// +optional
+	TrafficClass TrafficClass `json:"trafficClass,omitempty"`
+
+	// affinity says how the VMs' vCPUs may be bound to CPUs.
+	// +kubebuilder:default=Auto
+	// +optional
+	Affinity AffinityPreference `json:"affinity,omitempty"`
+
+	// latencyBudget is the delay that buffering may add to a round trip. 0 means that
+	// packets are never held.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) <= duration('100ms')",message="latencyBudget must be a duration from 0s (never buffer) to 100ms, such as 500us"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:default="0s"
+	// +optional
+	LatencyBudget *metav1.Duration `json:"latencyBudget,omitempty"`
+
+	// buffering says how packets may be held, in bunches, while they come fast.
+	// +kubebuilder:default={}
+	// +optional
+	Buffering BufferingPreferences `json:"buffering,omitempty"`
+
+	// serviceLevels are what the VMs must keep.
+	// +kubebuilder:default={}
+	// +optional
+	ServiceLevels ServiceLevels `json:"serviceLevels,omitempty"`
 }
 
 // NodeCounts counts a policy's nodes.
@@ -257,7 +317,7 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Savings []Savings `json:"savings,omitempty"`
 
-	// trials report how each lever stands on each class of nodes: those on trial first, then
+	// trials report how each lever stands on the nodes of each CPU model and on each group: those on trial first, then
 	// those that were decided last.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

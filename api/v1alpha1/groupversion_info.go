@@ -1,5 +1,5 @@
 // Package v1alpha1 holds the kinds of the joulevirt.io API: what owners of
-// VMs declare (VMNetworkProfile), what an admin allows (EnergyPolicy), what a
+// VMs declare (VMNetworkProfile, HybridWorkload), what an admin allows (EnergyPolicy), what a
 // node reports (NodeReport), what is to be done on it (NodePlan) and what was saved
 // (EnergyLedger).
 // +kubebuilder:object:generate=true
@@ -23,6 +23,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&NodeReport{}, &NodeReportList{},
 		&NodePlan{}, &NodePlanList{},
 		&EnergyLedger{}, &EnergyLedgerList{},
+		&PlacementPlan{}, &PlacementPlanList{},
+		&HybridWorkload{}, &HybridWorkloadList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

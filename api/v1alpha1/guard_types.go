@@ -6,7 +6,7 @@ import (
 )
 
 // GuardSign is a sign that a lever hurts a VM.
-// +kubebuilder:validation:Enum=Steal;Drops;Throughput;Readiness
+// +kubebuilder:validation:Enum=Steal;Drops;Throughput;Readiness;Errors;Delay
 type GuardSign string
 
 const (
@@ -16,8 +16,13 @@ const (
 	GuardDrops GuardSign = "Drops"
 	// GuardThroughput: the VM waits, and moves less than its profile allows it to lose.
 	GuardThroughput GuardSign = "Throughput"
-	// GuardReadiness: the guest ceased to be ready after the lever came on.
+	// GuardReadiness: the guest ceased to be ready after the lever came on. Of lever Offload: the gateway
+	// did so, or was restarted, again and again.
 	GuardReadiness GuardSign = "Readiness"
+	// GuardErrors: the gateway answers with errors that the VM does not make.
+	GuardErrors GuardSign = "Errors"
+	// GuardDelay: clients wait longer for the gateway's first byte than for the VM's.
+	GuardDelay GuardSign = "Delay"
 )
 
 // WithdrawnLever is a lever that was taken from a VM, from all VMs of a node or from a group,
@@ -30,7 +35,7 @@ type WithdrawnLever struct {
 	// lever that was withdrawn.
 	Lever Lever `json:"lever"`
 	// sign that was seen: a service level of the VM's profile that was broken (Steal, Drops,
-	// Throughput), or a guest that ceased to be ready.
+	// Throughput), a guest that ceased to be ready, or a gateway that failed, made errors or delays.
 	Sign GuardSign `json:"sign"`
 	// time of the withdrawal.
 	Time metav1.Time `json:"time"`

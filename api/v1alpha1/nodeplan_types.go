@@ -52,50 +52,24 @@ type LeverReason struct {
 }
 
 // TrialSchedule switches a lever off and on, so that what it saves shows: a trial of
-// one that is not proven, or the hold-back of one that is. The agent follows it by its
-// own clock.
-// +kubebuilder:validation:XValidation:rule="!has(self.offBlocks) || self.offBlocks.all(b, b >= 0 && b < self.blocks)",message="offBlocks must each be from 0 to below blocks"
-// +kubebuilder:validation:XValidation:rule="duration(self.washOut) < duration(self.blockLength)",message="washOut must be shorter than blockLength"
+// one that is not proven, or the hold-back of one that is. Time since 1970 is cut into slots,
+// and slots into strata of oneIn; in each stratum one slot, drawn by the seed, is off. The
+// agent follows it by its own clock.
 type TrialSchedule struct {
 	// lever that is switched: one that acts on nodes.
 	// +kubebuilder:validation:XValidation:rule="self != 'TrafficShare'",message="lever must be Affinity, Slice, Buffering or Shaping"
 	Lever Lever `json:"lever"`
-	// seed that the blocks were drawn with.
+	// seed of the draws: a hash of lever and node.
 	Seed int64 `json:"seed"`
-	// start of the first block.
-	Start metav1.Time `json:"start"`
-	// blockLength is the length of each block.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="blockLength must be a duration from 1m to 24h, such as 10m"
+	// slotLength is the length of each slot.
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('1h')",message="slotLength must be a duration from 1m to 1h, such as 7m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	BlockLength metav1.Duration `json:"blockLength"`
-	// washOut at the start of each block is not measured.
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$')",message="washOut must be a duration, such as 30s"
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	WashOut metav1.Duration `json:"washOut"`
-	// blocks is how many there are.
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1024
-	Blocks int32 `json:"blocks"`
-	// offBlocks are those in which the lever is off, from 0.
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=1024
-	// +optional
-	OffBlocks []int32 `json:"offBlocks,omitempty"`
-	// otherwise reports whether the lever is on before the first block and after the
-	// last.
-	// +optional
-	Otherwise bool `json:"otherwise"`
-}
-
-// RecentChange counts the VMs of a node that a plan changed.
-type RecentChange struct {
-	// time of the plan, to the minute.
-	Time metav1.Time `json:"time"`
-	// vms for which it did something that was not in force.
-	// +kubebuilder:validation:Minimum=1
-	VMs int32 `json:"vms"`
+	SlotLength metav1.Duration `json:"slotLength"`
+	// oneIn is of how many slots one is off: 2 in a trial.
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=100
+	OneIn int32 `json:"oneIn"`
 }
 
 // NodePlanSpec is the complete desired state of a node: what it does not name
@@ -149,12 +123,10 @@ type NodePlanSpec struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +optional
 	VMs []VMPlan `json:"vms,omitempty"`
-	// recentChanges count the VMs for which something new was to be done, until the plan
-	// changes more than an hour later: what budgets are held against.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
+	// changedAt is when something new was to be done: the first time since the agent had applied
+	// all. By it budgets.maxNodesChanging counts nodes.
 	// +optional
-	RecentChanges []RecentChange `json:"recentChanges,omitempty"`
+	ChangedAt *metav1.Time `json:"changedAt,omitempty"`
 	// digest of all else that the manager wrote: by it the manager sees that somebody else
 	// changed the plan, which it then makes anew.
 	// +kubebuilder:validation:MaxLength=64

@@ -83,7 +83,8 @@ type Savings struct {
 	// period is a month in UTC, such as 2026-03, or Total.
 	// +kubebuilder:validation:MaxLength=7
 	Period string `json:"period"`
-	// kilowattHours that all levers saved, less what the product itself drew.
+	// kilowattHours that all levers saved: the sum of what each saves while the others stay as
+	// they are. Booked is what hold-backs measured.
 	KilowattHours Estimate `json:"kilowattHours"`
 	// levers report what each saved.
 	// +listType=map
@@ -114,25 +115,27 @@ type LeverSavings struct {
 	KilowattHours Estimate `json:"kilowattHours"`
 }
 
-// LeverTrial reports how a lever stands on a class of nodes, or of groups.
+// LeverTrial reports how a lever stands on the nodes of one CPU model, or on one node, group or
+// HybridWorkload.
 type LeverTrial struct {
 	// lever that is reported.
 	Lever Lever `json:"lever"`
-	// class of hardware, kernel and workload.
+	// class is the CPU model of the nodes, or the only node, group or HybridWorkload.
 	// +kubebuilder:validation:MaxLength=256
 	Class string `json:"class"`
 	// stance of the lever there.
 	Stance Stance `json:"stance"`
-	// units that it was tried on: nodes, or groups for lever TrafficShare.
+	// units that the stance is of: nodes, a group for lever TrafficShare, or a HybridWorkload for Offload.
 	// +optional
 	Units int32 `json:"units,omitempty"`
-	// pairs of blocks, on and off, that each unit has done, and of how many.
+	// pairs of slots, on and off, that each unit had done at the last look.
 	// +optional
 	Pairs int32 `json:"pairs,omitempty"`
 	// plannedPairs after which the trial ends.
 	// +optional
 	PlannedPairs int32 `json:"plannedPairs,omitempty"`
-	// savedPercent of the energy for the same work. Absent: not known.
+	// savedPercent of the energy for the same work, by the hold-back of this month or, until that
+	// says something, by the trial. Absent: not known.
 	// +optional
 	SavedPercent *Estimate `json:"savedPercent,omitempty"`
 	// until is when the trial ends, or a lever that is not used is tried anew.

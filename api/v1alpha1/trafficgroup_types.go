@@ -18,9 +18,8 @@ const (
 	GroupGRPCRoute GroupTargetKind = "GRPCRoute"
 )
 
-// The label that a Service's selector includes and the template of the group's
-// VMs carries. The manager changes its value on launcher pods, and of them
-// nothing else but AnnotationProfile.
+// The label that a Service's selector includes. The manager adds it to the group's VMIs and
+// their launcher pods, and changes its value on launcher pods.
 const (
 	// LabelServing is the label's name.
 	LabelServing = "joulevirt.io/serving"
@@ -30,6 +29,12 @@ const (
 	ServingStandby = "standby"
 	// AnnotationProfile names the profile that put a launcher pod on standby.
 	AnnotationProfile = "joulevirt.io/profile"
+	// AnnotationAdopt, with the value "true" on a Service, is its owner's consent to have
+	// LabelServing added to its selector.
+	AnnotationAdopt = "joulevirt.io/adopt"
+	// LabelAdopted is on a Service to whose selector LabelServing is added at admission. The
+	// manager sets it.
+	LabelAdopted = "joulevirt.io/adopted"
 )
 
 // Headroom says which loss a group's active VMs must be able to carry.
@@ -78,9 +83,8 @@ type RouteTemplate struct {
 // TrafficGroup declares that the profile's VMs are interchangeable behind one
 // Service or Gateway API route.
 //
-// A Service keeps its selector, which must include the label
-// joulevirt.io/serving: active, and the VMs' template carries that label. A
-// route is generated from a template.
+// The Service's selector must include the label joulevirt.io/serving: active, which the
+// manager adds to the VMs. A route is generated from a template.
 // +kubebuilder:validation:XValidation:rule="!has(self.route) || self.kind != 'Service'",message="route is only for kinds of routes: remove route or set kind to HTTPRoute or GRPCRoute"
 // +kubebuilder:validation:XValidation:rule="self.kind == 'Service' || has(self.route)",message="route is required for kinds of routes: set route.parentRefs to the Gateways of the route"
 // +kubebuilder:validation:XValidation:rule="self.kind == 'Service' || has(self.port)",message="port is required with a route: set the port that the VMs serve on"
@@ -108,6 +112,11 @@ type TrafficGroup struct {
 	// +optional
 	Headroom Headroom `json:"headroom,omitempty"`
 
+	// allowUDP steers a Service with UDP ports too. kube-proxy moves the flows of a VM that
+	// leaves the Service to others, in the middle of a call or a session.
+	// +optional
+	AllowUDP bool `json:"allowUDP,omitempty"`
+
 	// port that the VMs serve on. Only for routes.
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 65535",message="port must be from 1 to 65535"
 	// +optional
@@ -132,8 +141,8 @@ type MemberShare struct {
 	// +optional
 	MeasuredPerMille *int32 `json:"measuredPerMille,omitempty"`
 	// limitBitsPerSecond is the rate above which no traffic is steered to the VM:
-	// the least of its ceiling and of what it is known to carry well, or 1.3 times
-	// the highest rate that went well. Absent: not known.
+	// the least of its ceiling and of its head-room, by the use of its busiest vCPU and
+	// vhost worker. Absent: not known.
 	// +optional
 	LimitBitsPerSecond *int64 `json:"limitBitsPerSecond,omitempty"`
 	// reason is a CamelCase word: MemberNotReady of a VM that may not serve.

@@ -36,7 +36,7 @@ const (
 // BandwidthLimits bound the traffic of one VM.
 // +kubebuilder:validation:XValidation:rule="!has(self.floor) || !has(self.ceiling) || !isQuantity(string(self.floor)) || !isQuantity(string(self.ceiling)) || quantity(string(self.floor)).compareTo(quantity(string(self.ceiling))) <= 0",message="floor must not be above ceiling: lower bandwidth.floor or raise bandwidth.ceiling"
 type BandwidthLimits struct {
-	// floor is the rate in bit/s that a VM keeps whatever is planned, for
+	// floor is the rate in bit/s that a VM of a group keeps whatever is planned, for
 	// example 50M.
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && !string(self).matches('[num]$') && sign(quantity(string(self))) >= 0 && quantity(string(self)).compareTo(quantity('1P')) <= 0",message="floor must be from 0 to 1P bit/s, such as 50M (a small m would mean thousandths)"
 	// +optional
@@ -49,6 +49,17 @@ type BandwidthLimits struct {
 	// +optional
 	Ceiling *resource.Quantity `json:"ceiling,omitempty"`
 }
+
+// PlacementConsent says whether a VM may be live-migrated by lever Placement.
+// +kubebuilder:validation:Enum=Allow;Deny
+type PlacementConsent string
+
+const (
+	// PlacementAllow lets the VM be moved, to save energy too, though its address may change.
+	PlacementAllow PlacementConsent = "Allow"
+	// PlacementDeny keeps the VM where it is.
+	PlacementDeny PlacementConsent = "Deny"
+)
 
 // ServiceLevels are what the profile's VMs must keep: a lever that breaks one
 // is withdrawn.
@@ -124,6 +135,12 @@ type VMNetworkProfileSpec struct {
 	// +kubebuilder:default=Auto
 	// +optional
 	Affinity AffinityPreference `json:"affinity,omitempty"`
+
+	// placement says whether the VMs may be live-migrated by lever Placement. A VM whose
+	// pod network is masquerade gets another address, so that its TCP connections end.
+	// Absent: such a VM is moved only when it, or one beside it, suffers.
+	// +optional
+	Placement PlacementConsent `json:"placement,omitempty"`
 
 	// serviceLevels are what the VMs must keep.
 	// +kubebuilder:default={}

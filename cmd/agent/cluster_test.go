@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -69,7 +71,7 @@ func newScene(t *testing.T) *scene {
 			t.Error(err)
 		}
 	})
-	s.must(s.cluster.AddNode(ctx, cluster.RealNode{Name: nodeName}))
+	s.must(s.cluster.AddNode(ctx, nodeName))
 	s.must(s.cluster.ApplyManifests(ctx, "../../config/default"))
 	scheme, err := objects.NewScheme()
 	s.must(err)
@@ -88,7 +90,7 @@ func newScene(t *testing.T) *scene {
 	}
 	s.args = []string{
 		"--node-name=" + nodeName, "--namespace=" + namespace, "--kubeconfig=" + kubeconfig,
-		"--state-dir=" + t.TempDir(), "--bpf-root=", "--advertise-address=127.0.0.1",
+		"--state-dir=" + t.TempDir(), "--bpf-root=", "--start-delay=0s", "--advertise-address=127.0.0.1",
 		fmt.Sprintf("--rates-bind-address=127.0.0.1:%d", ports[0]), fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[1]),
 	}
 	return s
@@ -246,27 +248,43 @@ func (s *scene) shapingState(report *v1alpha1.NodeReport) v1alpha1.VMApplied {
 	return v1alpha1.VMApplied{State: v1alpha1.LeverBlocked, LeverReason: v1alpha1.LeverReason{Reason: v1alpha1.ReasonShapingUnsupported, Message: missingFq}}
 }
 
-// tryPins has a trial of an hour begin, during which the status of the plan stays as it is.
+// changePlan changes the plan as only the manager may.
+func (s *scene) changePlan(change string) {
+	s.Helper()
+	s.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the agent writes its status
+		plan := &v1alpha1.NodePlan{}
+		if err := s.manager.Get(s.Context(), types.NamespacedName{Name: nodeName}, plan); err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(change), plan); err != nil {
+			return err
+		}
+		return s.manager.Update(s.Context(), plan)
+	}))
+}
+
+// tryPins begins a trial in a slot in which the pins are off: the status of the plan stays as it is.
 func (s *scene) tryPins() {
 	s.Helper()
-	plan := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
-	begins := time.Now().Truncate(time.Second).Add(3 * time.Second)
-	s.must(s.manager.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"trials": [{
-		"lever": "Affinity", "seed": 7, "start": %q, "blockLength": "1h", "washOut": "1m", "blocks": 2, "offBlocks": [0, 1], "otherwise": true
-	}]}}`, begins.UTC().Format(time.RFC3339)))))
-	before := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
-	s.wantVCPUs("the pins to go when the block begins", s.both(), s.both())
-	if now := time.Now(); now.Before(begins) {
-		s.Errorf("the pins went at %v, before the block began at %v", now, begins)
+	s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	off := model.Schedule{Lever: v1alpha1.LeverAffinity, Slot: time.Hour, OneIn: model.TrialOneIn}
+	for now := time.Now(); off.Next(now).Sub(now) < 2*time.Minute; {
+		off.Slot -= 7 * time.Minute // whose slot ends at another time
 	}
+	for now := time.Now(); off.IsOn(off.SlotAt(now)); {
+		off.Seed++
+	}
+	s.changePlan(fmt.Sprintf(`{"spec": {"trials": [{"lever": "Affinity", "seed": %d, "slotLength": %q, "oneIn": %d}]}}`, off.Seed, off.Slot, off.OneIn))
+	before := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
+	s.wantVCPUs("the pins to go in a slot that is off", s.both(), s.both())
 	after := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	if diff := cmp.Diff(before.Status, after.Status); diff != "" {
-		s.Errorf("the status changed with the block:\n%s", diff)
+		s.Errorf("the status changed with the slot:\n%s", diff)
 	}
 	if vm := after.Status.VMs[0]; vm.State != v1alpha1.LeverInForce || len(vm.VCPUs) != 2 || vm.Message == "" || after.Status.VMsInForce != 1 {
 		s.Errorf("status %+v", after.Status)
 	}
-	s.must(s.manager.Patch(s.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"trials": null}}`))))
+	s.changePlan(`{"spec": {"trials": null}}`)
 	s.wantVCPUs("the pins to come back", s.one, s.other)
 }
 
@@ -302,7 +320,7 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	agent.kill()
 	s.wantVCPUs("the pins to stay", s.one, s.other)
 	agent = startAgent(t, s.args...)
-	s.must(s.manager.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"revision":"r2"}}`))))
+	s.changePlan(`{"spec":{"revision":"r2"}}`)
 	s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	s.deletePlan()
 	s.wantVCPUs("the pins to go with the plan", s.both(), s.both())
@@ -319,7 +337,7 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	s.renewLease(time.Now())
 	s.wantVCPUs("the pins to come back", s.one, s.other)
 
-	t.Log("a trial has the pins off from its first block on, and they come back with its end")
+	t.Log("a trial has the pins off in a slot, and they come back with its end")
 	s.tryPins()
 
 	t.Log("SIGTERM reverts everything")
@@ -330,12 +348,12 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	agent = startAgent(t, s.args...)
 	s.wantVCPUs("the pins", s.one, s.other)
 	s.must(s.client.Get(t.Context(), client.ObjectKey{Name: nodeName}, plan))
-	s.must(s.manager.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":false,"mode":"Recommend"}}`))))
+	s.changePlan(`{"spec":{"apply":false,"mode":"Recommend"}}`)
 	s.wantVCPUs("the pins to go", s.both(), s.both())
 	s.wantApplied(metav1.ConditionFalse, v1alpha1.ReasonAwaitingApproval)
 
 	t.Log("an agent that ends at once leaves no status of one that was killed")
-	s.must(s.manager.Patch(t.Context(), plan, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"apply":true}}`))))
+	s.changePlan(`{"spec":{"apply":true}}`)
 	s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	agent.kill()
 	agent = startAgent(t, s.args...)

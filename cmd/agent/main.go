@@ -35,8 +35,9 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(command.Flags())
-	o.node.addFlags(command.PersistentFlags())
-	command.AddCommand(newRestoreCommand(&o.node))
+	o.node.addFlags(command.Flags())
+	addLogFlags(command.PersistentFlags(), &o.node.log)
+	command.AddCommand(newRestoreCommand(&o.node), newSharesCommand(&o.node.log))
 	return command
 }
 
@@ -56,6 +57,7 @@ func newRestoreCommand(o *nodeOptions) *cobra.Command {
 			return err
 		},
 	}
+	o.addFlags(command.Flags())
 	command.Flags().BoolVar(&stay, "stay", false, "Stay afterwards, until SIGTERM, as a DaemonSet starts anew what ends.")
 	return command
 }

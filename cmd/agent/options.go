@@ -35,6 +35,7 @@ type options struct {
 	healthAddress    string
 	interval         time.Duration
 	staleAfter       time.Duration
+	startDelay       time.Duration
 	perVMMetrics     bool
 }
 
@@ -42,12 +43,12 @@ func defaultOptions() *options {
 	return &options{
 		node: nodeOptions{
 			roots: linux.Options{
-				ProcRoot: "/proc", SysRoot: "/sys", Datapath: datapath.Options{PinRoot: "/sys/fs/bpf/joulevirt"},
+				ProcRoot: "/proc", SysRoot: defaultSysRoot, Datapath: datapath.Options{PinRoot: "/sys/fs/bpf/joulevirt"},
 			},
 			stateDir: "/var/lib/joulevirt",
 		},
 		namespace: "joulevirt-system", ratesAddress: ":8443", healthAddress: ":8081",
-		interval: time.Second, staleAfter: 15 * time.Minute, perVMMetrics: true,
+		interval: time.Second, staleAfter: 15 * time.Minute, startDelay: 2 * time.Minute, perVMMetrics: true,
 	}
 }
 
@@ -58,10 +59,12 @@ func (o *nodeOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.roots.Datapath.PinRoot, "bpf-root", o.roots.Datapath.PinRoot,
 		"Folder of a BPF file system where the programs that shape and hold packets are kept beyond the agent's life.")
 	flags.StringVar(&o.stateDir, "state-dir", o.stateDir, "Folder of the node where the journal of changes is kept.")
+}
 
-	// The controller runtime's zap options know the standard flag package only.
+// addLogFlags adds the controller runtime's, which know the standard flag package only.
+func addLogFlags(flags *pflag.FlagSet, o *zap.Options) {
 	logFlags := flag.NewFlagSet("", flag.ContinueOnError)
-	o.log.BindFlags(logFlags)
+	o.BindFlags(logFlags)
 	flags.AddGoFlagSet(logFlags)
 }
 
@@ -77,6 +80,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.interval, "sample-interval", o.interval, "Time between two rounds of samples, from 100ms to 30s. Guards act once a round: above 1s they undo levers later than within 2 s.")
 	flags.DurationVar(&o.staleAfter, "stale-after", o.staleAfter,
 		"Age of the manager's Lease from which on everything is reverted, up to 20 % more or less.")
+	flags.DurationVar(&o.startDelay, "start-delay", o.startDelay,
+		"Time after the agent's start in which no lever begins to act on a VM. What an earlier agent applied stays, and reverting never waits.")
 	flags.BoolVar(&o.perVMMetrics, "per-vm-metrics", o.perVMMetrics, "Have /metrics show each VM and each CPU.")
 }
 
@@ -117,6 +122,9 @@ func (o *options) validate() error {
 	}
 	if o.staleAfter <= 0 {
 		return fmt.Errorf("--stale-after must be above zero, not %v", o.staleAfter)
+	}
+	if o.startDelay < 0 {
+		return fmt.Errorf("--start-delay must not be below zero, but is %v", o.startDelay)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ func TestValidate(t *testing.T) {
 		"sampled too often":  {func(o *options) { o.interval = time.Millisecond }, "--sample-interval must be from 100ms to 30s"},
 		"sampled too seldom": {func(o *options) { o.interval = time.Minute }, "--sample-interval must be from 100ms to 30s"},
 		"reverted at once":   {func(o *options) { o.staleAfter = 0 }, "--stale-after"},
+		"begins before":      {func(o *options) { o.startDelay = -time.Second }, "--start-delay must not be below zero"},
 	} {
 		o := defaultOptions()
 		o.nodeName, o.advertiseAddress = "node1", "192.0.2.1:9443"

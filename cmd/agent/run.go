@@ -40,6 +40,9 @@ const missedRounds = 30
 // gcPercent is how much more than what is in use the heap may have.
 const gcPercent = 300
 
+// defaultSysRoot is where no container has the node's /sys.
+const defaultSysRoot = "/sys"
+
 // lastWriteTimeout is what the end may take after the node was reverted: far
 // below the pod's grace period.
 const lastWriteTimeout = 5 * time.Second
@@ -102,7 +105,12 @@ func run(ctx context.Context, o *options) error {
 	if _, err := memlimit.Set(); err != nil {
 		log.Info("the container's memory limit is not known", "reason", err.Error())
 	}
-	config, err := restConfig(o)
+	if o.node.roots.SysRoot != defaultSysRoot {
+		if err := makeReadOnly(o.node.roots.SysRoot, "/proc/1/ns/mnt"); err != nil {
+			log.Info("the node's /sys may be writable below", "reason", err.Error())
+		}
+	}
+	config, err := restConfig(o.kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -132,7 +140,7 @@ func run(ctx context.Context, o *options) error {
 	real := clock.RealClock{}
 	statuses := publish.NewPlanStatuses(writer, real, log.WithName("plan"))
 	loop, err := agent.New(agent.Options{
-		Node: o.nodeName, Interval: o.interval, StaleAfter: agent.Jitter(o.staleAfter, rand.Float64()),
+		Node: o.nodeName, Interval: o.interval, StaleAfter: agent.Jitter(o.staleAfter, rand.Float64()), StartDelay: o.startDelay,
 		Host: n.host, Cluster: cluster, Statuses: statuses,
 		Prior: priors.Node, CPUTime: usage.CPUTime, Board: board, Clock: real, Log: log,
 	}, n.journal)
@@ -154,13 +162,13 @@ func run(ctx context.Context, o *options) error {
 	return err
 }
 
-func restConfig(o *options) (*rest.Config, error) {
+func restConfig(kubeconfig string) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
-	if o.kubeconfig == "" {
+	if kubeconfig == "" {
 		config, err = rest.InClusterConfig()
 	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: give --kubeconfig outside of a cluster: %w", err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -63,7 +62,7 @@ func newApproveCommand(o *options) *cobra.Command {
 		}
 		// The manager writes policies' statuses each minute: such a conflict is no reason to ask
 		// users to try again.
-		isConflict := func(err error) bool { return errors.As(err, new(*access.Conflict)) }
+		isConflict := func(err error) bool { return access.Is(err, access.Conflict) }
 		return retry.OnError(retry.DefaultRetry, isConflict, func() error {
 			return o.approve(command.Context(), cluster, args, prune, dry)
 		})
@@ -73,12 +72,12 @@ func newApproveCommand(o *options) *cobra.Command {
 
 // approve reads what is recommended, and writes approvals.
 func (o *options) approve(ctx context.Context, cluster *access.Cluster, names []string, prune bool, dry dryRun) error {
-	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, facts.Policies, facts.Plans, facts.Profiles)
+	f, err := facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, facts.Policies, facts.Plans, facts.Moves, facts.Profiles)
 	if err == nil {
 		err = f.Need(facts.Policies, facts.Plans)
 	}
 	if err == nil && prune {
-		err = f.Need(facts.Profiles) // approvals of groups would be removed
+		err = f.Need(facts.Profiles, facts.Moves) // approvals of groups and moves would be removed
 	}
 	if err != nil {
 		return err

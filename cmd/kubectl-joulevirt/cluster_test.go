@@ -2,12 +2,12 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +31,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/open"
+	"github.com/joulevirt/joulevirt/internal/cli/top"
 	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
@@ -78,12 +79,14 @@ func TestCluster(t *testing.T) {
 	s.as("admin", "doctor").want(t, exitFailed, "not installed", "kubectl apply --server-side -k config/default")
 	s.as("admin", "top", "nodes").want(t, exitFailed, "nodereports.joulevirt.io", "apply config/crd")
 
+	s.as("admin", "init").want(t, 0, "Neither Prometheus nor Kepler", "and not before", "No VMNetworkProfile")
+
 	s.install()
 	for _, step := range []struct {
 		name string
 		run  func(*scene)
 	}{
-		{"rights", testRights}, {"views", testViews}, {"changes", testChanges}, {"page", testPage}, {"doctor", testDoctor}, {"missing kind", testMissingKind},
+		{"rights", testRights}, {"views", testViews}, {"init", testInit}, {"changes", testChanges}, {"page", testPage}, {"doctor", testDoctor}, {"missing kind", testMissingKind},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {
 			within := *s
@@ -99,7 +102,7 @@ func TestCluster(t *testing.T) {
 func (s *scene) install() {
 	s.Helper()
 	ctx := s.Context()
-	s.must(s.cluster.AddNode(ctx, cluster.RealNode{Name: node}))
+	s.must(s.cluster.AddNode(ctx, node))
 	s.must(s.cluster.ApplyManifests(ctx, "../../config/default"))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, virtv1.AddToScheme} {
@@ -133,6 +136,7 @@ func (s *scene) install() {
 		plan.Spec.VMs[i].Name = name.Name
 	}
 	s.must(s.createBy(manager, plan))
+	s.must(s.createBy(manager, placementPlan()))
 }
 
 func (s *scene) addPerson(who string, roles []string) {
@@ -178,6 +182,7 @@ func testViews(s *scene) {
 	s.as("viewer", "top", "nodes").want(s.T, 0, node, "180", "Measured", "RAPL", "Recommend")
 	s.as("viewer", "top", "nodes", "-l", "kubernetes.io/hostname=other").want(s.T, 0, "No resources found")
 	s.as("viewer", "top", "vms", "-n", shop).want(s.T, 0, "web-00000", "web-00001", "Slice", "Affinity")
+	s.as("viewer", "top", "vms", "-n", shop).want(s.T, 0, "warning: manager: you may not create serviceaccounts/token", "watts of nodes are those of their agents")
 	s.as("viewer", "top", "vms", "-n", "default").want(s.T, 0, "No resources found")
 	s.as("viewer", "top", "vms", "-A", "-l", "app=none").want(s.T, 0, "No resources found")
 	s.as("viewer", "top", "vms", "-A", "-l", "app=web").want(s.T, 0, "web-00001")
@@ -192,6 +197,9 @@ func testViews(s *scene) {
 	s.as("viewer", "explain", "node", "gone").want(s.T, exitFailed, `there is no node "gone"`)
 	s.as("viewer", "plan", node).want(s.T, 0, "vCPUs 0:1", "slice 1000us", "r-node")
 	s.as("viewer", "plan", "gone").want(s.T, exitFailed, "has no plan")
+	s.as("viewer", "plan", "policy", "web").want(s.T, 0, "r-moves", "WATTS-AFTER", "VMSuffers", "node-of-another", "NoBetterNode")
+	s.as("viewer", "plan", "policy", "gone").want(s.T, exitFailed, "its spec.levers lack Placement")
+	s.as("viewer", "explain", "vm", "web-00000", "-n", shop).want(s.T, 0, "Placement", "to node-of-another")
 	s.as("viewer", "savings").want(s.T, 0, "2026-10", "12.5", "3.5 (3 to 4) EUR", "Proven")
 	s.as("viewer", "savings", "gone").want(s.T, exitFailed, `there is no EnergyPolicy "gone"`)
 
@@ -220,17 +228,17 @@ func testChanges(s *scene) {
 		s.must(s.client.Get(s.Context(), client.ObjectKey{Name: "web"}, &policy))
 		return policy.Spec.Approvals
 	}
-	s.as("editor", "approve", "r-unknown").want(s.T, exitFailed, "r-unknown", "recommended now: r-node of node worker-1, r-group of group shop/web")
+	s.as("editor", "approve", "r-unknown").want(s.T, exitFailed, "r-unknown", "recommended now: r-node of node worker-1, r-moves of the moves of EnergyPolicy web, r-group of group shop/web")
 	s.as("editor", "approve", "r-before").want(s.T, exitFailed, "nor the revision of a current recommendation")
 	s.as("editor", "approve", "r-node", "--dry-run=server").want(s.T, 0, "1 revision approved (server dry run)")
 	if got := approvals(); len(got) != 0 {
 		s.Errorf("a dry run wrote approvals %v", got)
 	}
 	s.as("editor", "approve", "r-node").want(s.T, 0, "energypolicy.joulevirt.io/web 1 revision approved")
-	s.as("editor", "approve", "web").want(s.T, 0, "1 revision approved")
+	s.as("editor", "approve", "web").want(s.T, 0, "2 revisions approved")
 	s.as("editor", "approve", "r-node").want(s.T, 0, "unchanged")
-	if got := strings.Join(approvals(), ","); got != "r-node,r-group" {
-		s.Errorf("approvals %s, want those of the node and of the group", got)
+	if got := strings.Join(approvals(), ","); got != "r-node,r-group,r-moves" {
+		s.Errorf("approvals %s, want those of the node, of the group and of the moves", got)
 	}
 
 	s.as("editor", "pause", "gone").want(s.T, exitFailed, "there are web")
@@ -241,10 +249,54 @@ func testChanges(s *scene) {
 	c, err := access.New(s.cluster.RESTConfig())
 	s.must(err)
 	stale := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"resourceVersion":"1"},"spec":{"paused":true}}`))
-	var conflict *access.Conflict
-	if err := c.Patch(s.Context(), &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, stale, false); !errors.As(err, &conflict) {
+	if err := c.Patch(s.Context(), &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, stale, false); !access.Is(err, access.Conflict) {
 		s.Errorf("a patch of an old version: %v, want a conflict", err)
 	}
+}
+
+// testInit: what init prints for a cluster the API server accepts.
+func testInit(s *scene) {
+	const blog, power = "blog", "power"
+	ctx := s.Context()
+	names, err := s.cluster.SeedVMIs(ctx, cluster.Seed{Namespace: blog, Prefix: "blog", Count: 3, Nodes: []string{node}})
+	s.must(err)
+	for _, name := range names {
+		var vmi virtv1.VirtualMachineInstance
+		s.must(s.client.Get(ctx, name, &vmi))
+		vmi.Labels = map[string]string{"app": "blog"}
+		s.must(s.client.Update(ctx, &vmi))
+	}
+	s.must(s.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: power}}))
+	for _, one := range []struct {
+		namespace, name string
+		port            int32
+		selector        map[string]string
+	}{
+		{power, "prometheus-operated", 9090, nil}, {power, "kepler", 28282, nil}, {blog, "blog", 80, map[string]string{"app": "blog"}},
+	} {
+		s.must(s.client.Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: one.namespace, Name: one.name},
+			Spec:       corev1.ServiceSpec{Selector: one.selector, Ports: []corev1.ServicePort{{Name: "web", Port: one.port}}},
+		}))
+	}
+	got := s.as("admin", "init")
+	got.want(s.T, 0, "prometheus-operated.power.svc:9090", `job: "kepler"`, "1 of 1 reporting nodes", "Service blog has 3 VMs")
+	if got.err != "" {
+		s.Errorf("warnings of an administrator: %s", got.err)
+	}
+	path := filepath.Join(s.TempDir(), "start.yaml")
+	s.must(os.WriteFile(path, []byte(got.out), 0o600))
+	if out, err := s.cluster.RunKubectl(ctx, "apply", "--dry-run=server", "--validate=strict", "--filename="+path); err != nil {
+		s.Errorf("%v\n%s", err, got.out)
+	} else if !strings.Contains(out, "energypolicy.joulevirt.io/start created") || !strings.Contains(out, "vmnetworkprofile.joulevirt.io/blog created") {
+		s.Errorf("applied: %s", out)
+	}
+	var policies v1alpha1.EnergyPolicyList
+	s.must(s.client.List(ctx, &policies))
+	if len(policies.Items) != 1 {
+		s.Errorf("init applied something: %d policies", len(policies.Items))
+	}
+	s.as("nobody", "init").want(s.T, 0, "warning: Services: you may not list services", "Services could not be listed")
 }
 
 // testPage: the manager never gets the kubeconfig's own token, but one that opens the page alone.
@@ -259,7 +311,14 @@ func testPage(s *scene) {
 	}))
 	s.as("visitor", "page").want(s.T, exitFailed, `there is no Lease "joulevirt-manager"`)
 	var got http.Header
-	manager := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	asked := ""
+	manager := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got, asked = r.Header, r.URL.Path; asked != access.LivePath {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, `{"nodes":{"a":{"watts":5,"source":"RAPL"}}}`)
+	}))
 	s.Cleanup(manager.Close)
 	to, err := url.Parse(manager.URL)
 	s.must(err)
@@ -272,6 +331,14 @@ func testPage(s *scene) {
 	request := httptest.NewRequestWithContext(s.Context(), http.MethodGet, "http://127.0.0.1:9000"+access.PagePath, nil)
 	request.Header.Set("Authorization", "Bearer "+config.BearerToken)
 	proxy.ServeHTTP(httptest.NewRecorder(), request)
+	var live top.Live
+	tokens := &open.Tokens{Client: clients, Account: account, Clock: clock.RealClock{}}
+	if err := open.Ask(s.Context(), to, access.LivePath, tokens, &live); err != nil || asked != access.LivePath || live.Nodes["a"].Source != v1alpha1.PowerRAPL {
+		s.Errorf("asked for %s: %+v, %v", asked, live, err)
+	}
+	if err := open.Ask(s.Context(), to, "/none", tokens, &live); err == nil || !strings.Contains(err.Error(), "404") {
+		s.Errorf("an answer that is refused: %v", err)
+	}
 	lent, is := strings.CutPrefix(got.Get("Authorization"), "Bearer ")
 	if config.BearerToken == "" || !is || strings.Contains(fmt.Sprint(got), config.BearerToken) {
 		s.Fatalf("the manager got %v", got)

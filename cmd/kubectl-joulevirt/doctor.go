@@ -58,7 +58,7 @@ func examine(ctx context.Context, o *options, cluster *access.Cluster, system st
 	wait.Go(func() { in.LeaseErr = cluster.Get(ctx, system, doctor.ManagerLease, in.Lease) })
 	wait.Go(func() { in.ManagerErr = cluster.Get(ctx, system, doctor.ManagerDeployment, in.Manager) })
 	var err error
-	in.Facts, err = facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, doctor.Parts()...)
+	in.Facts, err = facts.Read(ctx, cluster, o.clock.Now(), facts.Scope{}, append(doctor.Parts(), facts.PodMonitors)...)
 	wait.Wait()
 	return in, err
 }

@@ -86,6 +86,18 @@ func plan() *v1alpha1.NodePlan {
 	return plan
 }
 
+// placementPlan is a recommendation to move a VM.
+func placementPlan() *v1alpha1.PlacementPlan {
+	return &v1alpha1.PlacementPlan{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: v1alpha1.PlacementPlanSpec{
+			Policy: "web", Mode: v1alpha1.ModeRecommend, Revision: "r-moves", WattsBefore: "180", WattsAfter: "170",
+			Moves: []v1alpha1.PlacementMove{{Namespace: shop, Name: "web-00000", UID: "uid", From: node, To: "node-of-another", Watts: "10", Reason: "VMSuffers"}},
+		},
+		Status: v1alpha1.PlacementPlanStatus{Stays: []v1alpha1.ReasonCount{{Reason: "NoBetterNode", Count: 1}}},
+	}
+}
+
 // gone is satisfied once plans cannot be listed.
 func gone(s *scene) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -93,9 +105,8 @@ func gone(s *scene) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		var missing *access.KindMissing
 		switch err := c.List(ctx, &v1alpha1.NodePlanList{}); {
-		case errors.As(err, &missing), meta.IsNoMatchError(err):
+		case access.Is(err, access.KindMissing), meta.IsNoMatchError(err):
 			return nil
 		case err != nil:
 			return err

@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os/exec"
 	"runtime"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/open"
@@ -20,15 +17,13 @@ import (
 
 // pageOptions are the flags of command page.
 type pageOptions struct {
-	*options
-	address         string
-	system, account string
-	port            int
-	noBrowser       bool
+	manager
+	address   string
+	noBrowser bool
 }
 
 func newPageCommand(o *options) *cobra.Command {
-	p := &pageOptions{options: o}
+	p := &pageOptions{manager: manager{options: o}}
 	command := &cobra.Command{
 		Use:   "page",
 		Short: "Open the manager's page on this machine",
@@ -41,9 +36,7 @@ func newPageCommand(o *options) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1:0", "Address of this machine to serve at. Port 0: a free one.")
-	flags.StringVar(&p.system, "system-namespace", "joulevirt-system", "Namespace that Joulevirt is installed in.")
-	flags.StringVar(&p.account, "service-account", "joulevirt-page", "ServiceAccount there whose tokens open the page.")
-	flags.IntVar(&p.port, "manager-port", 8443, "Port of the page in the manager's pod.")
+	p.addFlags(flags)
 	flags.BoolVar(&p.noBrowser, "no-browser", false, "Print the address only.")
 	return command
 }
@@ -53,27 +46,7 @@ func (p *pageOptions) run(ctx context.Context) error {
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 		return fmt.Errorf("--address=%s must be IP:PORT of this machine alone, such as 127.0.0.1:9000", p.address)
 	}
-	cluster, err := p.cluster()
-	if err != nil {
-		return err
-	}
-	config, err := p.config.ToRESTConfig()
-	if err != nil {
-		return fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
-	}
-	tokens := &open.Tokens{Client: clients, Account: types.NamespacedName{Namespace: p.system, Name: p.account}, Clock: p.clock}
-	if _, err := tokens.Token(ctx); err != nil {
-		return err
-	}
-	pod, err := open.FindLeader(ctx, cluster, p.system)
-	if err != nil {
-		return err
-	}
-	port, ended, err := open.Forward(ctx, config, p.system, pod, p.port)
+	way, err := p.reach(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,16 +54,15 @@ func (p *pageOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--address: %w", err)
 	}
-	manager := &url.URL{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)}
 	address := "http://" + listener.Addr().String() + access.PagePath
 	fmt.Fprintln(p.streams.Out, address)
-	fmt.Fprintf(p.streams.ErrOut, "The page of pod %s is open at this address until you press Ctrl-C.\n", pod)
+	fmt.Fprintf(p.streams.ErrOut, "The page of pod %s is open at this address until you press Ctrl-C.\n", way.pod)
 	if !p.noBrowser {
 		if err := startBrowser(ctx, address); err != nil {
 			fmt.Fprintf(p.streams.ErrOut, "No browser can be started (%v): open the address yourself.\n", err)
 		}
 	}
-	return serve(ctx, listener, open.NewProxy(listener.Addr().String(), manager, tokens), ended)
+	return serve(ctx, listener, open.NewProxy(listener.Addr().String(), way.url, way.tokens), way.ended)
 }
 
 // startBrowser starts the user's browser, as each system names it.

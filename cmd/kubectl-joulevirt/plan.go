@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/difference"
+	"github.com/joulevirt/joulevirt/internal/cli/moves"
 	"github.com/joulevirt/joulevirt/internal/cli/savings"
 )
 
@@ -32,13 +32,40 @@ func newPlanCommand(o *options) *cobra.Command {
 		}
 		plan := &v1alpha1.NodePlan{}
 		if err := cluster.Get(command.Context(), "", args[0], plan); err != nil {
-			var none *access.NotFound
-			if errors.As(err, &none) {
+			if access.Is(err, access.NotFound) {
 				return fmt.Errorf("node %q has no plan: no EnergyPolicy governs it, or there is no such node; see kubectl joulevirt explain node %s", args[0], args[0])
 			}
 			return err
 		}
 		return out.print(o, difference.Of(plan, all), nil)
+	}
+	command.AddCommand(newPlanPolicyCommand(o))
+	return command
+}
+
+func newPlanPolicyCommand(o *options) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "policy POLICY",
+		Short: "Show which VMs are to be moved to which nodes, and why the others stay",
+		Long: "Show which VMs lever Placement of an EnergyPolicy is to move to which nodes, what the nodes draw before and after, " +
+			"the moves of the last day, and why the other VMs stay.",
+		Example: "  kubectl joulevirt plan policy web\n  kubectl joulevirt plan policy web -o wide",
+		Args:    one("POLICY"),
+	}
+	out := addOutput(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		cluster, err := o.cluster()
+		if err != nil {
+			return err
+		}
+		plan := &v1alpha1.PlacementPlan{}
+		if err := cluster.Get(command.Context(), "", args[0], plan); err != nil {
+			if access.Is(err, access.NotFound) {
+				return fmt.Errorf("EnergyPolicy %q plans no moves: it does not exist, or its spec.levers lack Placement; see kubectl get epol", args[0])
+			}
+			return err
+		}
+		return out.print(o, moves.Of(plan, o.clock.Now()), nil)
 	}
 	return command
 }

@@ -25,7 +25,9 @@ type topView struct {
 	namespaced bool
 	// needed parts must be readable; more parts leave gaps if they are not.
 	needed, more []facts.Part
-	view         func(f *facts.Facts, namespace, sortBy string) show.View
+	// live views ask the manager for watts.
+	live bool
+	view func(f *facts.Facts, live top.Live, namespace, sortBy string) show.View
 }
 
 func topViews() []topView {
@@ -33,8 +35,8 @@ func topViews() []topView {
 		{
 			name: "nodes", short: "Show the watts of nodes with their source and age, and the levers in force",
 			labelled: facts.Nodes, objects: "the Nodes", needed: []facts.Part{facts.Reports}, more: []facts.Part{facts.Plans},
-			view: func(f *facts.Facts, _, sortBy string) show.View {
-				nodes := top.Nodes(f)
+			live: true, view: func(f *facts.Facts, live top.Live, _, sortBy string) show.View {
+				nodes := top.Nodes(f, live.Nodes)
 				if sortBy == sortByWatts {
 					top.SortByWatts(nodes.Items)
 				}
@@ -42,18 +44,20 @@ func topViews() []topView {
 			},
 		},
 		{
-			name: "vms", short: "Show the levers that act on VMs, and those that wait",
-			labelled: facts.VMs, objects: "the VirtualMachineInstances", namespaced: true, needed: []facts.Part{facts.Plans},
-			view: func(f *facts.Facts, namespace, _ string) show.View { return top.VMs(f, namespace) },
+			name: "vms", short: "Show the watts of VMs, the levers that act on them, and those that wait",
+			labelled: facts.VMs, objects: "the VirtualMachineInstances", namespaced: true, needed: []facts.Part{facts.Plans}, more: []facts.Part{facts.VMs},
+			live: true, view: func(f *facts.Facts, live top.Live, namespace, _ string) show.View {
+				return top.VMs(f, namespace, live.VMs)
+			},
 		},
 		{
 			name: "groups", short: "Show groups with their active VMs and what their shares save",
 			labelled: facts.Profiles, objects: "the VMNetworkProfiles", namespaced: true, needed: []facts.Part{facts.Profiles},
-			view: func(f *facts.Facts, _, _ string) show.View { return top.Groups(f) },
+			view: func(f *facts.Facts, _ top.Live, _, _ string) show.View { return top.Groups(f) },
 		},
 		{
 			name: "policies", short: "Show what the nodes of policies draw, and joules for a gigabyte", needed: []facts.Part{facts.Policies},
-			view: func(f *facts.Facts, _, _ string) show.View { return top.Policies(f) },
+			view: func(f *facts.Facts, _ top.Live, _, _ string) show.View { return top.Policies(f) },
 		},
 	}
 }
@@ -70,7 +74,8 @@ func newTopCommand(o *options) *cobra.Command {
 		Short: "Show what nodes, VMs, groups and policies use, and what acts on them",
 		Long: "Show what nodes, VMs, groups and policies use, and what acts on them.\n\n" +
 			"Watts have a source, a basis and an age: Modelled figures rank, and prove nothing. " +
-			"Figures are those of reports and statuses, which are up to five minutes old; the page and the dashboards have newer ones.",
+			"Those of nodes and VMs are asked of the manager that leads, by a port that is forwarded to its pod: this needs the rights of Role joulevirt-page-user in the namespace of Joulevirt. " +
+			"Without it nodes have the figure of their agent's report, and VMs none. The watts of a VM are its part of the node's power, beyond what the node draws idle.",
 		Example: "  kubectl joulevirt top nodes --sort-by=watts\n  kubectl joulevirt top vms -n shop -o wide\n  kubectl joulevirt top groups -A",
 	}
 	for _, v := range topViews() {
@@ -83,6 +88,10 @@ func newTopOf(o *options, v topView) *cobra.Command {
 	alias := map[string]string{"policies": "policy"}[v.name]
 	command := &cobra.Command{Use: v.name, Aliases: []string{cmp.Or(alias, strings.TrimSuffix(v.name, "s"))}, Short: v.short, Args: cobra.NoArgs}
 	out := addOutput(command)
+	asked := manager{options: o}
+	if v.live {
+		asked.addFlags(command.Flags())
+	}
 	var selector, sortBy string
 	var allNamespaces bool
 	if v.labelled != "" {
@@ -120,14 +129,18 @@ func newTopOf(o *options, v topView) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		f, err := facts.Read(command.Context(), cluster, o.clock.Now(), scope, slices.Concat(needed, v.more)...)
+		f, err := facts.Read(command.Context(), cluster, o.clock.Now(), scope, slices.Compact(slices.Sorted(slices.Values(slices.Concat(needed, v.more))))...)
 		if err == nil {
 			err = f.Need(needed...)
 		}
 		if err != nil {
 			return err
 		}
-		return out.print(o, v.view(f, scope.Namespace, sortBy), f.Gaps())
+		var live top.Live
+		if v.live {
+			live = asked.live(command.Context())
+		}
+		return out.print(o, v.view(f, live, scope.Namespace, sortBy), f.Gaps())
 	}
 	return command
 }

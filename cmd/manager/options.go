@@ -25,7 +25,6 @@ type options struct {
 	pprofAddress   string
 	page           bool
 	pageAudiences  []string
-	agentAccount   string
 	qps            float32
 	burst          int
 	statusDelay    time.Duration
@@ -38,7 +37,7 @@ type options struct {
 func defaultOptions() *options {
 	return &options{
 		leaderElect: true, metricsAddress: ":8443", healthAddress: ":8081", pprofAddress: "0", page: true, pageAudiences: []string{access.PageAudience},
-		agentAccount: "joulevirt-agent", qps: 200, burst: 400,
+		qps: 200, burst: 400,
 		statusDelay: controllers.DefaultStatusDelay, pull: controllers.DefaultPullOptions(), energy: node.DefaultEnergyOptions(),
 		traffic: group.DefaultOptions(),
 	}
@@ -57,24 +56,18 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.page, "page", o.page, "Serve the built-in page at /page/ of the metrics' address.")
 	flags.StringSliceVar(&o.pageAudiences, "page-audiences", o.pageAudiences,
 		"Audiences of the tokens that open the page: one of them is needed. Add the API server's own for ID tokens of an OIDC provider that it trusts.")
-	flags.StringVar(&o.agentAccount, "agent-service-account", o.agentAccount, "Name of the agents' ServiceAccount in the namespace.")
 	flags.Float32Var(&o.qps, "kube-api-qps", o.qps, "Requests a second to the API server, -1 for no limit of the manager's own.")
 	flags.IntVar(&o.burst, "kube-api-burst", o.burst, "Requests at once to the API server.")
 	flags.DurationVar(&o.statusDelay, "status-delay", o.statusDelay,
 		"How long statuses of profiles and policies wait for further changes before they are written.")
 	flags.DurationVar(&o.pull.Interval, "rates-interval", o.pull.Interval, "Time between two pulls of the agents' rates.")
-	flags.DurationVar(&o.pull.Timeout, "rates-timeout", o.pull.Timeout, "Time that an agent has to answer.")
-	flags.DurationVar(&o.pull.StaleAfter, "rates-stale-after", o.pull.StaleAfter, "Age at which rates are no longer planned with.")
 	flags.DurationVar(&o.pull.Settle, "replan-interval", o.pull.Settle, "Least time between two plans of a node for changed loads alone.")
 	flags.DurationVar(&o.pull.Review, "review-interval", o.pull.Review,
 		"Time after which VMs that were left unbound, and pools and pins in force, are looked at anew. Between, they change only for what cannot stay.")
-	flags.IntVar(&o.pull.Concurrency, "rates-concurrency", o.pull.Concurrency, "Agents that are asked at once.")
 	flags.DurationVar(&o.energy.Interval, "energy-interval", o.energy.Interval,
 		"Time between two questions to each Prometheus server that policies name, and between two looks at what is known of the nodes' power.")
 	flags.DurationVar(&o.traffic.Replan, "traffic-interval", o.traffic.Replan,
 		"Time between two plans of a group's traffic, each of which moves a part of it. VMs that are not ready are replaced at once.")
-	flags.DurationVar(&o.traffic.Figures, "traffic-status-interval", o.traffic.Figures,
-		"Least time between two writes of status.traffic of a profile for changed figures alone.")
 
 	// The controller runtime's zap options know the standard flag package only.
 	logFlags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -87,20 +80,15 @@ func (o *options) validate() error {
 		return errors.New("--namespace is required: the namespace that the manager runs in")
 	}
 	for name, d := range map[string]time.Duration{
-		"--rates-interval": o.pull.Interval, "--rates-timeout": o.pull.Timeout,
-		"--rates-stale-after": o.pull.StaleAfter, "--replan-interval": o.pull.Settle, "--review-interval": o.pull.Review,
-		"--energy-interval": o.energy.Interval, "--traffic-interval": o.traffic.Replan, "--traffic-status-interval": o.traffic.Figures,
+		"--rates-interval": o.pull.Interval, "--replan-interval": o.pull.Settle, "--review-interval": o.pull.Review,
+		"--energy-interval": o.energy.Interval, "--traffic-interval": o.traffic.Replan,
 	} {
 		if d <= 0 {
 			return fmt.Errorf("%s must be above zero, not %s", name, d)
 		}
 	}
 	if o.pull.StaleAfter <= o.pull.Interval {
-		return fmt.Errorf("--rates-stale-after (%s) must be above --rates-interval (%s): rates would be stale before the next come",
-			o.pull.StaleAfter, o.pull.Interval)
-	}
-	if o.pull.Concurrency < 1 {
-		return fmt.Errorf("--rates-concurrency must be 1 or more, not %d", o.pull.Concurrency)
+		return fmt.Errorf("--rates-interval must be below %s, not %s: rates would be stale before the next come", o.pull.StaleAfter, o.pull.Interval)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	prommodel "github.com/prometheus/common/model"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,9 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers"
-	"github.com/joulevirt/joulevirt/controllers/node"
 	"github.com/joulevirt/joulevirt/internal/page"
 	"github.com/joulevirt/joulevirt/internal/version"
 )
@@ -39,9 +36,6 @@ func addPage(mgr manager.Manager, o *options, gate *controllers.Gate, live *cont
 	}
 	p := page.New(page.Options{
 		Reader: mgr.GetClient(), Live: live, Ready: func() error { return gate.Check(nil) },
-		History: func(ctx context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, step time.Duration) (prommodel.Matrix, error) {
-			return controllers.QueryHistory(ctx, node.LiveSecrets{Reader: mgr.GetAPIReader(), Namespace: o.namespace}, policy, controllers.HistoryQuery{Query: query, From: from, To: to, Step: step})
-		},
 		Leads: leads, Led: func(ctx context.Context) (bool, error) {
 			if leads() {
 				return true, nil

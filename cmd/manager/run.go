@@ -20,7 +20,9 @@ import (
 
 	"github.com/joulevirt/joulevirt/controllers"
 	"github.com/joulevirt/joulevirt/controllers/collect"
+	"github.com/joulevirt/joulevirt/controllers/hostpower"
 	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/controllers/placement"
 	"github.com/joulevirt/joulevirt/controllers/policy"
 	"github.com/joulevirt/joulevirt/controllers/signing"
 	"github.com/joulevirt/joulevirt/controllers/trials"
@@ -66,7 +68,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	signing := &signing.Reconciler{
 		Client: mgr.GetClient(), Clients: clients, Authorities: keeper, Clock: clock.RealClock{},
-		AgentUser: fmt.Sprintf("system:serviceaccount:%s:%s", o.namespace, o.agentAccount),
+		AgentUser: fmt.Sprintf("system:serviceaccount:%s:joulevirt-agent", o.namespace),
 	}
 	if err := signing.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the signer of the agents' certificates: %w", err)
@@ -138,7 +140,7 @@ func addGate(mgr manager.Manager, o *options, keeper *keeper.Keeper, live *contr
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(),
 		Setup: func(ctx context.Context) error {
 			return controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: agents, Pull: o.pull, Energy: energyOptions, Traffic: o.traffic, StatusDelay: o.statusDelay, FiguresDelay: policy.DefaultFiguresDelay,
+				Clients: agents, Pull: o.pull, Energy: energyOptions, Traffic: o.traffic, Placement: placement.DefaultOptions(), HostPower: hostpower.DefaultOptions(), StatusDelay: o.statusDelay, FiguresDelay: policy.DefaultFiguresDelay,
 				Memory: trials.DefaultMemoryOptions(),
 				Clock:  clock.RealClock{}, Registry: metrics.Registry, CPUTime: usage.CPUTime,
 				Live: live,

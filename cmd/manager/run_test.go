@@ -171,7 +171,6 @@ func TestValidate(t *testing.T) {
 		"no namespace":              {change: func(o *options) { o.namespace = "" }, want: errAny},
 		"no interval":               {change: func(o *options) { o.pull.Interval = 0 }, want: errAny},
 		"stale at once":             {change: func(o *options) { o.pull.StaleAfter = o.pull.Interval }, want: errAny},
-		"nobody is asked":           {change: func(o *options) { o.pull.Concurrency = 0 }, want: errAny},
 	} {
 		o := defaultOptions()
 		o.namespace = "joulevirt-system"

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/metrics"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 // Set are the metrics that one collector sends, by their names without prefix joulevirt_.
@@ -74,6 +74,9 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		for _, lever := range append(v1alpha1.NodeLevers(), v1alpha1.LeverTrafficShare) {
 			m.GuardBreaches.WithLabelValues(string(sign), string(lever))
 		}
+	}
+	for _, sign := range []v1alpha1.GuardSign{v1alpha1.GuardReadiness, v1alpha1.GuardErrors, v1alpha1.GuardDelay} {
+		m.GuardBreaches.WithLabelValues(string(sign), string(v1alpha1.LeverOffload))
 	}
 	return m, nil
 }

@@ -8,11 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/memory"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
-
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -135,7 +130,7 @@ func PolicyOf(name string, priority int32, zone string) v1alpha1.EnergyPolicy {
 				{Type: v1alpha1.PowerModel, Freshness: &metav1.Duration{Duration: 2 * time.Minute}},
 			}},
 			Guardrails:             v1alpha1.Guardrails{MaxCoreUtilizationPercent: 85, SiblingSharing: v1alpha1.ShareWithinNamespace},
-			Budgets:                v1alpha1.Budgets{MaxNodesChanging: 10, MaxChangesPerHour: 60},
+			Budgets:                v1alpha1.Budgets{MaxNodesChanging: 10},
 			Verification:           v1alpha1.Verification{HoldBackPercent: ptr.To(int32(5))},
 			RecommendationValidity: &metav1.Duration{Duration: 24 * time.Hour},
 		},
@@ -324,15 +319,3 @@ func (s *OneNode) Heard() *rates.Store {
 // VMs implements observe.Meters: nothing is known of single VMs.
 
 // VMs implements observe.Meters: nothing is known of single VMs.
-
-// LoadTrials has policy p begin with such trials and an empty ledger.
-func LoadTrials(t *testing.T, store *proofs.Store, trials *proof.Proofs) {
-	t.Helper()
-	stored, err := (&memory.Memory{Trials: trials, Ledger: ledger.New()}).Encode()
-	if err == nil {
-		err = store.Load("p", stored)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}

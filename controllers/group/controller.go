@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,12 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/collect"
+	"github.com/joulevirt/joulevirt/controllers/offload"
 	"github.com/joulevirt/joulevirt/controllers/statuses"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/planner"
@@ -74,17 +77,18 @@ type Reconciler struct {
 	Proofs GroupProofs
 	// Guards say what is withdrawn. They may be nil: nothing is.
 	Guards GroupGuards
-	// Pull is the time between two questions to an agent.
-	Pull time.Duration
 	// Metrics count what is withdrawn.
 	Metrics *collect.Metrics
 
-	Views    *Views
+	Views *Views
+	// Ended is called after a group has ended, so that what it leaves is removed.
+	Ended    func()
 	memories groupMemories
 	kinds    *groupKinds
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
 // +kubebuilder:rbac:groups=gateway.networking.k8s.io,resources=httproutes;grpcroutes,verbs=get;list;watch;create;patch
@@ -147,20 +151,19 @@ func (r *Reconciler) again(round *groupRound, memory *groupMemory) time.Duration
 		soon = min(soon, w.Until.Sub(now))
 	}
 	if s := round.plan.Schedule; s != nil && s.IsValid() {
-		// By when the plan was made: a block may have begun since.
-		if next, ends := s.Next(round.at); ends {
-			soon = min(soon, max(next.Sub(now), time.Millisecond))
-		}
+		// By when the plan was made: a slot may have begun since.
+		soon = min(soon, max(s.Next(round.at).Sub(now), time.Millisecond))
 	}
 	return soon
 }
 
 // forget gives back the traffic of a group that is no more.
 func (r *Reconciler) forget(ctx context.Context, profile types.NamespacedName) error {
-	if memory := r.memories.known(profile); memory != nil && memory.group != nil && memory.mayHold {
-		if err := r.release(ctx, *memory.group); err != nil {
+	if memory := r.memories.known(profile); memory != nil && memory.group != nil {
+		if err := r.detach(ctx, memory); err != nil {
 			return err
 		}
+		r.Ended()
 	}
 	r.memories.forget(profile)
 	if r.Proofs != nil {
@@ -177,12 +180,25 @@ func (r *Reconciler) leaveFormer(ctx context.Context, profile *v1alpha1.VMNetwor
 	if former == nil || former.UID == profile.UID && former.Target.Name == target.Name && former.Target.Kind == target.Kind {
 		return nil
 	}
-	if memory.mayHold {
-		if err := r.release(ctx, *former); err != nil {
-			return err
-		}
+	if err := r.detach(ctx, memory); err != nil {
+		return err
 	}
+	r.Ended()
 	*memory = groupMemory{}
+	return nil
+}
+
+// detach releases the traffic of a group that may not be steered any more, if there is something
+// to release.
+func (r *Reconciler) detach(ctx context.Context, memory *groupMemory) error {
+	writer := r.Writers.For(memory.group.Target.Kind)
+	if writer == nil || !memory.mayHold && !memory.attached {
+		return nil
+	}
+	if err := writer.Detach(ctx, *memory.group); err != nil && !isRefusal(err) {
+		return fmt.Errorf("give back %s %s/%s: %w", memory.group.Target.Kind, memory.group.Profile.Namespace, memory.group.Target.Name, err)
+	}
+	memory.attached = false
 	return nil
 }
 
@@ -200,7 +216,7 @@ func (r *Reconciler) release(ctx context.Context, group routing.Group) error {
 // show tells metrics and the statuses of policies what became of the group.
 func (r *Reconciler) show(ctx context.Context, round *groupRound) {
 	view := round.view()
-	view.policy, view.unit = round.tried(r.Views.All()[round.seen.Routing.Profile], r.Pull)
+	view.policy, view.unit = round.tried(r.Views.All()[round.seen.Routing.Profile])
 	r.Views.put(ctx, view)
 }
 
@@ -261,32 +277,60 @@ func NewWriters(mgr ctrl.Manager) routing.Writers {
 	}
 }
 
-// Orphans gives back the traffic of groups that went while no manager ran.
+// Orphans removes what groups leave that ended: of those that went while no manager ran too.
 type Orphans struct {
 	Client client.Client
 	Live   client.Reader
 }
 
-// Release gives back what it finds now. What fails is found again by the next call: the pod
+// Release removes what it finds now. What fails is found again by the next call: the pod
 // of somebody must not keep the manager from its other work.
 func (o *Orphans) Release(ctx context.Context) error {
-	marked, err := o.marked(ctx)
-	if err != nil || !marked {
-		return err
-	}
-	var profiles v1alpha1.VMNetworkProfileList
-	if err := o.Client.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+	var list v1alpha1.VMNetworkProfileList
+	if err := o.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list VMNetworkProfiles: %w", err)
 	}
-	steering := map[types.NamespacedName]bool{}
-	for i := range profiles.Items {
-		if group := profiles.Items[i].Spec.Group; group != nil && group.Kind == v1alpha1.GroupService && profiles.Items[i].DeletionTimestamp.IsZero() {
-			steering[client.ObjectKeyFromObject(&profiles.Items[i])] = true
+	steering, steered := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+	var groups []observe.Profile
+	for _, profile := range observe.NewProfiles(list.Items) {
+		if group := profile.Spec.Group; group != nil && group.Kind == v1alpha1.GroupService {
+			steering[client.ObjectKeyFromObject(profile.VMNetworkProfile)] = true
+			steered[types.NamespacedName{Namespace: profile.Namespace, Name: group.Name}] = true
+			groups = append(groups, profile)
 		}
 	}
-	steersService := func(profile types.NamespacedName) bool { return steering[profile] }
-	if err := pods.ReleaseOrphans(ctx, o.Client, steersService); err != nil {
-		return fmt.Errorf("give back pods of groups that are no more: %w", err)
+	var hybrids v1alpha1.HybridWorkloadList
+	if err := o.Client.List(ctx, &hybrids, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list HybridWorkloads: %w", err)
+	}
+	for i := range hybrids.Items {
+		h := &hybrids.Items[i]
+		if h.DeletionTimestamp.IsZero() {
+			steering[types.NamespacedName{Namespace: h.Namespace, Name: offload.Holder(h.Name)}] = true
+			steered[types.NamespacedName{Namespace: h.Namespace, Name: h.Spec.ServiceName}] = true
+		}
+	}
+	inGroup := func(vm *metav1.PartialObjectMetadata) bool {
+		return offload.Selects(hybrids.Items, vm) || slices.ContainsFunc(groups, func(p observe.Profile) bool {
+			return p.Namespace == vm.Namespace && p.Selects(&virtv1.VirtualMachineInstance{ObjectMeta: vm.ObjectMeta})
+		})
+	}
+	// The selector first: a Service that selects by a label that its VMs lost serves nobody.
+	err := service.New(o.Client, o.Live).RestoreOrphans(ctx, func(service types.NamespacedName) bool { return steered[service] })
+	if err != nil {
+		return fmt.Errorf("restore Services of groups that are no more: %w", err)
+	}
+	marked, err := o.marked(ctx)
+	if err != nil {
+		return err
+	}
+	if marked {
+		if err := pods.ReleaseOrphans(ctx, o.Client, func(profile types.NamespacedName) bool { return steering[profile] }); err != nil {
+			return fmt.Errorf("give back pods of groups that are no more: %w", err)
+		}
+	}
+	if err := pods.RemoveLabels(ctx, o.Client, o.Live, inGroup); err != nil {
+		return fmt.Errorf("remove labels of VMs of groups that are no more: %w", err)
 	}
 	return nil
 }

@@ -177,12 +177,9 @@ func TestSharesThatHurtAreWithdrawn(t *testing.T) {
 	if counted := testutil.ToFloat64(g.groups.Metrics.GuardBreaches.WithLabelValues("Steal", "TrafficShare")); counted != 1 {
 		t.Errorf("counted %g", counted)
 	}
-	// Blocks are guarded by it.
-	proofs := &reportedProofs{}
-	g.groups.Proofs = proofs
-	g.groups.note(g.round(), g.memory)
-	if got := proofs.sight.Withdrawn; len(got) != 1 || got[0].Count != 1 || got[0].Lever != v1alpha1.LeverTrafficShare {
-		t.Errorf("proofs got %+v", got)
+	// Trials are stopped by it.
+	if _, unit := g.round().tried(nil); unit.Stopped[v1alpha1.LeverTrafficShare].Evidence == "" {
+		t.Errorf("trials got %+v", unit)
 	}
 	g.newManager()
 	g.pulls(8, "", 0)

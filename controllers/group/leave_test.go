@@ -25,6 +25,12 @@ func (r *releases) Write(context.Context, routing.Group, map[string]float64) (ro
 	return routing.State{}, nil
 }
 
+func (r *releases) Attach(context.Context, routing.Group, bool) error { return nil }
+
+func (r *releases) Detach(ctx context.Context, group routing.Group) error {
+	return r.Release(ctx, group)
+}
+
 func (r *releases) Release(context.Context, routing.Group) error { r.count++; return nil }
 
 // leftRound is a refused round of a group with a and b active, c and d on standby,

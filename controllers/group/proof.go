@@ -4,30 +4,27 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/trials"
+	trialing "github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/controllers/watch"
+	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/observe"
-	"github.com/joulevirt/joulevirt/internal/observe/blocks"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/observe/slots"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // GroupProofs say how lever TrafficShare stands on groups, as "namespace/name" of their
-// profile, and are told what the manager did of their schedules. proofs.Store has them.
+// profile, and record what the manager did of their schedules: trials.Memory.
 type GroupProofs interface {
 	// Of is false while that is not known.
 	Of(policy, group string) ([]model.Proof, bool)
-	Group(policy, group string, sight blocks.GroupSight, now time.Time)
+	ObserveGroup(policy, group string, s slots.GroupSample)
 	ForgetGroup(group string)
 }
 
@@ -45,14 +42,14 @@ func (r *Reconciler) note(round *groupRound, memory *groupMemory) {
 	if r.Proofs == nil {
 		return
 	}
-	sight := blocks.GroupSight{Done: memory.done, Withdrawn: round.withdrawn}
+	sample := slots.GroupSample{Done: memory.done}
 	if stands := round.stands; stands != nil && stands.Use {
-		sight.Schedule = stands.Schedule
+		sample.Schedule = stands.Schedule
 	}
 	for i := range round.seen.Plan.Nodes {
-		sight.Nodes = append(sight.Nodes, round.seen.Plan.Nodes[i].Name)
+		sample.Nodes = append(sample.Nodes, round.seen.Plan.Nodes[i].Name)
 	}
-	r.Proofs.Group(planner.ProvingPolicy(round.seen.Plan.Nodes), round.seen.Routing.Profile.String(), sight, r.Clock.Now())
+	r.Proofs.ObserveGroup(planner.ProvingPolicy(round.seen.Plan.Nodes), round.seen.Routing.Profile.String(), sample)
 }
 
 // noteSwitch remembers since when the shares are as the schedule has them.
@@ -65,50 +62,46 @@ func (m *groupMemory) noteSwitch(round *groupRound) {
 	m.done = round.plan.Done(m.done, round.state.Settled || released, round.at)
 }
 
-// tried returns the policy in whose proofs the group is, and the group as a unit of them.
-// Where it is not known what a node is or whether it has a meter, as when its agent is late,
-// the group is what it was at the last look; without one it is no unit yet.
-func (r *groupRound) tried(was *View, pull time.Duration) (policy string, unit proof.Unit) {
-	policy, unit = planner.ProvingPolicy(r.seen.Plan.Nodes), r.unit(pull)
-	for i := range r.seen.Sources {
-		source := &r.seen.Sources[i]
-		if source.Report != nil && !source.Choice.Unknown && source.Choice.LostSince.IsZero() {
-			continue
-		}
+// tried returns the policy in whose trials the group is, and the group as a unit of them. Where it is
+// not known whether a node has a meter, as when its agent is late, the group is what it was at the
+// last look; without one it is no unit yet.
+func (r *groupRound) tried(was *View) (policy string, unit trials.Unit) {
+	plan := &r.seen.Plan
+	policy = planner.ProvingPolicy(plan.Nodes)
+	choices := make([]energy.Choice, len(r.seen.Sources))
+	for i := range choices {
+		choices[i] = r.seen.Sources[i].Choice
+	}
+	unit, unknown := trialing.UnitOf(r.seen.Routing.Profile.String(), plan.Nodes, choices)
+	unit.Approved = unit.Approved || len(plan.Nodes) > 0 && r.plan.Recommend
+	if unknown {
 		if was == nil || was.policy == "" {
-			return "", proof.Unit{}
+			return "", trials.Unit{}
 		}
-		unit.Class, unit.Meter, unit.Ready = was.unit.Class, was.unit.Meter, false
-		unit.MeterLost = unit.MeterLost || !source.Choice.LostSince.IsZero()
+		unit.Metered, unit.TooSlow = was.unit.Metered, was.unit.TooSlow
+		return policy, unit
+	}
+	acts := r.plan.Action == planner.GroupSteer || r.plan.Action == planner.GroupBalance
+	steerable := r.refusal == nil && !r.contested && r.seen.TakenBy == ""
+	ready := !r.plan.Held && (!r.plan.Recommend || r.plan.Approved)
+	if acts && steerable && ready && r.saving != nil && r.saving.Watts > 0 {
+		unit.Candidates = []v1alpha1.Lever{v1alpha1.LeverTrafficShare}
+	}
+	if w := r.withdrawal(); w != nil && w.Count > 0 {
+		unit.Stopped = map[v1alpha1.Lever]trials.Stop{v1alpha1.LeverTrafficShare: {At: w.Time, Evidence: w.Message}}
 	}
 	return policy, unit
 }
 
-// unit is the group as something on which the lever is tried. pull is the time between two
-// questions to an agent.
-func (r *groupRound) unit(pull time.Duration) proof.Unit {
-	plan := &r.seen.Plan
-	nodes := make([]proofs.GroupNode, len(plan.Nodes))
-	for i := range plan.Nodes {
-		source := &r.seen.Sources[i]
-		nodes[i] = proofs.GroupNode{
-			Name: plan.Nodes[i].Name, Class: observe.ClassOf(source.Report, proofs.WorkloadGroup), Meter: trials.MeterOf(source.Choice, pull),
-			MostWatts: trials.MostWatts(source.Report, source.Choice), Untried: plan.Nodes[i].Untried,
-		}
-	}
-	steerable := r.refusal == nil && !r.contested && r.seen.TakenBy == ""
-	return proofs.GroupUnit(r.seen.Routing.Profile.String(), &r.plan, nodes, steerable, r.saving)
-}
-
-// Units are the groups that are tried by a policy's proofs, in the order of their names.
-func (t *Views) Units(policy string) []proof.Unit {
-	var units []proof.Unit
+// Units are the groups that are tried by a policy's trials, in the order of their names.
+func (t *Views) Units(policy string) []trials.Unit {
+	var units []trials.Unit
 	for _, view := range t.All() {
 		if view.policy == policy && policy != "" {
 			units = append(units, view.unit)
 		}
 	}
-	slices.SortFunc(units, func(x, y proof.Unit) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(units, func(x, y trials.Unit) int { return strings.Compare(x.Name, y.Name) })
 	return units
 }
 
@@ -117,15 +110,4 @@ func (t *Views) Units(policy string) []proof.Unit {
 func (t *Views) Replan(ctx context.Context, unit string) {
 	namespace, name, _ := strings.Cut(unit, "/")
 	watch.Send(ctx, t.again, &v1alpha1.VMNetworkProfile{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
-}
-
-// Complete reports whether all groups were looked at, as they are not for a moment after a
-// change of leader.
-func (t *Views) Complete(ctx context.Context, reader client.Reader) bool {
-	var profiles v1alpha1.VMNetworkProfileList
-	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return false // it will be asked again
-	}
-	_, awaited := Summarize(profiles.Items, t.All())
-	return !awaited
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	testingclock "k8s.io/utils/clock/testing"
@@ -17,14 +16,12 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
-	"github.com/joulevirt/joulevirt/internal/observe/blocks"
+	"github.com/joulevirt/joulevirt/internal/observe/slots"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/routing"
 	"github.com/joulevirt/joulevirt/internal/units"
-	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 // memoryWriter has shares in force at once.
@@ -48,6 +45,12 @@ func (w *memoryWriter) Write(_ context.Context, _ routing.Group, shares map[stri
 	return w.state(), nil
 }
 
+func (w *memoryWriter) Attach(context.Context, routing.Group, bool) error { return nil }
+
+func (w *memoryWriter) Detach(ctx context.Context, group routing.Group) error {
+	return w.Release(ctx, group)
+}
+
 func (w *memoryWriter) Release(context.Context, routing.Group) error {
 	w.shares = map[string]float64{"a": 0.25, "b": 0.25, "c": 0.25, "d": 0.25}
 	return nil
@@ -60,9 +63,9 @@ func (w *memoryWriter) isEven() bool {
 
 // reportedProofs say what they are given, and remember what they are told.
 type reportedProofs struct {
-	proof *model.Proof
-	sight blocks.GroupSight
-	asked string
+	proof  *model.Proof
+	sample slots.GroupSample
+	asked  string
 }
 
 func (p *reportedProofs) Of(policy, group string) ([]model.Proof, bool) {
@@ -73,7 +76,7 @@ func (p *reportedProofs) Of(policy, group string) ([]model.Proof, bool) {
 	return []model.Proof{*p.proof}, true
 }
 
-func (p *reportedProofs) Group(_, _ string, sight blocks.GroupSight, _ time.Time) { p.sight = sight }
+func (p *reportedProofs) ObserveGroup(_, _ string, sample slots.GroupSample) { p.sample = sample }
 
 func (p *reportedProofs) ForgetGroup(string) {}
 
@@ -101,13 +104,6 @@ func triedGroup(granularity traffic.Granularity) *observe.Group {
 	return seen
 }
 
-func trialSchedule(start time.Time) *model.Schedule {
-	return &model.Schedule{
-		Lever: v1alpha1.LeverTrafficShare, Seed: 5, Start: start, Block: 22 * time.Minute, WashOut: 5*time.Minute + 15*time.Second,
-		On: []bool{false, true, true, false},
-	}
-}
-
 // TestGroupIsSwitched by the manager's clock, in time and at once; the status says the same
 // all along, and proofs learn what was done.
 func TestGroupIsSwitched(t *testing.T) {
@@ -115,15 +111,16 @@ func TestGroupIsSwitched(t *testing.T) {
 		t.Run(fmt.Sprint(granularity), func(t *testing.T) {
 			clock, writer := testingclock.NewFakePassiveClock(controllertest.StatusTime()), &memoryWriter{}
 			_ = writer.Release(t.Context(), routing.Group{})
-			schedule := trialSchedule(controllertest.StatusTime().Add(10*time.Minute + 7*time.Second))
+			schedule := model.NewSchedule(v1alpha1.LeverTrafficShare, "shop/web", model.TrialOneIn)
+			slot, begun := schedule.SlotAt(clock.Now()), clock.Now()
 			proofs := &reportedProofs{proof: &model.Proof{Lever: v1alpha1.LeverTrafficShare, Use: true, Schedule: schedule, Message: "a trial"}}
 			r := &Reconciler{
 				Clock: clock, Writers: routing.Writers{Service: writer, Route: writer}, Options: DefaultOptions(), Proofs: proofs,
 			}
 			memory, seen := &groupMemory{}, triedGroup(granularity)
 			var said *v1alpha1.TrafficStatus
-			reported, starts := 0, 0
-			for clock.Now().Before(schedule.End().Add(5 * time.Minute)) {
+			reported, starts, switches, was := 0, 0, 0, false
+			for clock.Now().Before(schedule.StartOf(slot + 5)) {
 				now := clock.Now()
 				round, err := r.round(t.Context(), seen, memory)
 				if err != nil {
@@ -131,16 +128,19 @@ func TestGroupIsSwitched(t *testing.T) {
 				}
 				r.note(round, memory)
 				moment := schedule.At(now)
-				if now.Equal(schedule.Start.Add(time.Duration(moment.Block) * schedule.Block)) {
+				if now.Equal(schedule.StartOf(moment.Slot)) {
 					starts++
 				}
-				if writer.isEven() == moment.On {
-					t.Fatalf("after %v shares are %v, want the lever on: %t", now.Sub(schedule.Start), writer.shares, moment.On)
+				if moment.On != was {
+					switches, was = switches+1, moment.On
 				}
-				done := proofs.sight.Done
-				if done == nil || done.Block != moment.Block || done.On != moment.On || done.Seed != 5 || done.Since.After(now) ||
-					moment.Block >= 0 && done.Since.After(schedule.Start.Add(time.Duration(moment.Block)*schedule.Block)) {
-					t.Errorf("after %v, in block %d, reported was %+v", now.Sub(schedule.Start), moment.Block, done)
+				if writer.isEven() == moment.On {
+					t.Fatalf("after %v shares are %v, want the lever on: %t", now.Sub(begun), writer.shares, moment.On)
+				}
+				done := proofs.sample.Done
+				if done == nil || done.On != moment.On || done.Seed != schedule.Seed || done.Since.After(now) ||
+					now.Sub(begun) > schedule.Slot && done.Since.After(schedule.StartOf(moment.Slot)) {
+					t.Errorf("after %v, in slot %d, reported was %+v", now.Sub(begun), moment.Slot-slot, done)
 				}
 				status := round.status()
 				if !sameWords(said, status) {
@@ -149,13 +149,13 @@ func TestGroupIsSwitched(t *testing.T) {
 				clock.SetTime(now.Add(r.again(round, memory)))
 			}
 			// Shares that are kept are explained otherwise than at first, once.
-			if starts != 4 || reported > 2 || writer.writes != 2 {
-				t.Errorf("%d blocks began in time, want 4; the status was reported %d times, want 2 at most; shares were written %d times, want 2", starts, reported, writer.writes)
+			if starts != 5 || reported > 2 || writer.writes != switches {
+				t.Errorf("%d slots began in time, want 5; the status was reported %d times, want 2 at most; shares were written %d times, want %d", starts, reported, writer.writes, switches)
 			}
 			if said.State != v1alpha1.LeverInForce || said.ActiveMembers != 2 || said.Revision == "" {
 				t.Errorf("%+v", said)
 			}
-			if diff := cmp.Diff([]string{"n1", "n2"}, proofs.sight.Nodes); diff != "" || proofs.asked != "of-n1 shop/web" {
+			if diff := cmp.Diff([]string{"n1", "n2"}, proofs.sample.Nodes); diff != "" || proofs.asked != "of-n1 shop/web" {
 				t.Errorf("asked %s, nodes (-want +got):\n%s", proofs.asked, diff)
 			}
 		})
@@ -164,45 +164,39 @@ func TestGroupIsSwitched(t *testing.T) {
 
 // TestGroupAsAUnit: what trials learn of a group.
 func TestGroupAsAUnit(t *testing.T) {
-	class := verify.Class{CPUModel: "cpu", Kernel: "6.12", Workload: "Group"}
 	for name, tc := range map[string]struct {
-		change func(*groupRound)
-		class  verify.Class
-		metered, candidate, ready, approved,
-		none bool
+		change                             func(*groupRound)
+		metered, candidate, approved, none bool
 	}{
-		"ready":              {func(*groupRound) {}, class, true, true, true, false, false},
-		"nodes differ":       {func(r *groupRound) { r.seen.Sources[1].Report.Status.Topology.CPUModel = "other" }, verify.Class{}, true, true, true, false, false},
-		"one without meter":  {func(r *groupRound) { r.seen.Sources[1].Choice = energy.Choice{} }, class, false, true, true, false, false},
-		"nothing to save":    {func(r *groupRound) { r.saving = nil }, class, true, false, true, false, false},
-		"a window is closed": {func(r *groupRound) { r.plan.Held = true }, class, true, true, false, false, false},
-		"forbidden":          {func(r *groupRound) { r.plan.Action = planner.GroupRelease }, class, true, false, false, false, false},
-		"refused":            {func(r *groupRound) { r.refusal = &routing.Refusal{} }, class, true, false, false, false, false},
+		"ready":              {func(*groupRound) {}, true, true, false, false},
+		"one without meter":  {func(r *groupRound) { r.seen.Sources[1].Choice = energy.Choice{} }, false, true, false, false},
+		"nothing to save":    {func(r *groupRound) { r.saving = nil }, true, false, false, false},
+		"a window is closed": {func(r *groupRound) { r.plan.Held = true }, true, false, false, false},
+		"forbidden":          {func(r *groupRound) { r.plan.Action = planner.GroupRelease }, true, false, false, false},
+		"refused":            {func(r *groupRound) { r.refusal = &routing.Refusal{} }, true, false, false, false},
 		"no trials asked for": {func(r *groupRound) {
 			r.seen.Plan.Nodes[0].Untried, r.seen.Plan.Nodes[1].Untried = true, true
-		}, class, true, true, true, true, false},
-		"by one of two policies": {func(r *groupRound) { r.seen.Plan.Nodes[1].Untried = true }, class, true, true, true, false, false},
-		"recommended":            {func(r *groupRound) { r.plan.Recommend, r.plan.Approved = true, false }, class, true, true, false, true, false},
-		"approved":               {func(r *groupRound) { r.plan.Recommend = true }, class, true, true, true, true, false},
-		"a late agent":           {func(r *groupRound) { r.seen.Sources[1].Choice = energy.Choice{Unknown: true} }, verify.Class{}, false, false, false, false, true},
-		"no report":              {func(r *groupRound) { r.seen.Sources[1].Report = nil }, verify.Class{}, false, false, false, false, true},
+		}, true, true, true, false},
+		"by one of two policies": {func(r *groupRound) { r.seen.Plan.Nodes[1].Untried = true }, true, true, false, false},
+		"recommended":            {func(r *groupRound) { r.plan.Recommend, r.plan.Approved = true, false }, true, false, true, false},
+		"approved":               {func(r *groupRound) { r.plan.Recommend = true }, true, true, true, false},
+		"a late agent":           {func(r *groupRound) { r.seen.Sources[1].Choice = energy.Choice{Unknown: true} }, false, false, false, true},
 	} {
 		round := &groupRound{seen: triedGroup(traffic.Weighted), saving: &power.Estimate{Watts: 3}}
 		round.plan = planner.GroupPlan{Action: planner.GroupSteer, Approved: true}
-		policy, before := round.tried(nil, 15*time.Second)
+		policy, before := round.tried(nil)
 		view := &View{policy: policy, unit: before}
 		tc.change(round)
-		policy, unit := round.tried(nil, 15*time.Second)
+		policy, unit := round.tried(nil)
 		if tc.none {
-			again, kept := round.tried(view, 15*time.Second)
-			if policy != "" || again != "of-n1" || kept.Ready || kept.Class != before.Class || kept.Meter != before.Meter {
+			again, kept := round.tried(view)
+			if policy != "" || again != "of-n1" || len(kept.Candidates) > 0 || !kept.Metered {
 				t.Errorf("%s: of policy %q, then %q: %+v", name, policy, again, kept)
 			}
 			continue
 		}
-		metered := unit.Meter == verify.Meter{Interval: 15 * time.Second, Freshness: 15 * time.Second}
-		if policy != "of-n1" || unit.Name != "shop/web" || unit.Class != tc.class || metered != tc.metered ||
-			len(unit.Candidates) > 0 != tc.candidate || unit.Ready != tc.ready || unit.Approved != tc.approved || len(unit.Nodes) != 2 || unit.MostWatts != 2*ledger.MostNodeWatts {
+		if policy != "of-n1" || unit.Name != "shop/web" || unit.Metered != tc.metered || len(unit.Candidates) > 0 != tc.candidate ||
+			unit.Approved != tc.approved || len(unit.Nodes) != 2 {
 			t.Errorf("%s: of policy %q: %+v", name, policy, unit)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +26,9 @@ type groupMemory struct {
 	// group as it was last steered or looked at.
 	group *routing.Group
 	// mayHold is true when shares may be in force that are to be given back.
-	mayHold   bool
+	mayHold bool
+	// attached is true when the group's Service may have been adopted.
+	attached  bool
 	plan      *planner.GroupPlan
 	plannedAt time.Time
 	demand    planner.Demand
@@ -125,6 +128,7 @@ func (r *Reconciler) round(ctx context.Context, seen *observe.Group, memory *gro
 	}
 	// A route that is ours has to have its members whatever is allowed.
 	memory.mayHold = memory.mayHold || seen.Plan.Granularity == traffic.Weighted && serving(round.state.Shares) || marked(&seen.Routing)
+	memory.attached = memory.attached || round.state.Attached
 	memory.noteRefusal(round, r.Clock.Now())
 	if seen.TakenBy != "" {
 		errors.As(routing.Refuse(v1alpha1.ReasonGroupTaken, "the older VMNetworkProfile %s has %s %s as its group: name another in spec.group, or remove it there",
@@ -132,12 +136,39 @@ func (r *Reconciler) round(ctx context.Context, seen *observe.Group, memory *gro
 	}
 	r.plan(round, memory)
 	switch {
-	case round.plan.Action == planner.GroupRelease || seen.TakenBy != "":
+	case seen.TakenBy != "": // its Service is the other profile's to adopt
 		return round, r.giveBack(ctx, round, memory)
-	case round.refusal != nil && round.state.Shares == nil, r.isContested(round, memory):
+	case round.plan.Action == planner.GroupRelease:
+		if err := r.detach(ctx, memory); err != nil {
+			return nil, err
+		}
+		return round, r.giveBack(ctx, round, memory)
+	case r.isContested(round, memory):
+		return round, r.leave(ctx, round, memory)
+	}
+	if err := r.attach(ctx, round, writer); err != nil {
+		return nil, err
+	}
+	if round.refusal != nil && round.state.Shares == nil {
 		return round, r.leave(ctx, round, memory)
 	}
 	return round, r.write(ctx, round, memory, writer)
+}
+
+// attach prepares the group to be steered. What it is refused for says more than that it cannot
+// be read.
+func (r *Reconciler) attach(ctx context.Context, round *groupRound, writer routing.Writer) error {
+	var refusal *routing.Refusal
+	// Outside of change windows VMs are labelled, or they would not serve. A Service waits.
+	waits := slices.ContainsFunc(round.seen.Plan.Nodes, func(n planner.GroupNode) bool { return n.Hold.Reason != "" })
+	err := writer.Attach(ctx, round.seen.Routing, !waits)
+	switch {
+	case err != nil && !errors.As(err, &refusal):
+		return err
+	case refusal != nil && round.state.Shares == nil:
+		round.refusal = refusal
+	}
+	return nil
 }
 
 // plan makes the plan of the round.

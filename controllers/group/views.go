@@ -19,7 +19,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // Views are the last looks at all groups, for metrics and the statuses of
@@ -55,7 +55,7 @@ type View struct {
 	// members by their launcher pods.
 	members map[string]groupMember
 	// unit is the group as trials see it, policy the one in whose proofs it is. Empty: none.
-	unit   proof.Unit
+	unit   trials.Unit
 	policy string
 }
 

@@ -146,6 +146,11 @@ func (g *GlobalGuard) guestsOf(ctx context.Context, node *corev1.Node, facts *pr
 	return nil
 }
 
+// readinessGatesNotReady is the kubelet's reason for a pod that is not ready though all its
+// containers are. KubeVirt's gate is closed while a VM is paused, and its condition Ready
+// follows the pod's a second after its condition Paused is gone.
+const readinessGatesNotReady = "ReadinessGatesNotReady"
+
 // guestOf reads whether a VMI's guest is ready, and since when. False: it does not say.
 func guestOf(vmi *virtv1.VirtualMachineInstance) (guards.Guest, bool) {
 	migrates := vmi.Status.MigrationState != nil && !vmi.Status.MigrationState.Completed
@@ -158,6 +163,7 @@ func guestOf(vmi *virtv1.VirtualMachineInstance) (guards.Guest, bool) {
 		switch {
 		case c.Type == virtv1.VirtualMachineInstanceReady:
 			guest.Ready, guest.Since = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+			guest.Excused = guest.Excused || c.Reason == readinessGatesNotReady
 			reported = true
 		case c.Type == virtv1.VirtualMachineInstancePaused && c.Status == corev1.ConditionTrue:
 			guest.Excused = true

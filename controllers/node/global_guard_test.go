@@ -106,6 +106,12 @@ func TestGuestOf(t *testing.T) {
 		"paused": {func(v *virtv1.VirtualMachineInstance) {
 			v.Status.Conditions = append(v.Status.Conditions, is(virtv1.VirtualMachineInstancePaused, corev1.ConditionTrue))
 		}, true, false, true},
+		"was paused a second ago": {func(v *virtv1.VirtualMachineInstance) {
+			v.Status.Conditions[0].Reason = "ReadinessGatesNotReady"
+		}, true, false, true},
+		"container not ready": {func(v *virtv1.VirtualMachineInstance) {
+			v.Status.Conditions[0].Reason = "ContainersNotReady"
+		}, true, false, false},
 		"migrates": {func(v *virtv1.VirtualMachineInstance) {
 			v.Status.MigrationState = &virtv1.VirtualMachineInstanceMigrationState{}
 		}, true, false, true},

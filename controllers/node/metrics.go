@@ -149,13 +149,14 @@ type reportCollector struct {
 	rates  observe.Rates
 	// seen is what is known of the governed nodes' power. Nil: this manager does not lead. It
 	// hears no rates then, and has nothing to say: all nodes would look lost.
-	seen func() PowerViews
+	seen    func() PowerViews
+	planned func() int
 }
 
 // NewReportCollector returns the collector that counts nodes. seen returns the last look at
-// nodes, nil while there was none.
-func NewReportCollector(reader client.Reader, rates observe.Rates, seen func() PowerViews) prometheus.Collector {
-	return &reportCollector{collect.NewSet("nodes"), reader, rates, seen}
+// nodes, nil while there was none, and planned is PlanReconciler.CountPlanned.
+func NewReportCollector(reader client.Reader, rates observe.Rates, seen func() PowerViews, planned func() int) prometheus.Collector {
+	return &reportCollector{collect.NewSet("nodes"), reader, rates, seen, planned}
 }
 
 // Collect implements prometheus.Collector.
@@ -179,6 +180,7 @@ func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for state, count := range map[string]float64{
 		"reported": float64(len(reports.Items)), "rates_fresh": fresh, "governed": float64(len(views)), "metered": views.metered(),
+		"planned": float64(c.planned()),
 	} {
 		c.Gauge(out, "nodes", count, state)
 	}

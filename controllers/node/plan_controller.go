@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,11 +25,12 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 	"github.com/joulevirt/joulevirt/internal/plan"
 	"github.com/joulevirt/joulevirt/internal/planner"
 )
 
-// FieldOwner is the name under which the manager applies NodePlans.
+// FieldOwner is the name under which the manager writes NodePlans.
 const FieldOwner = "joulevirt-manager"
 
 // PlanReconciler writes the plan of each node that a policy governs. It
@@ -53,11 +53,13 @@ type PlanReconciler struct {
 
 	changing nodesChanging
 	writes   planWrites
+	// awaits is of each planned node whether its plan waits for what a new leader does not know.
+	awaits sync.Map
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch
-// +kubebuilder:rbac:groups=joulevirt.io,resources=nodeplans,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=joulevirt.io,resources=nodeplans,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups=joulevirt.io,resources=nodereports;energypolicies;vmnetworkprofiles,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -68,7 +70,7 @@ const conflictRetry = time.Second
 // as it was read is left as it is, and looked at again: another manager may lead by now.
 func (r *PlanReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	result, err := r.reconcile(ctx, req)
-	if apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return result, err
@@ -114,6 +116,7 @@ func (r *PlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		r.changing.drop(node.Name)
 		return ctrl.Result{RequeueAfter: wait}, err
 	}
+	r.awaits.Store(node.Name, plan.Awaiting)
 	if seen.Edited {
 		r.Recorder.Eventf(seen.Plan, nil, corev1.EventTypeWarning, v1alpha1.ReasonEdited, "Plan",
 			"somebody else changed the plan: it was made anew; what it may do is said in EnergyPolicies and VMNetworkProfiles")
@@ -124,10 +127,23 @@ func (r *PlanReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: min(wait, again(plan, seen, now))}, nil
 }
 
+// CountPlanned counts the nodes that this manager planned by all that there is to know of them.
+func (r *PlanReconciler) CountPlanned() int {
+	count := 0
+	r.awaits.Range(func(_, awaits any) bool {
+		if awaits == false {
+			count++
+		}
+		return true
+	})
+	return count
+}
+
 // forget drops what is remembered of a node that has no plan any more.
 func (r *PlanReconciler) forget(node string) {
 	r.Reviews.forget(node)
 	r.Potentials.forget(node)
+	r.awaits.Delete(node)
 	r.writes.forget(node)
 }
 
@@ -150,7 +166,7 @@ func (r *PlanReconciler) planWhatFits(ctx context.Context, node *model.Node, now
 // plan makes the plan of a node: without anything new when enough others are changing.
 func (r *PlanReconciler) plan(ctx context.Context, node *model.Node, now time.Time) (model.Plan, error) {
 	plan := planner.Plan(*node, now)
-	if planner.Changed(*node, plan) == 0 {
+	if !planner.Changes(*node, plan) {
 		r.changing.leave(node.Name)
 		return plan, nil
 	}
@@ -171,9 +187,6 @@ func again(plan model.Plan, seen observe.Observation, now time.Time) time.Durati
 	}
 	if !seen.Times.Again.IsZero() {
 		soonest(seen.Times.Again)
-	}
-	if room, waits := planner.RoomAt(plan, now); waits && plan.Reason == v1alpha1.ReasonChangeBudgetHour {
-		soonest(room)
 	}
 	if back := untilReturn(&plan, now); !back.IsZero() {
 		soonest(back)
@@ -210,8 +223,15 @@ func (r *PlanReconciler) remove(ctx context.Context, name string, was *v1alpha1.
 // write applies the plan when it says something else than the one there is, or returns how long
 // it has to wait for that. The error is a conflict when that one changed since it was read.
 func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *observe.Observation, planned model.Plan, now time.Time) (wait time.Duration, err error) {
-	was, spec := seen.Plan, plan.Encode(&planned)
-	if was != nil && equality.Semantic.DeepEqual(was.Spec, spec) && ownedBy(was, node) {
+	was := seen.Plan
+	if planner.Changes(seen.Node, planned) && (was == nil || planned.ChangedAt.IsZero() || leverstate.IsApplied(was)) {
+		planned.ChangedAt = now
+	}
+	spec := plan.Encode(&planned)
+	// A plan that waits is not written for its reasons alone: a new leader would write every plan of
+	// the cluster twice, to report for a second that it knows nothing.
+	waits := planned.Awaiting && seen.Node.Current != nil && planned.DoesSame(seen.Node.Current)
+	if was != nil && ownedBy(was, node) && (waits || equality.Semantic.DeepEqual(was.Spec, spec)) {
 		r.changing.drop(node.Name)
 		return 0, nil
 	}
@@ -222,16 +242,14 @@ func (r *PlanReconciler) write(ctx context.Context, node *corev1.Node, seen *obs
 	if wait := r.writes.take(node.Name, namespaces, now); wait > 0 && !planner.TakesBack(seen.Node, planned) {
 		return wait, nil
 	}
-	desired, err := nodePlanFor(node, &spec)
-	if err != nil {
-		return 0, fmt.Errorf("encode NodePlan %s: %w", node.Name, err)
+	desired := nodePlanFor(node, was, spec)
+	if was == nil {
+		err = r.Client.Create(ctx, desired, client.FieldOwner(FieldOwner))
+	} else {
+		err = r.Client.Update(ctx, desired, client.FieldOwner(FieldOwner))
 	}
-	if was != nil {
-		desired.SetResourceVersion(was.ResourceVersion)
-	}
-	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	if err != nil {
-		return 0, fmt.Errorf("apply NodePlan %s: %w", node.Name, err)
+		return 0, fmt.Errorf("write NodePlan %s: %w", node.Name, err)
 	}
 	r.changing.wrote(node.Name, desired.GetGeneration())
 	r.writes.wrote(node.Name, seen.PolicyVersion)
@@ -253,17 +271,15 @@ func ownedBy(plan *v1alpha1.NodePlan, node *corev1.Node) bool {
 	return false
 }
 
-// nodePlanFor is what the manager applies: exactly the fields that it owns.
-func nodePlanFor(node *corev1.Node, spec *v1alpha1.NodePlanSpec) (*unstructured.Unstructured, error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-	if err != nil {
-		return nil, err
+// nodePlanFor is the plan of a node as it is written: what was there of it, with another spec. It is
+// replaced as a whole, since server-side apply takes the API server four times as long.
+func nodePlanFor(node *corev1.Node, was *v1alpha1.NodePlan, spec v1alpha1.NodePlanSpec) *v1alpha1.NodePlan {
+	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node.Name}, Spec: spec}
+	if was != nil {
+		was.ObjectMeta.DeepCopyInto(&plan.ObjectMeta)
 	}
-	plan := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
-	plan.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodePlan"))
-	plan.SetName(node.Name)
-	plan.SetOwnerReferences([]metav1.OwnerReference{
+	plan.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
-	})
-	return plan, nil
+	}
+	return plan
 }

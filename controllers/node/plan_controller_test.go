@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -20,6 +21,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
+	"github.com/joulevirt/joulevirt/internal/plan"
 )
 
 // oneNode is node n of package controllertest with the controller of plans.
@@ -78,6 +80,98 @@ func TestUnreadableReportKeepsNoPins(t *testing.T) {
 	}
 	if got := s.reconcile(heard); len(got.VMs) != 0 {
 		t.Errorf("plan %+v after the profile went", got)
+	}
+}
+
+// A node counts as changing from the first change on that its agent did not confirm: one of which
+// something can never be done must not keep others waiting by changing each few minutes.
+func TestChangedAt(t *testing.T) {
+	s := newOneNode(t)
+	heard := s.Heard()
+	start := s.Clock.Now()
+	affinity := func(preference v1alpha1.AffinityPreference) time.Duration {
+		t.Helper()
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"affinity":%q}}`, preference))
+		profile := &v1alpha1.VMNetworkProfile{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
+		if err := s.Client.Patch(t.Context(), profile, patch); err != nil {
+			t.Fatal(err)
+		}
+		return s.reconcile(heard).ChangedAt.Sub(start)
+	}
+	confirm := func() {
+		t.Helper()
+		plan := s.nodePlan()
+		plan.Status.ObservedGeneration = plan.Generation
+		plan.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionTrue}}
+		if err := s.Client.Update(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := affinity(v1alpha1.AffinityPinned); got != 0 {
+		t.Errorf("a first change is of %v later", got)
+	}
+	s.Clock.SetTime(start.Add(time.Minute))
+	affinity(v1alpha1.AffinityShared)
+	if got := affinity(v1alpha1.AffinityPinned); got != 0 {
+		t.Errorf("a change that follows one that is not confirmed is of %v later", got)
+	}
+	confirm()
+	if got := s.reconcile(heard).ChangedAt.Sub(start); got != 0 {
+		t.Errorf("without a change the time moved by %v", got)
+	}
+	affinity(v1alpha1.AffinityShared)
+	confirm()
+	if got := affinity(v1alpha1.AffinityPinned); got != time.Minute {
+		t.Errorf("a change after one that was confirmed is of %v later, want a minute", got)
+	}
+}
+
+// A VM that no profile selects gets what the policy assumes, where the policy selects its
+// namespace. A profile replaces all of that.
+func TestDefaultsOfAPolicy(t *testing.T) {
+	s := newOneNode(t)
+	if err := s.Client.DeleteAllOf(t.Context(), &v1alpha1.VMNetworkProfile{}, client.InNamespace("ns")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}); err != nil {
+		t.Fatal(err)
+	}
+	assume := func(defaults *v1alpha1.ProfileDefaults, namespaces *metav1.LabelSelector) {
+		policy := &v1alpha1.EnergyPolicy{}
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: "p"}, policy); err != nil {
+			t.Fatal(err)
+		}
+		policy.Spec.Defaults, policy.Spec.NamespaceSelector = defaults, namespaces
+		if err := s.Client.Update(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := s.Heard()
+	pinned := &v1alpha1.ProfileDefaults{Affinity: v1alpha1.AffinityPinned, ServiceLevels: v1alpha1.ServiceLevels{MaxStealPercent: 5}}
+	for _, step := range []struct {
+		name       string
+		defaults   *v1alpha1.ProfileDefaults
+		namespaces *metav1.LabelSelector
+		vms        int
+	}{
+		{"none", nil, nil, 0},
+		{"some", pinned, nil, 1},
+		{"another namespace", pinned, &metav1.LabelSelector{MatchLabels: map[string]string{"team": "b"}}, 0},
+		{"all namespaces", pinned, &metav1.LabelSelector{}, 1},
+	} {
+		assume(step.defaults, step.namespaces)
+		got := s.reconcile(heard)
+		if len(got.VMs) != step.vms || step.vms > 0 && (got.VMs[0].Affinity == nil || got.VMs[0].Profile != "") {
+			t.Errorf("%s: plan %+v, want %d VMs", step.name, got, step.vms)
+		}
+	}
+	profile := controllertest.ProfileOf("web", "web", time.Hour)
+	profile.Spec.Affinity = v1alpha1.AffinityShared
+	if err := s.Client.Create(t.Context(), &profile); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.reconcile(heard); got.VMs[0].Affinity != nil || got.VMs[0].Profile != "web" {
+		t.Errorf("with a profile that wants no pins: plan %+v", got)
 	}
 }
 
@@ -224,12 +318,10 @@ func TestAgain(t *testing.T) {
 		seen observe.Observation
 		want time.Duration
 	}{
-		"nothing waits":     {model.Plan{}, observe.Observation{}, DefaultReview},
-		"a window opens":    {model.Plan{}, observe.Observation{Times: observe.ChangeTimes{Again: in(3 * time.Minute)}}, 3 * time.Minute},
-		"it opens tomorrow": {model.Plan{}, observe.Observation{Times: observe.ChangeTimes{Again: in(24 * time.Hour)}}, DefaultReview},
-		"it just opened":    {model.Plan{}, observe.Observation{Times: observe.ChangeTimes{Again: in(time.Millisecond)}}, time.Second},
-		"an hour is full": {model.Plan{Reason: v1alpha1.ReasonChangeBudgetHour, Changes: []model.Change{
-			{Time: in(-2 * time.Hour), VMs: 1}, {Time: in(-55 * time.Minute), VMs: 1}, {Time: in(-time.Minute), VMs: 1}}}, observe.Observation{}, 5 * time.Minute},
+		"nothing waits":       {model.Plan{}, observe.Observation{}, DefaultReview},
+		"a window opens":      {model.Plan{}, observe.Observation{Times: observe.ChangeTimes{Again: in(3 * time.Minute)}}, 3 * time.Minute},
+		"it opens tomorrow":   {model.Plan{}, observe.Observation{Times: observe.ChangeTimes{Again: in(24 * time.Hour)}}, DefaultReview},
+		"it just opened":      {model.Plan{}, observe.Observation{Times: observe.ChangeTimes{Again: in(time.Millisecond)}}, time.Second},
 		"others are changing": {model.Plan{}, observe.Observation{Node: model.Node{NodesBusy: true}}, objects.ChangingRetry},
 		"a recommendation ends": {model.Plan{RecommendedAt: in(-50 * time.Minute)},
 			observe.Observation{Node: model.Node{Policy: model.Policy{RecommendationValidity: time.Hour}}}, 10 * time.Minute},
@@ -295,5 +387,44 @@ func TestPlanWritesAreBounded(t *testing.T) {
 	s.Clock.SetTime(s.Clock.Now().Add(writeEvery))
 	if reconcile(); len(s.nodePlan().Spec.VMs) == 0 {
 		t.Errorf("nothing is written after %v", writeEvery)
+	}
+}
+
+// A new leader that has not heard the agent yet leaves the plan as it is, but makes one anew that
+// somebody else changed.
+func TestPlanOfALeaderThatWaits(t *testing.T) {
+	s := newOneNode(t)
+	s.reconcile(s.Heard())
+	before := s.nodePlan()
+	report := &v1alpha1.NodeReport{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: "n"}, report); err != nil {
+		t.Fatal(err)
+	}
+	report.Status.RatesAddress = "10.0.0.1:9443"
+	if err := s.Client.Update(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	unheard := func() {
+		t.Helper()
+		r := s.reconciler(rates.NewStore(s.Clock, time.Minute, time.Minute))
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "n"}}); err != nil {
+			t.Fatal(err)
+		}
+		if planned := r.CountPlanned(); planned != 0 {
+			t.Errorf("%d nodes are planned by all that there is to know", planned)
+		}
+	}
+	unheard()
+	if is := s.nodePlan(); is.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the plan was %+v and is %+v", before.Spec, is.Spec)
+	}
+	edited := before.DeepCopy()
+	edited.Spec.VMs[0].Affinity.EmulatorCPUs = "0"
+	if err := s.Client.Update(t.Context(), edited); err != nil {
+		t.Fatal(err)
+	}
+	unheard()
+	if is := s.nodePlan(); is.ResourceVersion == edited.ResourceVersion || plan.Edited(is) {
+		t.Errorf("the plan is left as somebody else changed it: %+v", is.Spec)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner"
 )
@@ -15,6 +17,10 @@ const (
 	// potentialSoonest when it is worked out again because policy or VMs changed: it takes
 	// as long as a plan.
 	potentialEvery, potentialSoonest = 5 * time.Minute, 15 * time.Second
+
+	// potentialsPerSecond are worked out at most, after potentialsAtOnce, so that the plans of
+	// a large cluster come first when a manager begins to lead.
+	potentialsPerSecond, potentialsAtOnce = 5, 20
 )
 
 // PotentialStore remembers what levers would save on each node. It is safe for concurrent
@@ -22,6 +28,7 @@ const (
 type PotentialStore struct {
 	mu    sync.Mutex
 	Nodes map[string]PotentialOfNode
+	limit *rate.Limiter
 }
 
 // PotentialOfNode is what was worked out of a node, when, and for what people ask.
@@ -34,7 +41,7 @@ type PotentialOfNode struct {
 
 // NewPotentialStore returns a store that knows of no node yet.
 func NewPotentialStore() *PotentialStore {
-	return &PotentialStore{Nodes: map[string]PotentialOfNode{}}
+	return &PotentialStore{Nodes: map[string]PotentialOfNode{}, limit: rate.NewLimiter(potentialsPerSecond, potentialsAtOnce)}
 }
 
 // Of tells what each lever would save on a node. Empty: nothing can be done there. Nil: it
@@ -54,6 +61,9 @@ func (s *PotentialStore) planned(node model.Node, now time.Time) {
 	is := PotentialOfNode{at: now, asked: digestAsked(&node)}
 	age := now.Sub(was.at)
 	if was.Levers != nil && age >= 0 && (age < potentialSoonest || age < potentialEvery && was.asked == is.asked) {
+		return
+	}
+	if !s.limit.AllowN(now, 1) {
 		return
 	}
 	if is.Levers = planner.Potential(node, now); is.Levers == nil {

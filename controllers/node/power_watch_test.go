@@ -202,7 +202,7 @@ joulevirt_node_energy_joules_total{node="b",source="RAPL"} 3000`)
 func TestMetricsOfReports(t *testing.T) {
 	s := newWatchScene(t)
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(NewReportCollector(s.client, s.store, s.watch.Seen)); err != nil {
+	if err := registry.Register(NewReportCollector(s.client, s.store, s.watch.Seen, func() int { return 1 })); err != nil {
 		t.Fatal(err)
 	}
 	check := func(want map[string]string) {
@@ -219,7 +219,7 @@ func TestMetricsOfReports(t *testing.T) {
 	check(map[string]string{})
 	s.run()
 	nodes := func(state string) string { return `joulevirt_nodes{state="` + state + `"}` }
-	want := map[string]string{nodes("reported"): "1", nodes("rates_fresh"): "1", nodes("governed"): "2", nodes("metered"): "2"}
+	want := map[string]string{nodes("reported"): "1", nodes("rates_fresh"): "1", nodes("governed"): "2", nodes("metered"): "2", nodes("planned"): "1"}
 	check(want)
 	s.clock.Step(2 * time.Minute)
 	s.look()

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -132,15 +130,11 @@ func LauncherOf(vmi *virtv1.VirtualMachineInstance) (types.UID, string) {
 // IsChanging reports whether a plan has something new that the node's agent did not
 // confirm yet.
 func IsChanging(plan *v1alpha1.NodePlan, now time.Time) bool {
-	changes := plan.Spec.RecentChanges
-	if !plan.Spec.Apply || len(changes) == 0 {
+	if !plan.Spec.Apply || plan.Spec.ChangedAt == nil {
 		return false
 	}
 	// Reported by the clock of another manager, it may lie ahead.
-	if since := now.Sub(unconfirmedSince(plan)); since >= changingFor || since <= -changingFor {
-		return false
-	}
-	return !leverstate.IsApplied(plan)
+	return now.Sub(plan.Spec.ChangedAt.Time).Abs() < changingFor && !leverstate.IsApplied(plan)
 }
 
 const (
@@ -151,23 +145,3 @@ const (
 	// is seen to be done before.
 	ChangingRetry = 30 * time.Second
 )
-
-// unconfirmedSince is the time of the plan's first change of which it may be that the agent
-// did not confirm it. Of an agent that can never do all of its plans that is an old one: a
-// change each few minutes must not keep the others waiting for ever.
-func unconfirmedSince(plan *v1alpha1.NodePlan) time.Time {
-	changes := plan.Spec.RecentChanges
-	last := changes[len(changes)-1].Time.Time
-	applied := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
-	if applied == nil || applied.Status == metav1.ConditionTrue {
-		return last
-	}
-	// Changes are reported by the minute.
-	failing := applied.LastTransitionTime.Truncate(time.Minute)
-	for _, change := range changes {
-		if !change.Time.Time.Before(failing) {
-			return change.Time.Time
-		}
-	}
-	return last
-}

@@ -64,6 +64,11 @@ func approvalsMatched(policy *v1alpha1.EnergyPolicy, view policyView) metav1.Con
 			current[plan.Spec.Revision] = true
 		}
 	}
+	for i := range view.moves {
+		if plan := &view.moves[i]; plan.Name == policy.Name && plan.Spec.Revision != "" {
+			current[plan.Spec.Revision] = true
+		}
+	}
 	unmatched := slices.DeleteFunc(slices.Clone(policy.Spec.Approvals), func(approval string) bool { return current[approval] })
 	if len(unmatched) == 0 {
 		return metav1.Condition{
@@ -73,8 +78,8 @@ func approvalsMatched(policy *v1alpha1.EnergyPolicy, view policyView) metav1.Con
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionApprovalsMatched, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonApprovalUnmatched,
-		Message: fmt.Sprintf("%d of spec.approvals are of no current recommendation of the policy's nodes and groups, because it expired, was replaced, "+
-			"or never was: %s: compare with the revisions of NodePlans, approve those, and remove these", len(unmatched), someOf(unmatched)),
+		Message: fmt.Sprintf("%d of spec.approvals are of no current recommendation of the policy's nodes, groups and moves, because it expired, was replaced, "+
+			"or never was: %s: compare with the revisions of NodePlans and the PlacementPlan, approve those, and remove these", len(unmatched), someOf(unmatched)),
 	}
 }
 

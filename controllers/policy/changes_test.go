@@ -37,7 +37,7 @@ func TestPolicyConditionsOfChanges(t *testing.T) {
 		"in a window": {func(s *v1alpha1.EnergyPolicySpec) { s.Budgets.Windows = open },
 			"True GoverningNodes", "False NotPaused", "True ChangesAllowed", nil},
 		"outside": {func(s *v1alpha1.EnergyPolicySpec) { s.Budgets.Windows = shut },
-			"True GoverningNodes", "False NotPaused", "False OutsideChangeWindow", []string{"spec.budgets.windows", "until "}},
+			"True GoverningNodes", "False NotPaused", "False OutsideChangeWindow", []string{"spec.budgets.windows", "before "}},
 		"in a freeze": {func(s *v1alpha1.EnergyPolicySpec) { s.Budgets.Freezes = open },
 			"True GoverningNodes", "False NotPaused", "False InFreeze", []string{"spec.budgets.freezes"}},
 		"a schedule that cannot be": {func(s *v1alpha1.EnergyPolicySpec) { s.Budgets.Windows = append(open, window("99 * * * *")...) },

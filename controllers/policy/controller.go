@@ -24,6 +24,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/controllers/watch"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
@@ -67,6 +68,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, delay, figures watch.StatusDelay, c
 		Watches(&v1alpha1.NodeReport{}, delay.Handler(r.ofNode), builder.WithPredicates(watch.ReportChanged())).
 		Watches(&v1alpha1.NodeReport{}, figures.Handler(r.ofNode)).
 		Watches(&v1alpha1.NodePlan{}, delay.Handler(ofPlan)).
+		Watches(&v1alpha1.PlacementPlan{}, delay.Handler(ofMoves), builder.WithPredicates(watch.SpecOrGone())).
 		WatchesRawSource(source.Channel(changed, delay.Handler(r.all))).
 		WatchesRawSource(source.Channel(newFigures, figures.Handler(r.all))).
 		Complete(r)
@@ -119,6 +121,20 @@ func (r *Reconciler) view(ctx context.Context) (policyView, error) {
 	}
 	view.groups, view.groupsAwaited = group.Summarize(profiles.Items, r.Views.All())
 	view.groupRevisions = groupRevisions(profiles.Items)
+	var hybrids v1alpha1.HybridWorkloadList
+	if err := r.Client.List(ctx, &hybrids, client.UnsafeDisableDeepCopy); err != nil {
+		return view, fmt.Errorf("list HybridWorkloads: %w", err)
+	}
+	for i := range hybrids.Items {
+		if h := &hybrids.Items[i]; h.Status.ReadyGateways > 0 {
+			view.workloads = append(view.workloads, model.UnitOfWorkload(client.ObjectKeyFromObject(h).String()))
+		}
+	}
+	var moves v1alpha1.PlacementPlanList
+	if err := r.Client.List(ctx, &moves, client.UnsafeDisableDeepCopy); err != nil {
+		return view, fmt.Errorf("list PlacementPlans: %w", err)
+	}
+	view.moves = moves.Items
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list nodes: %w", err)
@@ -140,6 +156,11 @@ func ofPlan(_ context.Context, o client.Object) []reconcile.Request {
 		return nil
 	}
 	return watch.Requests([]string{plan.Spec.Policy})
+}
+
+// ofMoves gives the policy that a PlacementPlan is of.
+func ofMoves(_ context.Context, o client.Object) []reconcile.Request {
+	return watch.Requests([]string{o.GetName()})
 }
 
 // ofNode gives the policies that select a node, by the node itself or its report: they govern

@@ -6,32 +6,18 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/statuses"
+	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/trials"
 	"github.com/joulevirt/joulevirt/internal/units"
-	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
 )
 
-// provenSum adds up what one lever saves now.
-type provenSum struct {
-	watts  float64
-	errors verify.ErrorSum
-	// common are the parts of the errors that units of a class share, by class.
-	common map[string]commonPart
-}
-
-// commonPart is an error that several units share, with its least degrees of freedom.
-type commonPart struct{ watts, freedom float64 }
-
-// actingLevers are the levers that are in force, by unit: a node, or a group as
-// "namespace/name".
+// actingLevers are the levers that are in force, by unit, see model.LeversOf.
 type actingLevers map[string]map[v1alpha1.Lever]bool
 
 func (a actingLevers) note(unit string, lever v1alpha1.Lever) {
@@ -41,53 +27,75 @@ func (a actingLevers) note(unit string, lever v1alpha1.Lever) {
 	a[unit][lever] = true
 }
 
-// provenBy is what a saving is reckoned by: what metered nodes draw, and which levers act
-// now.
-type provenBy struct {
-	metered map[string]units.Watts
-	acting  actingLevers
-	now     time.Time
+// standing is how a lever stands on a set of units, for people.
+type standing struct {
+	*trials.State
+	stance model.Stance
+	// units of the set, and acts if the lever acts on one of them, held back for a slot or not.
+	units []trials.Unit
+	acts  bool
+	// effect is the logarithm of joules for the same work. Nil: nothing is known.
+	effect *ledger.Range
 }
 
-// saves reports whether a lever that was adopted acts on a unit now, and is not held back. The
-// unit's agent may switch some minutes apart from this clock.
-func (b provenBy) saves(unit string, stands *model.Proof) bool {
-	on := stands.Schedule == nil || stands.Schedule.At(b.now).On
-	return stands.Stance == model.StanceAdopted && stands.Use && b.acting[unit][stands.Lever] && on
+// standingsOf reads how levers stand.
+func standingsOf(t *trials.Trials, acting actingLevers) []standing {
+	var all []standing
+	for _, state := range t.States {
+		one := *state
+		s := standing{State: &one, stance: state.Stance, units: t.Members(state)}
+		if effect, ok := state.Measured(); ok {
+			s.effect = &effect
+		}
+		approved := false
+		for i := range s.units {
+			s.acts = s.acts || acting[s.units[i].Name][state.Lever]
+			approved = approved || s.units[i].Approved
+		}
+		if approved && state.Stance != model.StanceRejected {
+			s.stance = model.StanceUnproven // It acts without a trial, and is measured by what is held back.
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
-// provenNow tells what levers that were adopted, and act, save of what metered nodes draw
-// now, by their watts. A group saves of what its nodes draw together; one of which a node has
-// no meter, or is of another policy, is left out.
-func provenNow(p *proof.Proofs, by provenBy) []v1alpha1.Saving {
-	sums := map[v1alpha1.Lever]*provenSum{}
-	for _, unit := range p.Units() {
-		watts, known := drawnBy(unit.Nodes, by.metered)
-		if !known {
+// isProven reports whether a lever was measured to save.
+func (s *standing) isProven() bool {
+	return (s.stance == model.StanceAdopted || s.stance == model.StanceUnproven) && s.effect != nil && s.effect.High < 0
+}
+
+// provenNow returns what levers that were adopted, and act, save of what metered nodes draw now. Of a
+// group one of whose nodes has no meter, or is of another policy, nothing is known.
+func provenNow(standings []standing, tally policyTally, onNow func(unit string, lever v1alpha1.Lever) bool) []v1alpha1.Saving {
+	type sum struct{ value, variance float64 }
+	sums := map[v1alpha1.Lever]*sum{}
+	for i := range standings {
+		s := &standings[i]
+		if s.effect == nil || s.stance != model.StanceAdopted {
 			continue
 		}
-		for _, stands := range p.Of(unit.Name) {
-			effect := p.Effect(unit.Name, stands.Lever)
-			if !by.saves(unit.Name, &stands) || !effect.IsKnown() {
-				continue
+		watts := 0.
+		for _, unit := range s.units {
+			if drawn, known := drawnBy(unit.Nodes, tally.metered); known && tally.acting[unit.Name][s.Lever] && onNow(unit.Name, s.Lever) {
+				watts += drawn
 			}
-			sum := sums[stands.Lever]
-			if sum == nil {
-				sum = &provenSum{common: map[string]commonPart{}}
-				sums[stands.Lever] = sum
-			}
-			// A unit of which the class is not known has its errors for itself.
-			class := unit.Name
-			if unit.Class != (verify.Class{}) {
-				class = unit.Class.String()
-			}
-			sum.add(watts, class, effect)
 		}
+		if watts == 0 {
+			continue
+		}
+		if sums[s.Lever] == nil {
+			sums[s.Lever] = &sum{}
+		}
+		half := watts * (math.Exp(-s.effect.Low) - math.Exp(-s.effect.High)) / 2
+		sums[s.Lever].value += watts * math.Expm1(-s.effect.Value)
+		sums[s.Lever].variance += half * half
 	}
 	var out []v1alpha1.Saving
 	for _, lever := range slices.Sorted(maps.Keys(sums)) {
-		if saving, ok := sums[lever].saving(lever); ok {
-			out = append(out, saving)
+		value, half := sums[lever].value, math.Sqrt(sums[lever].variance)
+		if watts, ok := statuses.EstimateOf(ledger.Range{Value: value, Low: value - half, High: value + half}, savedDigits); ok {
+			out = append(out, v1alpha1.Saving{Lever: lever, Watts: watts})
 		}
 	}
 	return out
@@ -106,64 +114,8 @@ func drawnBy(nodes []string, metered map[string]units.Watts) (float64, bool) {
 	return sum, true
 }
 
-// add a unit that draws watts with the lever on.
-func (s *provenSum) add(watts float64, class string, effect verify.Shrunk) {
-	without := watts * math.Exp(-effect.Log)
-	s.watts += without - watts
-	s.errors.Add(without*effect.Own, effect.Freedom)
-	if effect.Common > 0 {
-		part := s.common[class]
-		part.watts += without * effect.Common
-		if part.freedom == 0 || effect.CommonFreedom < part.freedom {
-			part.freedom = effect.CommonFreedom
-		}
-		s.common[class] = part
-	}
-}
-
-// half is by how much the interval reaches to each side.
-func (s *provenSum) half() float64 {
-	errors := s.errors
-	for _, class := range slices.Sorted(maps.Keys(s.common)) {
-		errors.Add(s.common[class].watts, s.common[class].freedom)
-	}
-	return errors.Half(ledger.Confidence)
-}
-
-// saving is rounded as all figures are. False: no number tells it.
-func (s *provenSum) saving(lever v1alpha1.Lever) (v1alpha1.Saving, bool) {
-	half := s.half()
-	watts, ok := statuses.EstimateOf(ledger.Range{Value: s.watts, Low: s.watts - half, High: s.watts + half}, savedDigits)
-	return v1alpha1.Saving{Lever: lever, Watts: watts}, ok
-}
-
 // mostProvenNamed is how many levers and classes a message names.
 const mostProvenNamed = 4
-
-// actingStandings tells of each standing whether its lever acts on a unit of it, held back
-// for a block or not.
-func actingStandings(p *proof.Proofs, standings []proof.Standing, acting actingLevers) []bool {
-	type place struct {
-		lever v1alpha1.Lever
-		class verify.Class
-	}
-	acts := map[place]bool{}
-	for _, unit := range p.Units() {
-		for lever := range acting[unit.Name] {
-			acts[place{lever, unit.Class}] = true
-		}
-	}
-	all := make([]bool, len(standings))
-	for i := range standings {
-		s := &standings[i]
-		if s.Unit != "" {
-			all[i] = acting[s.Unit][s.Lever]
-		} else {
-			all[i] = acts[place{s.Lever, s.Class}]
-		}
-	}
-	return all
-}
 
 // savingsProven reports whether a lever acts that was measured to save, and else why none
 // does.
@@ -172,13 +124,11 @@ func savingsProven(policy *v1alpha1.EnergyPolicy, view savingsView, tally policy
 	var saving, idle []string
 	for i := range view.standings {
 		s := &view.standings[i]
-		by[s.Stance] = append(by[s.Stance], standingWords(s))
-		// What acts without a trial is measured by what is held back.
-		proven := (s.Stance == model.StanceAdopted || s.Stance == model.StanceUnproven) && s.Known && s.High < 0
+		by[s.stance] = append(by[s.stance], standingWords(s))
 		switch {
-		case proven && view.acts[i]:
+		case s.isProven() && s.acts:
 			saving = append(saving, standingWords(s))
-		case proven:
+		case s.isProven():
 			idle = append(idle, standingWords(s))
 		}
 	}
@@ -213,17 +163,25 @@ func savingsProven(policy *v1alpha1.EnergyPolicy, view savingsView, tally policy
 }
 
 // standingWords tell of one lever on one class, with figures.
-func standingWords(s *proof.Standing) string {
-	words := fmt.Sprintf("%s on %s", s.Lever, statuses.Cut(classWords(s), mostTrialClass/2))
-	if s.Known {
-		if e := estimated(savedPercent(s)); e != nil {
+func standingWords(s *standing) string {
+	words := fmt.Sprintf("%s on %s", s.Lever, statuses.Cut(s.Set(), mostTrialClass/2))
+	if s.effect != nil {
+		if e := estimated(s.effect.PercentLess()); e != nil {
 			words += fmt.Sprintf(" saves %s %% (%s to %s)", e.Value, e.Low, e.High)
 		}
 	}
-	if s.Stance == model.StanceOnTrial {
-		words += fmt.Sprintf(", %d of at most %d pairs of blocks", s.Pairs, s.Planned)
+	if s.stance == model.StanceOnTrial {
+		words += fmt.Sprintf(", %d of at most %d pairs of slots", s.pairs(), s.Planned())
 	}
 	return words
+}
+
+// pairs of slots that each unit has done at the last look.
+func (s *standing) pairs() int {
+	if s.Effect == nil {
+		return 0
+	}
+	return s.Effect.Pairs
 }
 
 // namedWords joins the first of several.

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -12,10 +11,10 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/statuses"
+	trialing "github.com/joulevirt/joulevirt/controllers/trials"
+	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // savedDigits are the significant digits of what was measured to be saved.
@@ -23,7 +22,7 @@ const savedDigits = 3
 
 // SavingsSources are where a policy's status has its savings from.
 type SavingsSources struct {
-	Memory *proofs.Store
+	Memory *trialing.Memory
 	// Conditions of a policy's memory and evidence.
 	Conditions func(*v1alpha1.EnergyPolicy) []metav1.Condition
 }
@@ -31,10 +30,8 @@ type SavingsSources struct {
 // savingsView is what is remembered of one policy, as its status tells it.
 type savingsView struct {
 	statements []ledger.Statement
-	standings  []proof.Standing
-	// acts tells of each of the standings whether the lever acts on a unit of it.
-	acts   []bool
-	proven []v1alpha1.Saving
+	standings  []standing
+	proven     []v1alpha1.Saving
 }
 
 // write gives the status its savings. What is not known yet stays as it was.
@@ -44,8 +41,13 @@ func (s *SavingsSources) write(status *v1alpha1.EnergyPolicyStatus, policy *v1al
 	}
 	conditions := s.Conditions(policy)
 	var view savingsView
-	known := s.Memory.View(policy.Name, func(p *proof.Proofs, l *ledger.Ledger) {
-		view = viewSavings(p, l, tally, now)
+	known := s.Memory.View(policy.Name, func(t *trials.Trials, l *ledger.Ledger) {
+		view.standings = standingsOf(t, tally.acting)
+		month := ledger.MonthOf(now)
+		view.statements = statementsOf(l, month, month-1, ledger.AllTime)
+		view.proven = provenNow(view.standings, tally, func(unit string, lever v1alpha1.Lever) bool {
+			return isOn(t, unit, lever, trialing.HoldBack(policy), now)
+		})
 	})
 	if known {
 		status.Savings = savings(view.statements, policy.Spec.Tariff)
@@ -58,23 +60,27 @@ func (s *SavingsSources) write(status *v1alpha1.EnergyPolicyStatus, policy *v1al
 	statuses.SetConditions(&status.Conditions, conditions, policy.Generation, now)
 }
 
-// viewSavings reads what is remembered.
-func viewSavings(p *proof.Proofs, l *ledger.Ledger, tally policyTally, now time.Time) savingsView {
-	month := ledger.MonthOf(now)
-	view := savingsView{standings: p.Standings()}
-	view.proven = provenNow(p, provenBy{tally.metered, tally.acting, now})
-	view.acts = actingStandings(p, view.standings, tally.acting)
+// isOn reports whether a lever that was adopted is used on a unit now, and not held back. The unit's
+// agent may switch some seconds apart from this clock.
+func isOn(t *trials.Trials, unit string, lever v1alpha1.Lever, holdBack float64, now time.Time) bool {
+	proofs, _ := t.Of(unit, holdBack, now)
+	return slices.ContainsFunc(proofs, func(p model.Proof) bool {
+		return p.Lever == lever && p.Use && (p.Schedule == nil || p.Schedule.At(now).On)
+	})
+}
+
+// statementsOf months in which something is booked, measured and modelled apart.
+func statementsOf(l *ledger.Ledger, months ...ledger.Month) []ledger.Statement {
+	var out []ledger.Statement
 	for _, modelled := range []bool{false, true} {
-		for _, m := range []ledger.Month{month, month - 1, ledger.AllTime} {
-			if statement := l.Statement(m, modelled, ledger.Confidence); isBooked(&statement) {
-				view.statements = append(view.statements, statement)
+		for _, month := range months {
+			if statement := l.Statement(month, modelled); !statement.IsEmpty() {
+				out = append(out, statement)
 			}
 		}
 	}
-	return view
+	return out
 }
-
-func isBooked(s *ledger.Statement) bool { return len(s.Lines) > 0 || s.Drawn > 0 }
 
 // savings as the API tells them.
 func savings(statements []ledger.Statement, tariff *v1alpha1.Tariff) []v1alpha1.Savings {
@@ -97,10 +103,10 @@ func savings(statements []ledger.Statement, tariff *v1alpha1.Tariff) []v1alpha1.
 			entry.JoulesPerGBWithout = estimated(without)
 		}
 		if price != nil {
-			entry.Cost = estimated(ledger.Tariff{PerKWh: *price}.Cost(s.Saved))
+			entry.Cost = estimated(s.Saved.KWh().Times(*price))
 		}
 		if grams != nil {
-			entry.KilogramsCO2 = estimated(ledger.Tariff{GramsPerKWh: *grams / gramsPerKilogram}.Grams(s.Saved))
+			entry.KilogramsCO2 = estimated(s.Saved.KWh().Times(*grams / gramsPerKilogram))
 		}
 		out = append(out, entry)
 	}
@@ -149,32 +155,32 @@ const (
 
 // orderedStandings are the first that the API has room for: those on trial first, then those
 // decided last.
-func orderedStandings(standings []proof.Standing) []proof.Standing {
+func orderedStandings(standings []standing) []standing {
 	ordered := slices.Clone(standings)
-	place := func(s proof.Standing) int {
-		if s.Stance == model.StanceOnTrial {
+	place := func(s standing) int {
+		if s.stance == model.StanceOnTrial {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(ordered, func(a, b proof.Standing) int {
+	slices.SortStableFunc(ordered, func(a, b standing) int {
 		return cmp.Or(cmp.Compare(place(a), place(b)), b.Decided.Compare(a.Decided))
 	})
 	return ordered[:min(len(ordered), mostTrials)]
 }
 
 // leverTrials tell how levers stand.
-func leverTrials(standings []proof.Standing) []v1alpha1.LeverTrial {
+func leverTrials(standings []standing) []v1alpha1.LeverTrial {
 	var out []v1alpha1.LeverTrial
 	ordered := orderedStandings(standings)
 	for i := range ordered {
 		s := &ordered[i]
 		trial := v1alpha1.LeverTrial{
-			Lever: s.Lever, Class: statuses.Cut(classWords(s), mostTrialClass), Stance: v1alpha1.Stance(s.Stance),
-			Units: int32(s.Units), Pairs: int32(s.Pairs), PlannedPairs: int32(s.Planned), Message: statuses.Cut(s.Message, mostTrialMessage),
+			Lever: s.Lever, Class: statuses.Cut(s.Set(), mostTrialClass), Stance: v1alpha1.Stance(s.stance),
+			Units: int32(len(s.units)), Pairs: int32(s.pairs()), PlannedPairs: int32(s.Planned()), Message: statuses.Cut(s.Message, mostTrialMessage),
 		}
-		if s.Known {
-			trial.SavedPercent = estimated(savedPercent(s))
+		if s.effect != nil {
+			trial.SavedPercent = estimated(s.effect.PercentLess())
 		}
 		if !s.Until.IsZero() {
 			until := metav1.NewTime(s.Until)
@@ -183,20 +189,6 @@ func leverTrials(standings []proof.Standing) []v1alpha1.LeverTrial {
 		out = append(out, trial)
 	}
 	return out
-}
-
-// classWords names what a standing is about.
-func classWords(s *proof.Standing) string {
-	if s.Unit != "" {
-		return "only " + s.Unit
-	}
-	return s.Class.String()
-}
-
-// savedPercent of the energy for the same work. Its low end is the effect's high one.
-func savedPercent(s *proof.Standing) ledger.Range {
-	saved := func(log float64) float64 { return -100 * math.Expm1(log) }
-	return ledger.Range{Value: saved(s.Log), Low: saved(s.High), High: saved(s.Low)}
 }
 
 // estimated is an estimate, or nil for what no number tells.

@@ -11,9 +11,9 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/collect"
 	"github.com/joulevirt/joulevirt/controllers/statuses"
+	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // savingsCollector shows what policies saved and how their levers stand, from memory, when
@@ -27,7 +27,7 @@ type savingsCollector struct {
 // NewSavingsCollector returns a collector of what policies saved.
 func NewSavingsCollector(reader client.Reader, sources *SavingsSources) prometheus.Collector {
 	set := collect.NewSet("policy_joules_per_gigabyte", "policy_without_joules_per_gigabyte", "policy_saved_cost", "policy_saved_co2_grams",
-		"lever_standings", "trial_pairs", "blocks_not_booked_total", "policy_ledger_stored",
+		"lever_standings", "trial_pairs", "policy_ledger_stored",
 		"policy_saved_joules", "policy_saved_low_joules", "policy_saved_high_joules",
 		"policy_total_saved_joules", "policy_total_saved_low_joules", "policy_total_saved_high_joules",
 		"policy_proven_watts", "policy_proven_low_watts", "policy_proven_high_watts", "trial_saved_ratio", "trial_saved_low_ratio", "trial_saved_high_ratio")
@@ -48,36 +48,22 @@ func (c *savingsCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// reportedSavings is what is read of a policy's memory at once.
-type reportedSavings struct {
-	statements []ledger.Statement
-	standings  []proof.Standing
-	causes     map[ledger.Cause]int64
-}
-
 func (c *savingsCollector) collect(out chan<- prometheus.Metric, policy *v1alpha1.EnergyPolicy) {
 	c.collectStored(out, policy)
-	var reported reportedSavings
-	known := c.sources.Memory.View(policy.Name, func(p *proof.Proofs, l *ledger.Ledger) {
-		for _, modelled := range []bool{false, true} {
-			if statement := l.Statement(ledger.AllTime, modelled, ledger.Confidence); isBooked(&statement) {
-				reported.statements = append(reported.statements, statement)
-			}
-		}
-		reported.standings, reported.causes = p.Standings(), l.Causes()
+	var statements []ledger.Statement
+	var standings []standing
+	known := c.sources.Memory.View(policy.Name, func(t *trials.Trials, l *ledger.Ledger) {
+		statements, standings = statementsOf(l, ledger.AllTime), standingsOf(t, nil)
 	})
 	if !known {
 		return
 	}
-	for i := range reported.statements {
-		c.collectStatement(out, policy, &reported.statements[i])
+	for i := range statements {
+		c.collectStatement(out, policy, &statements[i])
 	}
-	c.collectStandings(out, policy.Name, reported.standings)
+	c.collectStandings(out, policy.Name, standings)
 	for _, saving := range policy.Status.Proven {
 		c.Bounds(out, "policy_proven", "watts", statuses.RangeOf(saving.Watts), policy.Name, string(saving.Lever))
-	}
-	for cause, count := range reported.causes {
-		c.Counter(out, "blocks_not_booked_total", float64(count), policy.Name, string(cause))
 	}
 }
 
@@ -102,27 +88,27 @@ func (c *savingsCollector) collectStatement(out chan<- prometheus.Metric, policy
 	}
 	price, grams := tariffOf(policy.Spec.Tariff)
 	if price != nil {
-		gauge("policy_saved_cost", ledger.Tariff{PerKWh: *price}.Cost(s.Saved).Value, policy.Spec.Tariff.Currency)
+		gauge("policy_saved_cost", s.Saved.KWh().Times(*price).Value, policy.Spec.Tariff.Currency)
 	}
 	if grams != nil {
-		gauge("policy_saved_co2_grams", ledger.Tariff{GramsPerKWh: *grams}.Grams(s.Saved).Value)
+		gauge("policy_saved_co2_grams", s.Saved.KWh().Times(*grams).Value)
 	}
 }
 
-func (c *savingsCollector) collectStandings(out chan<- prometheus.Metric, policy string, standings []proof.Standing) {
-	type standing struct {
+func (c *savingsCollector) collectStandings(out chan<- prometheus.Metric, policy string, standings []standing) {
+	type place struct {
 		lever  v1alpha1.Lever
 		stance model.Stance
 	}
-	counts := map[standing]int{}
+	counts := map[place]int{}
 	type progress struct{ done, planned int }
 	trials := map[v1alpha1.Lever]progress{}
 	for i := range standings {
 		s := &standings[i]
-		counts[standing{s.Lever, s.Stance}]++
-		if s.Stance == model.StanceOnTrial {
+		counts[place{s.Lever, s.stance}]++
+		if s.stance == model.StanceOnTrial {
 			trial := trials[s.Lever]
-			trials[s.Lever] = progress{trial.done + s.Pairs, trial.planned + s.Planned}
+			trials[s.Lever] = progress{trial.done + s.pairs(), trial.planned + s.Planned()}
 		}
 	}
 	for at, count := range counts {
@@ -135,22 +121,22 @@ func (c *savingsCollector) collectStandings(out chan<- prometheus.Metric, policy
 	}
 }
 
-// collectTrials shows what trials found, of as many as statuses tell of. Of two classes whose
+// collectTrials shows what trials found, of as many as statuses tell of. Of two sets whose
 // words are cut to the same, the first is shown.
-func (c *savingsCollector) collectTrials(out chan<- prometheus.Metric, policy string, standings []proof.Standing) {
+func (c *savingsCollector) collectTrials(out chan<- prometheus.Metric, policy string, standings []standing) {
 	type place struct {
 		lever v1alpha1.Lever
 		class string
 	}
 	shown := map[place]bool{}
 	for _, s := range orderedStandings(standings) {
-		at := place{s.Lever, statuses.Cut(classWords(&s), mostTrialClass)}
-		if !s.Known || shown[at] {
+		at := place{s.Lever, statuses.Cut(s.Set(), mostTrialClass)}
+		if s.effect == nil || shown[at] {
 			continue
 		}
 		shown[at] = true
-		saved := savedPercent(&s)
-		c.Bounds(out, "trial_saved", "ratio", ledger.Range{Value: saved.Value / 100, Low: saved.Low / 100, High: saved.High / 100},
-			policy, string(at.lever), at.class, string(s.Stance))
+		saved := s.effect.PercentLess()
+		c.Bounds(out, "trial_saved", "ratio", saved.Times(0.01),
+			policy, string(at.lever), at.class, string(s.stance))
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/ledger"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // someSavings shows each metric of savings at least once.
@@ -51,29 +51,27 @@ func TestMetricsOfSavings(t *testing.T) {
 		t.Fatal(err)
 	}
 	var statement ledger.Statement
-	collector.sources.Memory.View("p", func(_ *proof.Proofs, l *ledger.Ledger) {
-		statement = l.Statement(ledger.AllTime, false, 0.95)
+	collector.sources.Memory.View("p", func(_ *trials.Trials, l *ledger.Ledger) {
+		statement = l.Statement(ledger.AllTime, false)
 	})
 	if statement.Saved.Value < 5e5 {
 		t.Fatalf("net saving %g J: the memory has none", statement.Saved.Value)
 	}
 	got := controllertest.Series(t, registry, []string{
-		"joulevirt_policy_ledger_stored", "joulevirt_lever_standings", "joulevirt_trial_pairs", "joulevirt_blocks_not_booked_total",
+		"joulevirt_policy_ledger_stored", "joulevirt_lever_standings", "joulevirt_trial_pairs",
 		"joulevirt_policy_joules_per_gigabyte", "joulevirt_policy_proven_watts",
 		"joulevirt_policy_proven_low_watts", "joulevirt_policy_proven_high_watts",
 	})
-	want := `joulevirt_blocks_not_booked_total{cause="Malformed",policy="p"} 1
-joulevirt_lever_standings{lever="Affinity",policy="p",stance="OnTrial"} 1
+	want := `joulevirt_lever_standings{lever="Affinity",policy="p",stance="OnTrial"} 1
 joulevirt_lever_standings{lever="Buffering",policy="p",stance="Adopted"} 1
 joulevirt_policy_joules_per_gigabyte{basis="Measured",policy="p"} 5400
-joulevirt_policy_joules_per_gigabyte{basis="Modelled",policy="p"} 3600
 joulevirt_policy_ledger_stored{policy="p"} 1
 joulevirt_policy_ledger_stored{policy="q"} 0
 joulevirt_policy_proven_high_watts{lever="Buffering",policy="p"} 7.8
 joulevirt_policy_proven_low_watts{lever="Buffering",policy="p"} 4.5
 joulevirt_policy_proven_watts{lever="Buffering",policy="p"} 6.15
 joulevirt_trial_pairs{lever="Affinity",policy="p",state="done"} 0
-joulevirt_trial_pairs{lever="Affinity",policy="p",state="planned"} 64`
+joulevirt_trial_pairs{lever="Affinity",policy="p",state="planned"} 32`
 	if got != want {
 		t.Errorf("series\n%s\nwant\n%s", got, want)
 	}

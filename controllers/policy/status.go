@@ -42,8 +42,12 @@ type policyView struct {
 	// not looked at yet.
 	groups        group.Summary
 	groupsAwaited bool
+	// workloads are HybridWorkloads with gateways that serve, as units of trials.
+	workloads []string
 	// groupRevisions are those that groups recommend, or follow.
 	groupRevisions map[string]bool
+	// moves are the plans of lever Placement.
+	moves []v1alpha1.PlacementPlan
 	// savings may be nil: then none are reported.
 	savings *SavingsSources
 	now     time.Time
@@ -122,6 +126,9 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 	settings := observe.EnergySettings(entry.EnergyPolicy)
 	out := policyTally{levers: map[v1alpha1.Lever]*leverTally{}, energy: newEnergyTally(settings), metered: map[string]units.Watts{}, acting: actingLevers{}}
 	for _, lever := range entry.Spec.Levers {
+		if lever == v1alpha1.LeverPlacement || lever == v1alpha1.LeverOffload {
+			continue // the PlacementPlan and HybridWorkloads count their VMs
+		}
 		out.levers[lever] = &leverTally{reasons: map[string]int32{}}
 	}
 	if entry.Err != nil {
@@ -165,6 +172,9 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			out.acting.note(group, v1alpha1.LeverTrafficShare)
 		}
 	}
+	for _, workload := range v.workloads {
+		out.acting.note(workload, v1alpha1.LeverOffload)
+	}
 	return out
 }
 
@@ -200,15 +210,13 @@ func (t *policyTally) addPlan(plan *objects.IndexedPlan, node *energyOfNode) {
 	}
 }
 
-// addPlan counts the VMs of one node's plan, and reports whether the lever acts there: on some
-// of them, and on all that it is to come to. What it saves on fewer nobody measured.
+// addPlan counts the VMs of one node's plan, and reports whether the lever acts there.
 func (t *leverTally) addPlan(
 	plan *objects.IndexedPlan, stateOf func(*objects.IndexedPlan, types.UID) objects.LeverState, traffic map[types.UID]units.BitsPerSecond,
 ) (acts bool) {
 	if plan == nil {
 		return false
 	}
-	partly := false
 	for i := range plan.Spec.VMs {
 		uid := plan.Spec.VMs[i].PodUID
 		state := stateOf(plan, uid)
@@ -219,9 +227,8 @@ func (t *leverTally) addPlan(
 			continue
 		}
 		t.count(state.Reason, 1)
-		partly = partly || state.Reason == v1alpha1.ReasonChangeBudgetHour || state.Reason == v1alpha1.ReasonChangeBudgetNodes
 	}
-	return acts && !partly
+	return acts
 }
 
 func (t *leverTally) count(reason string, vms int32) {
@@ -233,6 +240,9 @@ func (t *leverTally) count(reason string, vms int32) {
 func coverage(policy *v1alpha1.EnergyPolicy, tally policyTally) []v1alpha1.LeverCoverage {
 	var out []v1alpha1.LeverCoverage
 	for _, lever := range policy.Spec.Levers {
+		if tally.levers[lever] == nil {
+			continue
+		}
 		entry := v1alpha1.LeverCoverage{Lever: lever, ReachedVMs: tally.levers[lever].reached}
 		entry.ReachedBytesPercent = tally.bytes.percentOf(lever, tally.levers[lever].traffic, &policy.Status)
 		for reason, count := range tally.levers[lever].reasons {

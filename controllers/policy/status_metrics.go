@@ -25,7 +25,7 @@ type statusCollector struct {
 // NewStatusCollector returns the collector of what statuses say.
 func NewStatusCollector(reader client.Reader, leads func() bool) prometheus.Collector {
 	set := collect.NewSet("policy_info", "policy_nodes", "policy_hold_back_ratio", "policy_reached_vms", "policy_unreached_vms", "policy_reached_bytes_ratio",
-		"policy_potential_watts", "nodeplan_applied", "nodeplan_levers", "group_info",
+		"policy_potential_watts", "nodeplan_applied", "nodeplan_levers", "placement_moves", "placement_planned_saving_watts", "hosts", "hybrid_workload_vms", "group_info",
 		"group_predicted_saving_low_watts", "group_predicted_saving_high_watts", "group_share_ratio")
 	return &statusCollector{set, reader, leads}
 }
@@ -40,7 +40,7 @@ func (c *statusCollector) Collect(out chan<- prometheus.Metric) {
 	for _, part := range []struct {
 		name    string
 		collect func(context.Context, chan<- prometheus.Metric) error
-	}{{"policy_info", c.collectPolicies}, {"nodeplan_applied", c.collectPlans}, {"group_info", c.collectGroups}} {
+	}{{"policy_info", c.collectPolicies}, {"nodeplan_applied", c.collectPlans}, {"placement_moves", c.collectMoves}, {"hybrid_workload_vms", c.collectHybridWorkloads}, {"group_info", c.collectGroups}} {
 		if err := part.collect(ctx, out); err != nil {
 			out <- prometheus.NewInvalidMetric(c.Set[part.name], err)
 		}
@@ -60,7 +60,7 @@ func (c *statusCollector) collectPolicies(ctx context.Context, out chan<- promet
 			mode = "Paused"
 		}
 		c.Gauge(out, "policy_info", 1, name, mode)
-		c.Gauge(out, "policy_hold_back_ratio", trials.ProofSettings(policy).HoldBack, name)
+		c.Gauge(out, "policy_hold_back_ratio", trials.HoldBack(policy), name)
 		for state, count := range map[string]int32{
 			"selected": status.Nodes.Selected, "governed": status.Nodes.Governed, "reporting": status.Nodes.Reporting, "metered": status.Nodes.Metered,
 		} {
@@ -108,6 +108,57 @@ func (c *statusCollector) collectPlans(ctx context.Context, out chan<- prometheu
 		}
 		for o, count := range vms {
 			c.Gauge(out, "nodeplan_levers", count, plan.Name, string(o.lever), string(o.state), o.reason)
+		}
+	}
+	return nil
+}
+
+// collectHybridWorkloads shows how many VMs their gateways answer for.
+func (c *statusCollector) collectHybridWorkloads(ctx context.Context, out chan<- prometheus.Metric) error {
+	var list v1alpha1.HybridWorkloadList
+	if err := c.reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		of := &list.Items[i]
+		c.Gauge(out, "hybrid_workload_vms", float64(of.Status.VMs), of.Namespace, of.Name, "all")
+		c.Gauge(out, "hybrid_workload_vms", float64(of.Status.ReadyGateways), of.Namespace, of.Name, "offloaded")
+	}
+	return nil
+}
+
+// collectMoves shows the moves of a day by their phase, those that are planned, and hosts by state.
+func (c *statusCollector) collectMoves(ctx context.Context, out chan<- prometheus.Metric) error {
+	var plans v1alpha1.PlacementPlanList
+	if err := c.reader.List(ctx, &plans, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range plans.Items {
+		plan := &plans.Items[i]
+		moves := map[v1alpha1.PlacementPhase]float64{
+			"Planned": 0, v1alpha1.PlacementPending: 0, v1alpha1.PlacementRunning: 0, v1alpha1.PlacementSucceeded: 0,
+			v1alpha1.PlacementFailed: 0, v1alpha1.PlacementWithdrawn: 0,
+		}
+		begun := 0
+		for _, o := range plan.Status.Moves {
+			moves[o.Phase]++
+			if o.Revision == plan.Spec.Revision {
+				begun++
+			}
+		}
+		moves["Planned"] = float64(max(0, len(plan.Spec.Moves)-begun))
+		for phase, count := range moves {
+			c.Gauge(out, "placement_moves", count, plan.Name, string(phase))
+		}
+		hosts := map[v1alpha1.HostState]float64{}
+		for _, h := range plan.Status.Hosts {
+			hosts[h.State]++
+		}
+		for state, count := range hosts {
+			c.Gauge(out, "hosts", count, plan.Name, string(state))
+		}
+		if before, after := plan.Spec.WattsBefore, plan.Spec.WattsAfter; before != "" && after != "" {
+			c.Gauge(out, "placement_planned_saving_watts", before.Float()-after.Float(), plan.Name)
 		}
 	}
 	return nil

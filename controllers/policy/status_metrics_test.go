@@ -56,7 +56,17 @@ func someStatuses(t *testing.T) *statusCollector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := []client.Object{&policy, &paused, applied, plan("late", 1, true), sure, &group, &alone}
+	hybrid := &v1alpha1.HybridWorkload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Status: v1alpha1.HybridWorkloadStatus{VMs: 3, ReadyGateways: 2},
+	}
+	moves := &v1alpha1.PlacementPlan{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       v1alpha1.PlacementPlanSpec{Revision: "r2", WattsBefore: "300", WattsAfter: "280", Moves: make([]v1alpha1.PlacementMove, 3)},
+		Status: v1alpha1.PlacementPlanStatus{Moves: []v1alpha1.PlacementOutcome{
+			{Revision: "r1", Phase: v1alpha1.PlacementSucceeded}, {Revision: "r1", Phase: v1alpha1.PlacementFailed}, {Revision: "r2", Phase: v1alpha1.PlacementRunning},
+		}, Hosts: []v1alpha1.HostStatus{{Node: "a", State: v1alpha1.HostOn}, {Node: "b", State: v1alpha1.HostOff}, {Node: "c", State: v1alpha1.HostOn}}},
+	}
+	objects := []client.Object{moves, hybrid, &policy, &paused, applied, plan("late", 1, true), sure, &group, &alone}
 	return NewStatusCollector(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), func() bool { return true }).(*statusCollector)
 }
 
@@ -69,7 +79,8 @@ func TestMetricsOfStatuses(t *testing.T) {
 	names := []string{
 		"joulevirt_policy_info", "joulevirt_policy_hold_back_ratio", "joulevirt_policy_reached_vms", "joulevirt_policy_unreached_vms",
 		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
-		"joulevirt_group_info", "joulevirt_group_predicted_saving_low_watts", "joulevirt_group_predicted_saving_high_watts", "joulevirt_group_share_ratio",
+		"joulevirt_placement_moves", "joulevirt_placement_planned_saving_watts", "joulevirt_hosts",
+		"joulevirt_hybrid_workload_vms", "joulevirt_group_info", "joulevirt_group_predicted_saving_low_watts", "joulevirt_group_predicted_saving_high_watts", "joulevirt_group_share_ratio",
 	}
 	const want = `joulevirt_group_info{namespace="ns",profile="web",reason="Skewed",state="InForce"} 1
 joulevirt_group_predicted_saving_high_watts{namespace="ns",profile="web"} 5
@@ -77,10 +88,21 @@ joulevirt_group_predicted_saving_low_watts{namespace="ns",profile="web"} 1
 joulevirt_group_share_ratio{name="x",namespace="ns",profile="web",share="Measured"} 0.7
 joulevirt_group_share_ratio{name="x",namespace="ns",profile="web",share="Planned"} 0.75
 joulevirt_group_share_ratio{name="y",namespace="ns",profile="web",share="Planned"} 0.25
+joulevirt_hosts{policy="p",state="Off"} 1
+joulevirt_hosts{policy="p",state="On"} 2
+joulevirt_hybrid_workload_vms{hybrid_workload="web",namespace="shop",state="all"} 3
+joulevirt_hybrid_workload_vms{hybrid_workload="web",namespace="shop",state="offloaded"} 2
 joulevirt_nodeplan_applied{node="a"} 1
 joulevirt_nodeplan_applied{node="late"} 0
 joulevirt_nodeplan_levers{lever="Affinity",node="a",reason="Applied",state="InForce"} 2
 joulevirt_nodeplan_levers{lever="Affinity",node="a",reason="Contested",state="Blocked"} 1
+joulevirt_placement_moves{phase="Failed",policy="p"} 1
+joulevirt_placement_moves{phase="Pending",policy="p"} 0
+joulevirt_placement_moves{phase="Planned",policy="p"} 2
+joulevirt_placement_moves{phase="Running",policy="p"} 1
+joulevirt_placement_moves{phase="Succeeded",policy="p"} 1
+joulevirt_placement_moves{phase="Withdrawn",policy="p"} 0
+joulevirt_placement_planned_saving_watts{policy="p"} 20
 joulevirt_policy_hold_back_ratio{policy="p"} 0.05
 joulevirt_policy_hold_back_ratio{policy="q"} 0.05
 joulevirt_policy_info{mode="Enforce",policy="p"} 1

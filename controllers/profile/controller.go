@@ -120,7 +120,9 @@ func profilesOfPlan(_ context.Context, o client.Object) []reconcile.Request {
 	}
 	var out []reconcile.Request
 	for _, vm := range plan.Spec.VMs {
-		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: vm.Namespace, Name: vm.Profile}})
+		if vm.Profile != "" {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: vm.Namespace, Name: vm.Profile}})
+		}
 	}
 	return out
 }

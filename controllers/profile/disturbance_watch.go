@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	virtv1 "kubevirt.io/api/core/v1"
@@ -62,7 +63,7 @@ type DisturbanceOptions struct {
 type DisturbanceFacts struct {
 	// Nested tells of each node with a report whether it is itself a VM.
 	Nested map[string]bool
-	// Pods are the launcher pods of VMs that a profile governs.
+	// Pods are the launcher pods of VMs that a profile governs, or a policy's defaults.
 	Pods map[string]PodFacts
 	// profiles that have VMs.
 	profiles map[types.NamespacedName]*profileTally
@@ -202,7 +203,7 @@ func checkDisturbances(ctx context.Context, reader client.Reader, store observe.
 	if err := reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list VMNetworkProfiles: %w", err)
 	}
-	byNamespace := map[string][]v1alpha1.VMNetworkProfile{}
+	byNamespace, profiles := map[string][]v1alpha1.VMNetworkProfile{}, map[string]observe.Profiles{}
 	for i := range list.Items {
 		namespace := list.Items[i].Namespace
 		byNamespace[namespace] = append(byNamespace[namespace], list.Items[i])
@@ -212,40 +213,90 @@ func checkDisturbances(ctx context.Context, reader client.Reader, store observe.
 		if err := reader.List(ctx, &vmis, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("list VMIs of namespace %s: %w", namespace, err)
 		}
-		profiles := observe.NewProfiles(items)
+		profiles[namespace] = observe.NewProfiles(items)
 		for i := range vmis.Items {
-			if profile, governed := profiles.Governing(&vmis.Items[i]); governed && observe.IsRunning(&vmis.Items[i]) {
-				facts.add(&vmis.Items[i], profile, store, floods)
+			if profile, governed := profiles[namespace].Governing(&vmis.Items[i]); governed && observe.IsRunning(&vmis.Items[i]) {
+				pod, disturbance := facts.add(&vmis.Items[i], profile, store)
+				facts.addToProfile(profile, pod, disturbance, floods)
 			}
 		}
 	}
-	return facts, nil
+	return facts, facts.addDefaults(ctx, reader, profiles, store)
 }
 
-func (f *DisturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile observe.Profile, store observe.Disturbances, floods Floods) {
+// addDefaults adds the VMs that policies have defaults for.
+func (f *DisturbanceFacts) addDefaults(ctx context.Context, reader client.Reader, profiles map[string]observe.Profiles, store observe.Disturbances) error {
+	var list v1alpha1.EnergyPolicyList
+	if err := reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list EnergyPolicies: %w", err)
+	}
+	if !slices.ContainsFunc(list.Items, func(p v1alpha1.EnergyPolicy) bool { return p.Spec.Defaults != nil }) {
+		return nil
+	}
+	var nodes corev1.NodeList
+	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	policies := observe.NewPolicies(list.Items)
+	for i := range nodes.Items {
+		policy, _ := policies.Governing(&nodes.Items[i])
+		defaults, given := policy.Defaults()
+		if !given {
+			continue
+		}
+		covered := map[string]bool{} // by namespace
+		var vmis virtv1.VirtualMachineInstanceList
+		if err := reader.List(ctx, &vmis, client.MatchingFields{observe.VMIsByNode: nodes.Items[i].Name}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("list VMIs of node %s: %w", nodes.Items[i].Name, err)
+		}
+		for j := range vmis.Items {
+			vmi := &vmis.Items[j]
+			if _, governed := profiles[vmi.Namespace].Governing(vmi); governed || !observe.IsRunning(vmi) {
+				continue
+			}
+			if _, known := covered[vmi.Namespace]; !known {
+				var err error
+				if covered[vmi.Namespace], err = policy.Covers(ctx, reader, vmi.Namespace); err != nil {
+					return err
+				}
+			}
+			if covered[vmi.Namespace] {
+				f.add(vmi, defaults, store)
+			}
+		}
+	}
+	return nil
+}
+
+// add a VM that a profile governs, or a policy's defaults, and return the pod that runs it and
+// what is known of its disturbance.
+func (f *DisturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile observe.Profile, store observe.Disturbances) (podUID string, d model.Disturbance) {
 	for pod, node := range vmi.Status.ActivePods {
 		f.Pods[string(pod)] = PodFacts{node, observe.MaxSteal(&profile.Spec), wishesOf(profile)}
 	}
 	pod, node := objects.LauncherOf(vmi)
-	d := store.Of(string(pod))
+	podUID, d = string(pod), store.Of(string(pod))
+	if d.Verdict != v1alpha1.InterferenceUnknown && d.Verdict != v1alpha1.InterferenceStable {
+		f.nodes[node] += figureOf(podUID, d)
+	}
+	return podUID, d
+}
+
+// addToProfile counts a VM for the status of its profile.
+func (f *DisturbanceFacts) addToProfile(profile observe.Profile, podUID string, d model.Disturbance, floods Floods) {
 	key := types.NamespacedName{Namespace: profile.Namespace, Name: profile.Name}
 	tally := f.profiles[key]
 	if tally == nil {
 		tally = &profileTally{verdicts: map[v1alpha1.Interference]int{}}
 		f.profiles[key] = tally
 	}
-	tally.addFlood(string(pod), floods, slices.ContainsFunc(profile.Status.DisturbedVMs, func(vm v1alpha1.DisturbedVM) bool { return vm.Reason == v1alpha1.DisturbedByFlood }))
+	tally.addFlood(podUID, floods, slices.ContainsFunc(profile.Status.DisturbedVMs, func(vm v1alpha1.DisturbedVM) bool { return vm.Reason == v1alpha1.DisturbedByFlood }))
 	tally.verdicts[d.Verdict]++
 	if d.Heavy {
 		tally.heavy++
 	}
-	if d.Verdict == v1alpha1.InterferenceUnknown {
-		return
-	}
-	figure := figureOf(string(pod), d)
-	tally.figure += figure
-	if d.Verdict != v1alpha1.InterferenceStable {
-		f.nodes[node] += figure
+	if d.Verdict != v1alpha1.InterferenceUnknown {
+		tally.figure += figureOf(podUID, d)
 	}
 }
 

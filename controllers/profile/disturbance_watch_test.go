@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
+	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/observe/vmstate"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // byWeight says that a VM of weight 1 is stable, and one of weight 2 disturbed.
@@ -67,7 +69,10 @@ func newWatched(t *testing.T) *watched {
 	elsewhere := controllertest.VMIOn("d", "web", "m")
 	objects = append(objects, &elsewhere)
 	w := &watched{clock: testingclock.NewFakeClock(controllertest.StatusTime())}
-	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&virtv1.VirtualMachineInstance{}, observe.VMIsByNode, func(o client.Object) []string {
+			return observe.NodesOf(o.(*virtv1.VirtualMachineInstance))
+		}).Build()
 	w.DisturbanceWatch = NewDisturbanceWatch(DisturbanceOptions{
 		Reader: w.client, Clock: w.clock, Settle: time.Minute,
 		Floods: vmstate.NewFloods(w.clock, 2*time.Minute, 30*time.Second), Tuning: tuning.NewStore(w.clock, 2*time.Minute),
@@ -225,5 +230,36 @@ func TestWhatPlansAreMadeWith(t *testing.T) {
 	}
 	if vm := seen.Node.VMs[0]; vm.Disturbance.Verdict != v1alpha1.InterferenceCoRunner || vm.MaxSteal != 0.05 {
 		t.Errorf("VM %+v", vm)
+	}
+}
+
+// A VM without a profile is watched where a policy has defaults for it, and by their levels.
+func TestVMsOfDefaultsAreWatched(t *testing.T) {
+	w := newWatched(t)
+	policy := controllertest.PolicyOf("p", 0, "")
+	policy.Spec.Defaults = &v1alpha1.ProfileDefaults{ServiceLevels: v1alpha1.ServiceLevels{MaxStealPercent: 3}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	levels := func() map[string]units.Cores {
+		if err := w.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]units.Cores{}
+		for pod, facts := range w.Seen().Pods {
+			got[pod] = facts.MaxSteal
+		}
+		return got
+	}
+	want := map[string]units.Cores{"pod-a": 0.08, "pod-b": 0.08, "pod-d": 0.08}
+	if diff := cmp.Diff(want, levels()); diff != "" {
+		t.Errorf("without defaults (-want +got):\n%s", diff)
+	}
+	for _, o := range []client.Object{node, &policy} {
+		if err := w.client.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want["pod-c"] = 0.03
+	if diff := cmp.Diff(want, levels()); diff != "" {
+		t.Errorf("with defaults (-want +got):\n%s", diff)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/tuning"
 	"github.com/joulevirt/joulevirt/internal/observe/vmstate"
+	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 )
 
 // Floods tell which VMs are flooded with small packets. Package flood has them.
@@ -30,8 +31,9 @@ type Floods interface {
 // wishesOf is what a profile wants of the buffering of its VMs' packets.
 func wishesOf(profile observe.Profile) tuning.VM {
 	var vm model.VM
+	vm.TrafficClass = profile.Spec.TrafficClass
 	observe.BufferingWishes(&vm, &profile.Spec)
-	return tuning.VM{OnPackets: vm.OnPackets, MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput}
+	return tuning.VM{LeastRate: buffering.LeastRate(&vm), MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput}
 }
 
 // addFlood counts one VM. reported is true when the profile's status names flooded VMs, which

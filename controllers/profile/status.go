@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -211,30 +210,8 @@ func profileReady(profile *v1alpha1.VMNetworkProfile, invalid error, status *v1a
 		ready.Status = metav1.ConditionTrue
 		ready.Reason = v1alpha1.ReasonGoverning
 		ready.Message = fmt.Sprintf("governs %d of %d matched VMs", status.GovernedVMs, matched)
-		if vain := wishedInVain(&profile.Spec); len(vain) > 0 {
-			ready.Message += ". This version does not act on: " + strings.Join(vain, ", ")
-		}
 	}
 	return ready
-}
-
-// wishedInVain lists what the profile says without effect, so that no owner
-// relies on a level that is not kept.
-func wishedInVain(spec *v1alpha1.VMNetworkProfileSpec) []string {
-	var out []string
-	for _, field := range []struct {
-		name string
-		set  bool
-	}{
-		{"spec.bandwidth.floor without spec.group", spec.Bandwidth != nil && spec.Bandwidth.Floor != nil && spec.Group == nil},
-		{"spec.serviceLevels.maxDropsPerMillion but by lever Buffering", spec.ServiceLevels.MaxDropsPerMillion != nil},
-		{"spec.serviceLevels.minThroughputPercent but by lever Buffering", spec.ServiceLevels.MinThroughputPercent != nil},
-	} {
-		if field.set {
-			out = append(out, field.name)
-		}
-	}
-	return out
 }
 
 func overlapping(lost overlap) metav1.Condition {

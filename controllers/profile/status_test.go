@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -101,10 +99,6 @@ func TestProfileConditions(t *testing.T) {
 	old, young := controllertest.ProfileOf("old", "web", time.Hour), controllertest.ProfileOf("young", "web", time.Minute)
 	wider := controllertest.ProfileOf("wider", "web", time.Minute)
 	wider.Spec.Selector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
-	wishful := controllertest.ProfileOf("wishful", "web", time.Hour)
-	wishful.Spec.Bandwidth = &v1alpha1.BandwidthLimits{Floor: resource.NewQuantity(1, resource.DecimalSI)}
-	wishful.Spec.LatencyBudget = &metav1.Duration{Duration: time.Millisecond}
-	wishful.Spec.ServiceLevels = v1alpha1.ServiceLevels{MaxDropsPerMillion: ptr.To[int32](5), MinThroughputPercent: ptr.To[int32](95)}
 	for name, tc := range map[string]struct {
 		profile            v1alpha1.VMNetworkProfile
 		others             []v1alpha1.VMNetworkProfile
@@ -114,13 +108,8 @@ func TestProfileConditions(t *testing.T) {
 		"governs":         {old, []v1alpha1.VMNetworkProfile{young}, "True Governing", "False NotContested", nil},
 		"selects nothing": {controllertest.ProfileOf("none", "misspelt", 0), nil, "False NoVMsMatched", "False NotContested", []string{"app=misspelt", "spec.template.metadata.labels", "namespace ns"}},
 		"loses all":       {young, []v1alpha1.VMNetworkProfile{old}, "False OlderProfileWins", "True OlderProfileWins", []string{"VMNetworkProfile old", "VM a", "spec.selector"}},
-		"wishes in vain": {wishful, nil, "True Governing", "False NotContested",
-			[]string{
-				"governs 1 of 1 matched VMs. This version does not act on: spec.bandwidth.floor without spec.group, " +
-					"spec.serviceLevels.maxDropsPerMillion but by lever Buffering, spec.serviceLevels.minThroughputPercent but by lever Buffering",
-			}},
-		"loses some": {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
-		"invalid":    {invalid, nil, "False InvalidSelector", "False NotContested", []string{"spec.selector", "Near"}},
+		"loses some":      {wider, []v1alpha1.VMNetworkProfile{old}, "True Governing", "True OlderProfileWins", []string{"VMNetworkProfile old", "such as a"}},
+		"invalid":         {invalid, nil, "False InvalidSelector", "False NotContested", []string{"spec.selector", "Near"}},
 	} {
 		view := profileView{
 			disturbances: controllertest.Disturbances{}, floods: controllertest.Floods{},

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/power"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
 )
 
 const (

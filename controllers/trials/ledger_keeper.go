@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
 )
 
 // MemoryOptions say how the manager keeps what it remembers of experiments and savings.
@@ -57,7 +56,7 @@ type LedgerKeeper struct {
 // LedgerKeeperOptions are what a LedgerKeeper works with.
 type LedgerKeeperOptions struct {
 	MemoryOptions
-	Memory *proofs.Store
+	Memory *Memory
 	// Cached reads policies, live EnergyLedgers.
 	Cached, Live client.Reader
 	Writer       client.Client

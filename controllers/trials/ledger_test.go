@@ -22,11 +22,8 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
-	"github.com/joulevirt/joulevirt/internal/units"
-	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/ledger"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 // keeping is one API server and the managers that keep ledgers there.
@@ -63,7 +60,7 @@ func newKeeping(t *testing.T, existing ...client.Object) *keeping {
 // manager is one that leads, with a memory of its own.
 func (s *keeping) manager() *LedgerKeeper {
 	return NewLedgerKeeper(LedgerKeeperOptions{
-		MemoryOptions: DefaultMemoryOptions(), Memory: proofs.NewStore(),
+		MemoryOptions: DefaultMemoryOptions(), Memory: NewMemory(s.clock),
 		Cached: s.client, Live: s.client, Writer: s.client, Recorder: s.recorder,
 		Clock: s.clock, Log: logr.Discard(), Reported: func(context.Context) {},
 	})
@@ -85,18 +82,14 @@ func (s *keeping) after(d time.Duration, managers ...*LedgerKeeper) {
 	}
 }
 
-// book lets a manager book a block in which a lever saved about 5 % of 60 kJ.
-func (s *keeping) book(k *LedgerKeeper, node string, hoursAgo int) {
+// book lets a manager book strata in which a lever saved about 5 % of 60 kJ.
+func (s *keeping) book(k *LedgerKeeper, _ string, hoursAgo int) {
 	s.Helper()
-	from := s.clock.Now().Add(-time.Duration(hoursAgo) * time.Hour)
-	known := k.Memory.View("p", func(_ *proof.Proofs, l *ledger.Ledger) {
-		cause := l.Book(ledger.Block{
-			Node: node, Lever: v1alpha1.LeverBuffering, From: from, To: from.Add(10 * time.Minute), On: true,
-			Effect:   verify.Shrunk{Log: -0.05, Own: 0.005, Freedom: 20},
-			Measured: ledger.Measured{Seconds: 600, Joules: 60e3 + units.Joules(hoursAgo), Bytes: 1e9}, // meters never stand still
-		}, s.clock.Now())
-		if cause != "" {
-			s.Errorf("a block was not booked: %s", cause)
+	at := s.clock.Now().Add(-time.Duration(hoursAgo) * time.Hour)
+	known := k.Memory.View("p", func(_ *trials.Trials, l *ledger.Ledger) {
+		before := &ledger.Comparison{Joules: 6e3, Log: -0.05}
+		for range 10 {
+			l.Book(v1alpha1.LeverBuffering, at, ledger.Comparison{Joules: 6e3 + float64(hoursAgo)/10, Log: -0.05}, before)
 		}
 	})
 	if !known {
@@ -107,7 +100,7 @@ func (s *keeping) book(k *LedgerKeeper, node string, hoursAgo int) {
 // saved are the kilojoules that a manager knows of.
 func saved(k *LedgerKeeper) int {
 	var out float64
-	k.Memory.View("p", func(_ *proof.Proofs, l *ledger.Ledger) { out = l.Statement(ledger.AllTime, false, 0.95).Saved.Value })
+	k.Memory.View("p", func(_ *trials.Trials, l *ledger.Ledger) { out = l.Statement(ledger.AllTime, false).Saved.Value })
 	return int(out / 1000)
 }
 
@@ -223,12 +216,12 @@ func TestLedgersThatCannotBeRead(t *testing.T) {
 	second := s.manager()
 	s.after(0, second)
 	words := s.says(second, "LedgerStored=False LedgerUnreadable")
-	for _, want := range []string{"read stored trials and ledger", "kubectl delete energyledger p", "nothing is booked"} {
+	for _, want := range []string{"status.memory", "kubectl delete energyledger p", "nothing is booked"} {
 		if !strings.Contains(words, want) {
 			t.Errorf("no %q in: %s", want, words)
 		}
 	}
-	if second.Memory.View("p", func(*proof.Proofs, *ledger.Ledger) {}) {
+	if second.Memory.View("p", func(*trials.Trials, *ledger.Ledger) {}) {
 		t.Error("the policy was begun")
 	}
 	s.after(time.Hour, second, second)
@@ -298,7 +291,7 @@ func TestLedgersOfOtherPolicies(t *testing.T) {
 	// A policy that is gone is forgotten, and its object left to go by itself.
 	s.must(s.client.Delete(t.Context(), again))
 	s.after(time.Minute, first)
-	if first.Memory.View("p", func(*proof.Proofs, *ledger.Ledger) {}) || len(first.Conditions(again)) != 0 {
+	if first.Memory.View("p", func(*trials.Trials, *ledger.Ledger) {}) || len(first.Conditions(again)) != 0 {
 		t.Error("the policy is still known")
 	}
 	s.stored()

@@ -1,4 +1,3 @@
-// Package trials feeds the trials of levers, and stores them and the ledger in EnergyLedgers.
 package trials
 
 import (
@@ -6,12 +5,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -19,73 +19,95 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
-	"github.com/joulevirt/joulevirt/internal/observe/learned"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/observe/slots"
 	"github.com/joulevirt/joulevirt/internal/plan"
-	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
-// factsAwaited is how long after its start the manager waits until all groups of a policy
-// are known, before it decides without the others: one that is missing would leave its
-// trial.
-const factsAwaited = 2 * time.Minute
+// Potentials are what levers would save on a node, as far as that was computed.
+type Potentials interface {
+	Of(node string) []model.Potential
+}
 
-// Watch takes in what is heard of all governed nodes, with each look at their power,
-// and then lets proofs decide: which levers are tried where, and what became of them.
+// HoldBack is the share of time in which a policy has adopted levers off.
+func HoldBack(policy *v1alpha1.EnergyPolicy) float64 {
+	return float64(ptr.Deref(policy.Spec.Verification.HoldBackPercent, 0)) / 100
+}
+
+// TooSlow says why a meter cannot judge a slot. Empty: it can.
+func TooSlow(choice energy.Choice) string {
+	if choice.Source == v1alpha1.PowerPrometheus && choice.Power != nil && choice.Power.IntervalSeconds > meterLimit.Seconds() {
+		return fmt.Sprintf("the meter's figures are means over %.0f s, and a trial needs means over %.0f s at most: have the server scrape more often", choice.Power.IntervalSeconds, meterLimit.Seconds())
+	}
+	return ""
+}
+
+// UnitOf returns a group or HybridWorkload as trials see it, whose VMs run on nodes whose power is by choices of
+// the same order. What it could do now is left out. unknown is true while it is not known of a node whether
+// a meter measures it.
+func UnitOf(name string, nodes []planner.GroupNode, choices []energy.Choice) (unit trials.Unit, unknown bool) {
+	unit = trials.Unit{Name: name, Metered: len(nodes) > 0, Approved: len(nodes) > 0}
+	for i := range nodes {
+		unit.Nodes = append(unit.Nodes, nodes[i].Name)
+		unit.Metered = unit.Metered && choices[i].Metered
+		unit.TooSlow = cmp.Or(unit.TooSlow, TooSlow(choices[i]))
+		unit.Approved = unit.Approved && nodes[i].Untried
+		unknown = unknown || choices[i].Unknown || !choices[i].LostSince.IsZero()
+	}
+	slices.Sort(unit.Nodes)
+	return unit, unknown
+}
+
+// Watch records what is known of all governed nodes, with each look at their power, and then lets
+// trials decide.
 type Watch struct {
 	WatchOptions
-	since time.Time
-	// rounds is when the policies' proofs decided last.
+	// rounds is when trials decided last.
 	rounds time.Time
+	// known is what was last known of each node.
+	known map[string]*knownNode
 
 	mu sync.Mutex
 	// facts are of when each node was planned last.
 	facts map[string]nodeFacts
-	// known is what was last known of each node.
-	known map[string]*knownNode
 }
 
 // WatchOptions are what a Watch works with.
 type WatchOptions struct {
 	Reader     client.Reader
-	Store      *proofs.Store
+	Memory     *Memory
 	Rates      observe.Rates
 	Past       *observe.MeterPast
-	Models     *learned.Models
 	Potentials Potentials
-	// Groups are a policy's groups of VMs as units. False: not all were looked at yet, and
-	// one that is missing would leave its trial.
-	Groups   func(ctx context.Context, policy string) ([]proof.Unit, bool)
+	// Groups are a policy's groups of VMs and HybridWorkloads as units.
+	Groups   func(policy string) []trials.Unit
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
-	// Pull is the time between two pulls, interval the least between two decisions.
-	Pull, Interval time.Duration
-	// Replan is told of nodes, and regroup of groups as "namespace/name", that are to be
-	// planned anew, decided of policies of which something is to be stored soon.
-	Replan, Regroup func(ctx context.Context, unit string)
-	Decided         func(policy string)
-	// LookSoon is called when not all nodes are known shortly after the start. It may block. Nil:
-	// the next look is in an interval.
-	LookSoon func(ctx context.Context)
+	// Interval is the least time between two decisions.
+	Interval time.Duration
+	// Replan is called with units that are to be planned anew, Decided with policies of which something is
+	// to be stored and reported soon.
+	Replan, Decided func(ctx context.Context, name string)
 }
 
 // knownNode is what is remembered of a node between two looks.
 type knownNode struct {
-	workload proofs.Workload
-	// begun is true once it goes on from what an earlier manager knew, to which the node
-	// had no meter if it is unmetered.
-	begun, unmetered bool
-	class            verify.Class
-	meter            verify.Meter
-	// heard is true once it was known whether the node has a meter.
-	heard bool
-	// version of the plan that has and acting are read from.
-	version string
-	has     []model.Schedule
-	acting  []v1alpha1.Lever
-	// partly are levers that did not come to all VMs yet.
-	partly []v1alpha1.Lever
+	// begun is true once it goes on from what an earlier manager knew.
+	begun bool
+	// version of the plan that the others are read from.
+	version   string
+	schedules []model.Schedule
+	acting    []v1alpha1.Lever
+	// seen is when the node was looked at last.
+	seen time.Time
+}
+
+// nodeFacts is what is known of a node when it is planned.
+type nodeFacts struct {
+	policy model.Policy
+	// waits is true when nothing new may be done.
+	waits bool
 }
 
 // NewWatch returns a watch that has looked at no node yet.
@@ -93,164 +115,194 @@ func NewWatch(o WatchOptions) *Watch {
 	return &Watch{WatchOptions: o, facts: map[string]nodeFacts{}, known: map[string]*knownNode{}}
 }
 
-// Planned notes what is known of a node when it is planned.
+// Planned records what is known of a node when it is planned.
 func (w *Watch) Planned(node model.Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.facts[node.Name] = factsOf(&node)
+	w.facts[node.Name] = nodeFacts{
+		policy: node.Policy,
+		waits:  node.Frozen || node.Hold.Reason != "" || node.OptOut.All || !node.Reported || node.Rates == nil || node.MeterUnknown || node.MeterLost,
+	}
 }
 
-// Look takes in one look at all governed nodes, whose power is by choices of the same order,
-// and decides when it is time. It is called by one goroutine at a time.
+// Look records one look at all governed nodes, whose power is by choices of the same order, and
+// decides when it is time. It is called by one goroutine at a time.
 func (w *Watch) Look(ctx context.Context, governed []objects.GovernedNode, choices []energy.Choice) error {
 	plans, err := objects.ListPlans(ctx, w.Reader)
 	if err != nil {
 		return err
 	}
 	now := w.Clock.Now()
-	if w.since.IsZero() {
-		w.since = now
-	}
 	names := make(map[string]bool, len(governed))
-	nodes := make(map[string][]nodeSight)
-	allKnown := true
 	for i := range governed {
-		s := w.see(governed[i], choices[i], plans[governed[i].Node.Name], now)
-		names[s.Node.Name] = true
-		nodes[s.Policy] = append(nodes[s.Policy], s)
-		allKnown = allKnown && s.isKnown()
+		names[governed[i].Node.Name] = true
+		w.observe(&governed[i], &choices[i], plans[governed[i].Node.Name], now)
 	}
 	w.retain(names)
 	if since := now.Sub(w.rounds); since >= 0 && since < w.Interval {
 		return nil
 	}
-	// The levers of nodes that are not known wait: a new leader looks again soon.
-	if allKnown || now.Sub(w.since) >= factsAwaited {
-		w.rounds = now
-	} else if w.LookSoon != nil {
-		go w.LookSoon(ctx)
-	}
+	w.rounds = now
 	var policies v1alpha1.EnergyPolicyList
 	if err := w.Reader.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list EnergyPolicies: %w", err)
 	}
 	for i := range policies.Items {
-		w.round(ctx, &policies.Items[i], nodes[policies.Items[i].Name], now)
+		policy := &policies.Items[i]
+		units := w.Groups(policy.Name)
+		for n := range governed {
+			if governed[n].Policy != policy.Name {
+				continue
+			}
+			if unit, known := w.unit(&governed[n], &choices[n], policy, plans[governed[n].Node.Name], now); known {
+				units = append(units, unit)
+			}
+		}
+		w.round(ctx, policy, units)
 	}
 	return nil
 }
 
-// see takes in what is known of a node now.
-func (w *Watch) see(g objects.GovernedNode, choice energy.Choice, current *objects.IndexedPlan, now time.Time) nodeSight {
+// observe records what is known of a node now.
+func (w *Watch) observe(g *objects.GovernedNode, choice *energy.Choice, current *objects.IndexedPlan, now time.Time) {
 	name := g.Node.Name
-	s := nodeSight{GovernedNode: g, choice: choice}
-	if w.Potentials != nil {
-		s.potentials = w.Potentials.Of(name)
-	}
 	known := w.known[name]
 	if known == nil {
-		known = &knownNode{}
+		known = &knownNode{seen: now}
 		w.known[name] = known
 	}
-	w.mu.Lock()
-	if facts, found := w.facts[name]; found {
-		s.facts = &facts
-	}
-	w.mu.Unlock()
-	if current != nil {
-		s.plan = current.NodePlan
-	}
-	if was, read := w.Store.Was(g.Policy, name); read && !known.begun {
-		known.begin(was)
-		if was != nil && was.Metered && !choice.Metered {
+	if was, found, loaded := w.Memory.Known(g.Policy, name); loaded && !known.begun {
+		known.begun = true
+		if found && was.Metered && !choice.Metered {
 			w.Past.Metered(name, now) // When it lost its meter is not known: it counts from now on.
-			s.choice.LostSince = w.Past.Lose(name, g.Settings, &choice, now)
-		}
-	}
-	known.update(&s, w.Pull, now)
-	s.begun, s.class, s.meter, s.has = known.begun, known.class, known.meter, known.has
-	heard := proofs.Heard{Policy: g.Policy, Class: s.class, Acting: known.acting}
-	heard.Rates, heard.Received = w.Rates.Latest(name)
-	heard.Power, heard.Schedules = choice.Power, s.has
-	if s.plan != nil {
-		heard.Withdrawn, heard.Partly = plan.DecodeWithdrawals(s.plan.Spec.Withdrawn), known.partly
-	}
-	heard.Predicted = s.foretold(known.partly)
-	heard.MostWatts = MostWatts(s.Report, choice)
-	w.Store.Hear(name, heard, now)
-	return s
-}
-
-// begin with what an earlier manager took the node to be. Nil: none knew it.
-func (k *knownNode) begin(was *proof.Was) {
-	k.begun = true
-	if was != nil {
-		k.workload.Begin(was.Class.Workload)
-		k.unmetered = !was.Metered
-	}
-}
-
-// update what is known. What is not known now is as it was.
-func (k *knownNode) update(s *nodeSight, pull time.Duration, now time.Time) {
-	if s.facts != nil {
-		if class := observe.ClassOf(s.Report, k.workload.Look(s.facts.vms, now)); class != (verify.Class{}) {
-			if k.class.CPUModel == class.CPUModel {
-				// An agent that once cannot read them does not make another node of it.
-				class.Clocks = cmp.Or(class.Clocks, k.class.Clocks)
-			}
-			k.class = class
+			choice.LostSince = w.Past.Lose(name, g.Settings, choice, now)
 		}
 	}
 	switch {
-	case !s.choice.Unknown && s.choice.LostSince.IsZero():
-		k.meter, k.heard = MeterOf(s.choice, pull), true
-	case !k.heard && k.unmetered:
-		// Its levers act by what is modelled, and go on.
-		k.meter = verify.Meter{}
-	case !k.heard:
-		k.meter = meterAwaited(s.Settings, pull)
+	case current == nil:
+		known.version, known.schedules, known.acting = "", nil, nil
+	case known.version == "" || known.version != current.ResourceVersion:
+		known.version = current.ResourceVersion
+		known.schedules, known.acting = observe.Switched(current.NodePlan)
 	}
+	s := slots.Sample{Schedules: known.schedules}
+	s.Rates, s.Received = w.Rates.Latest(name)
+	s.Power, s.Now = choice.Power, now
+	w.Memory.Observe(g.Policy, name, s)
+	w.bookModelled(g, choice, known, now)
+	known.seen = now
+}
+
+// bookModelled books what the levers of a node without a meter save by the models, if the policy lets
+// them act on those.
+func (w *Watch) bookModelled(g *objects.GovernedNode, choice *energy.Choice, known *knownNode, now time.Time) {
+	facts, planned := w.planned(g.Node.Name)
+	since := now.Sub(known.seen)
+	if choice.Metered || choice.Unknown || !choice.LostSince.IsZero() || !planned || !facts.policy.AllowModelled || since <= 0 || since > time.Minute {
+		return
+	}
+	for _, p := range w.Potentials.Of(g.Node.Name) {
+		if p.StdErr > 0 && slices.Contains(known.acting, p.Lever) {
+			w.Memory.BookModelled(g.Policy, p.Lever, float64(p.Watts)*since.Seconds())
+		}
+	}
+}
+
+func (w *Watch) planned(node string) (nodeFacts, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	facts, known := w.facts[node]
+	return facts, known
+}
+
+// unit is a node as something on which levers are tried. False: it is not known yet what it is.
+func (w *Watch) unit(g *objects.GovernedNode, choice *energy.Choice, policy *v1alpha1.EnergyPolicy, current *objects.IndexedPlan, now time.Time) (trials.Unit, bool) {
+	name := g.Node.Name
+	unit, known, _ := w.Memory.Known(policy.Name, name)
+	unit.Name, unit.Nodes = name, []string{name}
+	unit.Approved = policy.Spec.Verification.Trials == v1alpha1.TrialsDisabled || policy.Spec.Mode == v1alpha1.ModeRecommend
+	if reported := g.Report != nil && len(g.Report.Status.Topology.CoreGroups) > 0; !reported && !known {
+		return unit, false
+	} else if reported && g.Report.Status.Topology.CPUModel != "" {
+		unit.CPUModel = g.Report.Status.Topology.CPUModel
+	}
+	lost := !choice.LostSince.IsZero()
 	switch {
-	case s.plan == nil:
-		k.version, k.has, k.acting, k.partly = "", nil, nil, nil
-	case k.version == "" || k.version != s.plan.ResourceVersion:
-		k.version = s.plan.ResourceVersion
-		k.has, k.acting = observe.Switched(s.plan)
-		k.partly = observe.Partly(s.plan)
+	case !choice.Unknown && !lost:
+		unit.Metered, unit.TooSlow = choice.Metered, TooSlow(*choice)
+	case !known && !slices.ContainsFunc(g.Settings, func(s energy.Setting) bool { return s.Type.Measures() }):
+		unit.Metered = false
+	case !known:
+		return unit, false
 	}
+	facts, planned := w.planned(name)
+	ready := planned && facts.policy.Name == policy.Name && !facts.waits && !policy.Spec.Paused && policy.Spec.Mode != v1alpha1.ModeObserve &&
+		!choice.Unknown && !lost && current != nil && current.Spec.Apply && current.Spec.Policy == policy.Name && !objects.IsChanging(current.NodePlan, now)
+	for _, p := range w.Potentials.Of(name) {
+		if ready && p.VMs > 0 && facts.policy.Allows(p.Lever) {
+			unit.Candidates = append(unit.Candidates, p.Lever)
+		}
+	}
+	if rates, _ := w.Rates.Latest(name); rates != nil && current != nil {
+		unit.Stopped = stopped(rates, plan.DecodeWithdrawals(current.Spec.Withdrawn))
+	}
+	return unit, true
+}
+
+// few is of how many of a node's VMs one may be hurt, by chance, before a lever is stopped.
+const few = 4
+
+// stopped are levers that guards undid on a node: for the whole node, or for so many of its VMs that
+// it is no chance.
+func stopped(rates *model.NodeRates, withdrawn []model.Withdrawal) map[v1alpha1.Lever]trials.Stop {
+	type undone struct {
+		pod   string
+		lever v1alpha1.Lever
+		trials.Stop
+	}
+	var all []undone
+	for i := range rates.Trips {
+		t := &rates.Trips[i]
+		all = append(all, undone{t.PodUID, t.Lever, trials.Stop{At: t.Time, Evidence: t.Evidence()}})
+	}
+	for i := range withdrawn {
+		if w := &withdrawn[i]; w.Count > 0 { // one that did nothing counts against none
+			all = append(all, undone{w.PodUID, w.Lever, trials.Stop{At: w.Time, Evidence: w.Message}})
+		}
+	}
+	// The newest of each VM counts, and of those the one with which there are too many.
+	slices.SortStableFunc(all, func(x, y undone) int { return y.At.Compare(x.At) })
+	out, pods := map[v1alpha1.Lever]trials.Stop{}, map[v1alpha1.Lever]map[string]bool{}
+	for _, u := range all {
+		if pods[u.lever] == nil {
+			pods[u.lever] = map[string]bool{}
+		}
+		if pods[u.lever][u.pod] = true; u.pod != "" && few*len(pods[u.lever]) < len(rates.VMs) {
+			continue
+		}
+		if _, done := out[u.lever]; !done {
+			out[u.lever] = u.Stop
+		}
+	}
+	return out
 }
 
 func (w *Watch) retain(names map[string]bool) {
-	w.Store.Retain(names)
+	w.Memory.Retain(names)
+	maps.DeleteFunc(w.known, func(name string, _ *knownNode) bool { return !names[name] })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.facts, func(name string, _ nodeFacts) bool { return !names[name] })
-	maps.DeleteFunc(w.known, func(name string, _ *knownNode) bool { return !names[name] })
 }
 
-// round lets one policy's proofs decide.
-func (w *Watch) round(ctx context.Context, policy *v1alpha1.EnergyPolicy, sights []nodeSight, now time.Time) {
-	all := make([]proof.Unit, 0, len(sights))
-	for i := range sights {
-		if sights[i].isKnown() {
-			all = append(all, sights[i].unit(policy, now))
-		}
-	}
-	groups, known := w.Groups(ctx, policy.Name)
-	if !known && now.Sub(w.since) < factsAwaited {
-		return
-	}
-	all = append(all, groups...)
-	news, changed := w.Store.Round(policy.Name, all, ProofSettings(policy), now)
-	if len(news) > 0 {
-		w.Decided(policy.Name)
-		reportProof(w.Recorder, policy, news)
+// round lets the trials of one policy decide.
+func (w *Watch) round(ctx context.Context, policy *v1alpha1.EnergyPolicy, units []trials.Unit) {
+	decided, changed := w.Memory.Round(policy.Name, units, HoldBack(policy))
+	if len(decided) > 0 {
+		w.Decided(ctx, policy.Name)
+		report(w.Recorder, policy, decided)
 	}
 	for _, unit := range changed {
-		if strings.Contains(unit, "/") {
-			w.Regroup(ctx, unit)
-		} else {
-			w.Replan(ctx, unit)
-		}
+		w.Replan(ctx, unit)
 	}
 }

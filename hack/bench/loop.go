@@ -20,10 +20,13 @@ func measureLoop(ctx context.Context, env environment) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(env.progress, "simulated: %d blocks are booked as %.0f J, from %.0f to %.0f, in truth %.0f; that took %v\n",
-		o.Blocks, o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, time.Since(begin).Round(time.Second))
+	fmt.Fprintf(env.progress, "simulated: %d strata are booked as %.0f J, from %.0f to %.0f, in truth %.0f; that took %v\n",
+		o.Strata, o.Ledger.Value, o.Ledger.Low, o.Ledger.High, o.Truth, time.Since(begin).Round(time.Second))
 	figures := []figure{
 		{"loop_saving_pct", o.SavedPercent(), "%"},
+		{"loop_saving_vs_oracle_pct", 100 * o.LateSaved / o.LateOracle, "%"},
+		{"loop_exploring_cost_pct", 100 * o.Explored / o.Without, "%"},
+		{"loop_wrong_adoptions", float64(o.WrongAdoptions), "adoptions"},
 		{"loop_booked_vs_truth_pct", 100 * o.Ledger.Value / o.Truth, "%"},
 		{"service_broken_pct", o.BrokenPercent(), "%"},
 	}

@@ -14,13 +14,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/joulevirt/joulevirt/internal/verify/ledger/ledgertest"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
 )
@@ -36,6 +36,8 @@ type figure struct {
 type benchmark struct {
 	// figures that it measures, to choose by.
 	figures []string
+	// group of benchmarks, to choose by. May be empty.
+	group string
 	// simulated figures are of nodes that are simulated, and say so.
 	simulated bool
 	run       func(context.Context, environment) ([]figure, error)
@@ -47,16 +49,18 @@ type environment struct {
 	progress io.Writer
 }
 
+// realNodes is the group of figures of real nodes.
+const realNodes = "node"
+
 func benchmarks() []benchmark {
 	// Figures of simulated nodes are of the sizes in docs/benchmarks.md, larger than a test's.
 	simulated := func(test string) func(context.Context, environment) ([]figure, error) {
 		return measureByTest("test/simulated", test, "-figures")
 	}
-	return []benchmark{
-		{figures: []string{"buffer_irq_ratio_500us", "buffer_cpu_ratio_500us"}, run: onRealNode((*realNode).receive)},
-		{figures: []string{"guest_tx_kick_ratio_500us"}, run: onRealNode((*realNode).transmit)},
-		{figures: []string{"buffer_flood_irq_ratio_500us", "buffer_flood_ctxt_ratio_500us"}, run: onRealNode((*realNode).flood)},
-		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms", "agent_rss_anon_mb_200vms"}, run: measureAgent},
+	all := []benchmark{
+		{figures: []string{"buffer_irq_ratio_500us", "buffer_flood_irq_ratio_500us"}, run: measureByTest("test/guest/held", "TestHeldPackets")},
+		{figures: []string{"guest_tx_kick_ratio_1ms"}, run: measureByTest("test/guest/tools", "TestToolsInAGuest")},
+		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms", "agent_rss_anon_mb_200vms"}, run: measureByTest("test/scale", "BenchmarkAgent", "-benchtime=1x")},
 		{figures: []string{"scale_plan_113_nodes_ms"}, run: measureByTest("test/scale", "TestManyNodes")},
 		{
 			figures: []string{"scale_plan_1000_nodes_ms", "scale_manager_rss_mb", "scale_manager_cpu_pct", "scale_api_writes_per_s", "scale_failover_s"},
@@ -64,9 +68,16 @@ func benchmarks() []benchmark {
 		},
 		{figures: []string{"profile_to_plan_p50_ms", "profile_to_plan_p99_ms"}, run: measureByTest("controllers", "BenchmarkProfileToPlan", "-benchtime=1x")},
 		{figures: []string{"page_load_1000_nodes_ms"}, run: measurePage},
+		{figures: []string{"node_start_s", "vm_running_s"}, group: realNodes, run: measureByTest("test/env/node", "TestVMMigratesBetweenRealNodes")},
+		{figures: []string{"agent_cpu_pct_pod", "agent_rss_mb_pod"}, group: realNodes, run: measureByTest("test/e2e/nodes", "BenchmarkAgentPod", "-benchtime=1x")},
+		{figures: []string{"migration_gap_ratio", "upgrade_lever_gap_s"}, group: realNodes, run: measureByTest("test/e2e/nodes", "TestNodes")},
+		{
+			figures: []string{"offload_throughput_ratio", "offload_task_time_ratio", "offload_guest_switches_per_mb_ratio", "offload_cpu_per_mb_ratio"},
+			group:   realNodes, run: measureByTest("test/e2e/offload", "TestOffload/Cache"),
+		},
 		{figures: []string{"manager_image_mb", "agent_image_mb"}, run: measureByTest("test/image", "TestImages")},
-		{figures: []string{"install_to_first_report_s"}, run: measureByTest("test/install", "TestRelease")},
-		{figures: []string{"traffic_split_error_points"}, run: measureByTest("test/e2e/traffic", "TestServiceFollowsThePlan", "-figures")},
+		{figures: []string{"install_to_first_report_s"}, group: realNodes, run: measureByTest("test/install", "TestRelease")},
+		{figures: []string{"traffic_split_error_points"}, run: measureByTest("test/e2e/traffic", "TestTrafficFollowsThePlan", "-figures")},
 		{figures: []string{"faults_tried", "fault_requests_lost", "fault_nodes_left_changed"}, run: measureByTest("test/faults", "TestFaults")},
 		{figures: []string{"buffer_off_ns", "buffer_count_ns", "buffer_on_ns"}, run: measureBuffer},
 		{figures: []string{"model_update_us"}, run: measureByTest("internal/power/whatif", "BenchmarkUpdate100VMs")},
@@ -79,22 +90,46 @@ func benchmarks() []benchmark {
 		{figures: []string{"affinity_gap_to_optimum_pct"}, run: measureByTest("internal/planner/affinity", "TestGapToOptimum")},
 		{figures: []string{"affinity_sim_saving_pct"}, simulated: true, run: simulated("TestPlannedAffinitySaves")},
 		{figures: []string{"buffering_sim_saving_pct"}, simulated: true, run: simulated("TestBufferingSavesStepByStep")},
-		{figures: []string{"trial_coverage_pct", "trial_false_adoption_pct"}, simulated: true, run: measureByTest("internal/verify", "BenchmarkTrialCoverage", "-benchtime=1x")},
-		{figures: []string{"trial_pairs_for_2pct"}, simulated: true, run: measureByTest("internal/verify", "BenchmarkTrialPairs", "-benchtime=1x")},
-		{figures: []string{"ledger_coverage_pct"}, simulated: true, run: measureLedgerCoverage},
+		{
+			figures:   []string{"trial_coverage_pct", "trial_false_adoption_pct", "trial_throttle_adopted_pct"},
+			simulated: true, run: measureByTest("test/trials", "BenchmarkTrials", "-benchtime=1x"),
+		},
+		{
+			figures:   []string{"trial_hours_10pct_3nodes", "trial_hours_5pct_3nodes", "trial_hours_2pct_3nodes"},
+			simulated: true, run: measureByTest("test/trials", "BenchmarkHours", "-benchtime=1x"),
+		},
+		{figures: []string{"ledger_coverage_pct"}, simulated: true, run: measureByTest("test/trials", "BenchmarkLedger", "-benchtime=1x")},
 		{figures: []string{
-			"loop_saving_pct", "loop_booked_vs_truth_pct", "service_broken_pct",
+			"loop_saving_pct", "loop_saving_vs_oracle_pct", "loop_exploring_cost_pct", "loop_wrong_adoptions", "loop_booked_vs_truth_pct", "service_broken_pct",
 			"loop_hours_to_adopt_affinity", "loop_hours_to_adopt_buffering",
 		}, simulated: true, run: measureLoop},
 		{figures: []string{"guard_undo_p99_ms", "guard_false_trips_per_vm_day"}, simulated: true, run: simulated("TestGuards")},
 		{figures: []string{"guard_global_false_per_vm_day"}, simulated: true, run: simulated("TestGlobalGuard")},
 	}
+	return append(all, placementBenchmarks()...)
+}
+
+// placementBenchmarks are those of moves of VMs, and of hosts that are powered off.
+func placementBenchmarks() []benchmark {
+	return []benchmark{
+		{figures: []string{"placement_gap_to_optimum_pct", "placement_gap_switched_off_pct"}, run: measureByTest("internal/planner/placement", "TestGapToOptimum")},
+		{figures: []string{"placement_fit_1000_nodes_ms"}, run: measureByTest("internal/planner/placement/fit", "BenchmarkFit", "-benchtime=1x")},
+		{figures: []string{"placement_plan_113_nodes_ms", "placement_plan_1000_nodes_ms"}, run: measureByTest("internal/planner/placement", "BenchmarkDecide", "-benchtime=1x")},
+		{
+			figures:   []string{"placement_saving_vs_oracle_pct", "placement_service_broken_pct", "placement_migrations_per_vm_day"},
+			simulated: true, run: measureByTest("internal/planner/placement", "BenchmarkDay", "-benchtime=1x"),
+		},
+		{
+			figures:   []string{"placement_host_power_saving_pct", "placement_host_power_broken_pct"},
+			simulated: true, run: measureByTest("internal/planner/placement", "BenchmarkPowerDay", "-benchtime=1x"),
+		},
+	}
 }
 
 func main() {
-	only := flag.String("only", "", "measure only figures whose name starts so")
+	only := flag.String("only", "", "measure only figures whose name starts so, or of the group "+realNodes)
 	flag.Parse()
-	// The cluster's stand-ins would log each retry.
+	// Controllers would log each retry.
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *only, os.Stdout, environment{
@@ -109,7 +144,7 @@ func main() {
 }
 
 func run(ctx context.Context, only string, out io.Writer, env environment) error {
-	if err := debian.Host().Ensure(ctx, env.progress, debian.NodePackages()...); err != nil {
+	if err := debian.Host().Ensure(ctx, env.source.Steps, debian.NodePackages()...); err != nil {
 		return err
 	}
 	measured := 0
@@ -123,7 +158,7 @@ func run(ctx context.Context, only string, out io.Writer, env environment) error
 			fmt.Fprintln(out, "# simulated: what follows is of simulated nodes")
 		}
 		for _, f := range figures {
-			if strings.HasPrefix(f.name, only) {
+			if b.group == only || strings.HasPrefix(f.name, only) {
 				fmt.Fprintf(out, "figure %s %.4g %s\n", f.name, f.value, f.unit)
 				measured++
 			}
@@ -143,17 +178,5 @@ func run(ctx context.Context, only string, out io.Writer, env environment) error
 }
 
 func wanted(b benchmark, only string) bool {
-	for _, name := range b.figures {
-		if strings.HasPrefix(name, only) {
-			return true
-		}
-	}
-	return false
-}
-
-// measureLedgerCoverage counts on how many simulated fleets the ledger's interval of 95 %
-// covers the true saving.
-func measureLedgerCoverage(_ context.Context, _ environment) ([]figure, error) {
-	got := ledgertest.Cover(ledgertest.Fleet{Nodes: 10, Classes: 3, Between: 0.02, Days: 14, Trials: 2, OnlyAdopted: true}, 2000)
-	return []figure{{"ledger_coverage_pct", got.Whole, "%"}}, nil
+	return b.group == only || slices.ContainsFunc(b.figures, func(name string) bool { return strings.HasPrefix(name, only) })
 }

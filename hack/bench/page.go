@@ -22,7 +22,7 @@ const (
 // chart, are drawn; the slower of both medians.
 func measurePage(ctx context.Context, env environment) (figures []figure, err error) {
 	fmt.Fprintf(env.progress, "bench: the manager's page, %d nodes of 20 VMs\n", pageNodes)
-	if err := debian.Host().Ensure(ctx, env.progress, page.Packages()...); err != nil {
+	if err := debian.Host().Ensure(ctx, env.source.Steps, page.Packages()...); err != nil {
 		return nil, err
 	}
 	c, err := cluster.Start(ctx, cluster.Options{Binaries: env.source})

@@ -1,11 +1,12 @@
-// Command demo shows the product's main job on real parts: a Kubernetes API
-// server, KubeVirt's controllers, QEMU VMs that run because a VirtualMachine was
-// applied, and an agent that changes where their vCPUs run.
+// Command demo shows the product on a real node: kubelet, containerd, and
+// KubeVirt's virt-handler and virt-launcher, with the product installed as pods by
+// its chart. A policy changes where and how the threads of real QEMU VMs run, and
+// its end changes them back. What is saved is shown by a simulated fleet, whose
+// clock goes faster.
 package main
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,25 +20,19 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/debian"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"github.com/joulevirt/joulevirt/test/env/node"
+	"github.com/joulevirt/joulevirt/test/guest/gobuild"
 )
-
-//go:embed manifests
-var manifests embed.FS
-
-// nodeName is this machine's Node; the manifests name it too.
-const nodeName = "this-machine"
 
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running at the end until Ctrl-C")
-	simulated := flag.Int("simulated-nodes", 3, "nodes beside this machine that kwok simulates")
 	flag.Parse()
-	// The cluster's stand-ins would log each retry.
+	// The controllers of the fleet would log each retry.
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *simulated, *keep)
+	err := run(ctx, os.Stdout, *keep)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -45,51 +40,69 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, simulated int, keep bool) (err error) {
-	dir, err := os.MkdirTemp("", "joulevirt-demo-")
+func run(ctx context.Context, out io.Writer, keep bool) (err error) {
+	d := &demo{out: out, started: time.Now(), source: binaries.FromEnvironment(os.Getenv, out)}
+	// Manifests and chart are named as people name them in a checkout.
+	checkout, err := d.source.Checkout()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if err := os.CopyFS(dir, manifests); err != nil {
+	if err := os.Chdir(checkout); err != nil {
 		return err
 	}
-	d := &demo{out: out, manifests: filepath.Join(dir, "manifests"), started: time.Now()}
+	if d.dir, err = os.MkdirTemp("", "joulevirt-demo-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
+	if err := d.prepare(ctx); err != nil {
+		return err
+	}
+	d.title("A cluster with one real node: kubelet, containerd, KubeVirt's virt-handler and virt-launcher")
+	d.Environment, err = node.Start(ctx, node.Options{Cluster: cluster.Options{Binaries: d.source}, Product: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Stop()) }()
+	err = d.story(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil // Ctrl-C
+	case err != nil:
+		return err
+	case keep:
+		return d.stay(ctx)
+	}
+	d.say("All of it ends now. To keep the cluster: make demo KEEP=1")
+	return nil
+}
 
-	d.title("A cluster: real control planes as processes, this machine as a node, %d simulated nodes", simulated)
-	source := binaries.FromEnvironment(os.Getenv, out)
-	if err := debian.Host().Ensure(ctx, out, debian.NodePackages()...); err != nil {
+// prepare fills the folder of programs, and has kubectl find the plug-in there.
+func (d *demo) prepare(ctx context.Context) error {
+	if err := os.Setenv("PATH", d.dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	d.stack, err = stack.Start(ctx, stack.Options{
-		Binaries: source, NodeName: nodeName, SimulatedNodes: simulated,
-		CacheDir: filepath.Join(source.Cache, "guest"), Progress: out,
-	})
+	paths, err := d.source.Ensure(ctx, binaries.Kubectl, binaries.Helm)
 	if err != nil {
 		return err
 	}
-	// The context may have ended by Ctrl-C.
-	defer func() {
-		if stopErr := d.stack.Stop(context.WithoutCancel(ctx)); err == nil {
-			err = stopErr
+	for component, path := range paths {
+		if err := os.Symlink(path, filepath.Join(d.dir, string(component))); err != nil {
+			return err
 		}
-	}()
-	defer func() {
-		if d.fleet != nil {
-			err = errors.Join(err, d.fleet.stop())
-		}
-	}()
-	if err := d.story(ctx); err != nil {
-		return err
 	}
-	if !keep {
-		d.say("All programs end now, both API servers with them. To explore running ones: make demo KEEP=1")
-		return nil
-	}
-	d.say("All programs run until Ctrl-C; the fleet's clock stands still. Explore this machine, or the fleet:")
-	for _, kubeconfig := range []string{d.stack.Kubeconfig(), d.fleet.Kubeconfig()} {
-		d.say("  KUBECONFIG=%s %s get joulevirt -A", kubeconfig, d.stack.Kubectl())
-	}
+	const plugin = "kubectl-joulevirt"
+	return d.source.Steps.Run("build "+plugin, func(io.Writer) error {
+		return gobuild.Static(ctx, "github.com/joulevirt/joulevirt/cmd/"+plugin, filepath.Join(d.dir, plugin))
+	})
+}
+
+// stay keeps the cluster and the web server's clients until ctx ends.
+func (d *demo) stay(ctx context.Context) error {
+	defer d.ask(ctx)()
+	d.say("The node and its VMs run until Ctrl-C. In another terminal:")
+	d.say("  export KUBECONFIG=%s PATH=%s:$PATH", d.Kubeconfig(), d.dir)
+	d.say("  kubectl apply -f %spolicy.yaml", manifests)
+	d.say("  kubectl joulevirt explain vm web-0 -n %s", namespace)
 	<-ctx.Done()
 	return nil
 }

@@ -1,44 +1,58 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"text/tabwriter"
 	"time"
 
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/env/node"
+	"github.com/joulevirt/joulevirt/test/env/tasks"
 )
 
 const (
 	namespace = "shop"
-	// vmTimeout covers two guests that boot under emulation on busy cores.
-	vmTimeout = 3 * time.Minute
+	manifests = "hack/demo/manifests/"
 	// changeTimeout covers a change's way through manager and agent.
 	changeTimeout = 4 * time.Minute
+	// askEvery is the time between two requests to the web server.
+	askEvery = 40 * time.Millisecond
 )
 
-// demo runs the story on a stack.
+// demo runs the story on an environment.
 type demo struct {
-	out       io.Writer
-	manifests string
-	started   time.Time
-	stack     *stack.Stack
-	vms       []vm
-	// fleet is the last chapter's. Nil: it was not started.
-	fleet *fleet
+	*node.Environment
+	out     io.Writer
+	started time.Time
+	source  binaries.Source
+	// dir has kubectl, its plug-in and Helm, and Helm's files.
+	dir string
+	vms []vm
+	// before is how the VMs' threads were without a policy.
+	before string
 }
 
-// vm is a VM of the demo that runs on this machine.
+// vm is a VM of the demo.
 type vm struct {
-	name string
+	*kubevirtv1.VirtualMachineInstance
 	qemu int
 }
 
 func (d *demo) title(format string, args ...any) {
-	fmt.Fprintf(d.out, "\n== %s  [%3.0f s]\n", fmt.Sprintf(format, args...), time.Since(d.started).Seconds())
+	fmt.Fprintf(d.out, "\n== %s  [%.0f s]\n", fmt.Sprintf(format, args...), time.Since(d.started).Seconds())
 }
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
@@ -49,152 +63,187 @@ func (d *demo) story(ctx context.Context) error {
 		title string
 		run   func(context.Context) error
 	}{
-		{"VirtualMachines applied: KubeVirt's controllers start real QEMU", d.startVMs},
-		{"Without an EnergyPolicy nothing is changed: the agent only reports", d.observe},
-		{"A profile and a policy applied: the agent pins the vCPUs", d.pin},
-		{"kill -9 of the agent, and a new one: it adopts its own pins", d.crash},
-		{"The profile deleted: masks as they were before", d.unpin},
-		{"A fleet at accelerated time: trials adopt or reject its lever", d.live},
+		{"Two VMs: a web server, and one that may compute", d.startVMs},
+		{"Joulevirt installed by its chart, as pods: without an EnergyPolicy it only reports", d.install},
+		{"Profiles and a policy: vCPUs bound to cores, and scheduler slices (Linux 6.12 or newer)", d.enforce},
+		{"The policy deleted: threads as before", d.revert},
+		{"What it saves, SIMULATED: the first hours of a fleet whose clock goes faster", d.simulate},
 	} {
 		d.title("%s", chapter.title)
 		if err := chapter.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", chapter.title, err)
 		}
 	}
-	d.title("Done: the control planes, this machine's VMs, managers and its agent were real; %d other nodes were simulated, %d of them by kwok alone",
-		len(d.stack.SimulatedNodes)+fleetNodes, len(d.stack.SimulatedNodes))
+	d.title("Done")
 	return nil
 }
 
 func (d *demo) startVMs(ctx context.Context) error {
-	if err := d.kubectl(ctx, "create", "namespace", namespace); err != nil {
+	if err := d.kubectl(ctx, d.Cluster, "apply", "-f", manifests+"vms.yaml"); err != nil {
 		return err
 	}
-	if err := d.apply(ctx, "1-vms.yaml"); err != nil {
-		return err
-	}
-	for _, name := range []string{"web-0", "web-1"} {
-		_, sandbox, err := d.stack.WaitVMRunning(ctx, namespace, name, vmTimeout)
+	for _, name := range []string{"web-0", "batch-0"} {
+		key := types.NamespacedName{Namespace: namespace, Name: name}
+		vmi, err := d.WaitAnswers(ctx, key)
 		if err != nil {
 			return err
 		}
-		ready, cancel := context.WithTimeout(ctx, vmTimeout)
-		err = sandbox.WaitGuestReady(ready)
-		cancel()
+		qemu, err := d.Nodes()[0].QEMU(key)
 		if err != nil {
 			return err
 		}
-		d.vms = append(d.vms, vm{name: name, qemu: sandbox.QEMUPID()})
-		d.say("   %s: its guest answers HTTP on %s, QEMU is process %d", name, sandbox.IP(), sandbox.QEMUPID())
+		d.vms = append(d.vms, vm{vmi, qemu})
 	}
-	return d.kubectl(ctx, "get", "vm,vmi", "-n", namespace)
+	return d.kubectl(ctx, d.Cluster, "get", "vmi", "-n", namespace)
 }
 
-func (d *demo) observe(ctx context.Context) error {
-	err := d.stack.WaitFor(ctx, changeTimeout, "the NodeReport counts both VMs", func(ctx context.Context) error {
-		running, err := d.stack.RunKubectl(ctx, "get", "nodereport", nodeName, "-o", "jsonpath={.status.vms}")
-		if err != nil {
-			return err
+// ask has a client ask the web server, until stop is called.
+func (d *demo) ask(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var client sync.WaitGroup
+	client.Go(func() {
+		ticker := time.NewTicker(askEvery)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			_ = node.Answers(ctx, d.vms[0].VirtualMachineInstance) // what it answers is not what is shown
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
 		}
-		if running != strconv.Itoa(len(d.vms)) {
-			return fmt.Errorf("it counts %q", running)
+	})
+	return func() { cancel(); client.Wait() }
+}
+
+func (d *demo) install(ctx context.Context) error {
+	if err := d.helm(ctx, "install", "joulevirt", "charts/joulevirt", "-n", "joulevirt-system", "--create-namespace",
+		"-f", manifests+"values.yaml", "--wait"); err != nil {
+		return err
+	}
+	if err := d.kubectl(ctx, d.Cluster, "get", "pods", "-A"); err != nil {
+		return err
+	}
+	err := d.WaitFor(ctx, changeTimeout, "the NodeReport counts both VMs", func(ctx context.Context) error {
+		running, err := d.RunKubectl(ctx, "get", "nodereport", d.Nodes()[0].Name, "-o", "jsonpath={.status.vms}")
+		if err == nil && running != strconv.Itoa(len(d.vms)) {
+			err = fmt.Errorf("it counts %q", running)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := d.kubectl(ctx, "get", "nodereports"); err != nil {
+	if err := d.kubectl(ctx, d.Cluster, "get", "nodereports"); err != nil {
 		return err
 	}
-	return d.tasksets(ctx)
+	if d.before, err = d.threads(ctx); err != nil {
+		return err
+	}
+	return d.showThreads(ctx)
 }
 
-func (d *demo) pin(ctx context.Context) error {
-	for _, file := range []string{"2-profile.yaml", "3-policy.yaml"} {
-		if err := d.apply(ctx, file); err != nil {
+func (d *demo) enforce(ctx context.Context) error {
+	d.say("   From now on a client asks web-0 %d times a second: an idle VM is no network VM.", time.Second/askEvery)
+	defer d.ask(ctx)()
+	if err := d.kubectl(ctx, d.Cluster, "apply", "-f", manifests+"profiles.yaml", "-f", manifests+"policy.yaml"); err != nil {
+		return err
+	}
+	if err := d.waitInForce(ctx); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"get", "nodeplans"},
+		{"joulevirt", "top", "vms", "-n", namespace},
+	} {
+		if err := d.kubectl(ctx, d.Cluster, args...); err != nil {
 			return err
 		}
 	}
-	if err := d.waitInForce(ctx, len(d.vms)); err != nil {
-		return err
-	}
-	if err := d.kubectl(ctx, "get", "vmnetworkprofiles,energypolicies,nodeplans", "-A"); err != nil {
-		return err
-	}
-	if err := d.kubectl(ctx, "get", "nodeplan", nodeName, "-o",
-		`jsonpath={range .spec.vms[*]}{.name}{": "}{.affinity.vcpus}{"  "}{.reasons[0].reason}{"\n"}{end}`); err != nil {
-		return err
-	}
-	return d.tasksets(ctx)
+	return d.showThreads(ctx)
 }
 
-func (d *demo) crash(ctx context.Context) error {
-	d.stack.KillAgent()
-	d.say("   killed; the pins stay:")
-	if err := d.tasksets(ctx); err != nil {
+func (d *demo) revert(ctx context.Context) error {
+	if err := d.kubectl(ctx, d.Cluster, "delete", "energypolicy", "demo"); err != nil {
 		return err
 	}
-	if err := d.stack.StartAgent(ctx); err != nil {
+	err := d.WaitFor(ctx, changeTimeout, "the VMs' threads are as before", func(ctx context.Context) error {
+		now, err := d.threads(ctx)
+		if err == nil && now != d.before {
+			err = errors.New("they are\n" + now)
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	if err := d.waitInForce(ctx, len(d.vms)); err != nil {
-		return err
-	}
-	d.say("   a new agent runs:")
-	return d.kubectl(ctx, "get", "nodeplan", nodeName)
+	return d.showThreads(ctx)
 }
 
-func (d *demo) unpin(ctx context.Context) error {
-	if err := d.kubectl(ctx, "delete", "vmnetworkprofile", "web", "-n", namespace); err != nil {
-		return err
-	}
-	if err := d.waitInForce(ctx, 0); err != nil {
-		return err
-	}
-	if err := d.kubectl(ctx, "get", "nodeplans,nodereports"); err != nil {
-		return err
-	}
-	return d.tasksets(ctx)
-}
-
-// waitInForce waits until the agent reports that its plan acts on so many VMs.
-func (d *demo) waitInForce(ctx context.Context, want int) error {
-	err := d.stack.WaitFor(ctx, changeTimeout, fmt.Sprintf("the NodePlan acts on %d VMs", want), func(ctx context.Context) error {
-		got, err := d.stack.RunKubectl(ctx, "get", "nodeplan", nodeName, "-o",
+// waitInForce waits until the agent reports that its plan acts on all VMs.
+func (d *demo) waitInForce(ctx context.Context) error {
+	want := strconv.Itoa(len(d.vms)) + " True"
+	err := d.WaitFor(ctx, changeTimeout, "the NodePlan acts on all VMs", func(ctx context.Context) error {
+		got, err := d.RunKubectl(ctx, "get", "nodeplan", d.Nodes()[0].Name, "-o",
 			`jsonpath={.status.vmsInForce}{" "}{.status.conditions[?(@.type=="Applied")].status}`)
-		if err != nil {
-			return err
+		if err == nil && got != want {
+			err = fmt.Errorf("VMs in force and Applied are %q", got)
 		}
-		if got != strconv.Itoa(want)+" True" {
-			return fmt.Errorf("VMs in force and Applied are %q", got)
-		}
-		return nil
+		return err
 	})
-	if err != nil {
-		// The plan says why; if it cannot be printed the error still counts.
-		_ = d.kubectl(ctx, "get", "nodeplan", nodeName, "-o", "yaml")
+	if err != nil && ctx.Err() == nil {
+		// This says why; if it cannot be printed the error still counts.
+		_ = d.kubectl(ctx, d.Cluster, "joulevirt", "explain", "node", d.Nodes()[0].Name)
 	}
 	return err
 }
 
-// tasksets prints the kernel's masks of the VMs' threads.
-func (d *demo) tasksets(ctx context.Context) error {
+// threads is a table of what the kernel says of the VMs' main and vCPU threads.
+func (d *demo) threads(ctx context.Context) (string, error) {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "VM\tQEMU'S PID\tTHREAD\tCPUS\tSLICE")
 	for _, vm := range d.vms {
-		threads, err := stack.Threads(ctx, vm.qemu)
+		threads, err := tasks.Threads(ctx, vm.qemu)
 		if err != nil {
-			return fmt.Errorf("threads of %s: %w", vm.name, err)
+			return "", fmt.Errorf("threads of %s: %w", vm.Name, err)
 		}
-		d.say("$ taskset --all-tasks --cpu-list --pid %d   # %s", vm.qemu, vm.name)
 		for _, t := range threads {
-			d.say("   pid %d's current affinity list: %-8s (%s)", t.ID, t.CPUs, t.Name)
+			if t.ID == vm.qemu || strings.HasPrefix(t.Name, "CPU ") {
+				fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", vm.Name, vm.qemu, t.Name, t.CPUs, t.Slice.Round(time.Millisecond/10))
+			}
 		}
 	}
-	return nil
+	err := table.Flush()
+	return text.String(), err
 }
 
-func (d *demo) apply(ctx context.Context, file string) error {
-	return d.kubectl(ctx, "apply", "-f", filepath.Join(d.manifests, file))
+// showThreads prints the VMs' threads.
+func (d *demo) showThreads(ctx context.Context) error {
+	text, err := d.threads(ctx)
+	d.say("   Threads of QEMU on the node, from the kernel:")
+	d.print(text)
+	return err
+}
+
+// kubectl runs kubectl and shows the command and what it printed.
+func (d *demo) kubectl(ctx context.Context, c *cluster.Cluster, args ...string) error {
+	d.say("$ kubectl %s", pasted(args))
+	out, err := c.RunKubectl(ctx, args...)
+	d.print(out)
+	return err
+}
+
+// helm runs Helm and shows the command.
+func (d *demo) helm(ctx context.Context, args ...string) error {
+	d.say("$ helm %s", pasted(args))
+	cmd := exec.CommandContext(ctx, filepath.Join(d.dir, "helm"), args...)
+	cmd.Env = []string{"HOME=" + d.dir, "KUBECONFIG=" + d.Kubeconfig(), "PATH=" + d.dir}
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("helm: %w: %s", err, problems.String())
+	}
+	return nil
 }
 
 // pasted is how a shell takes arguments that have no single quote in them.
@@ -209,21 +258,9 @@ func pasted(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// kubectl runs kubectl and shows the command and what it printed.
-func (d *demo) kubectl(ctx context.Context, args ...string) error {
-	shown := strings.ReplaceAll(pasted(args), d.manifests, "hack/demo/manifests")
-	d.say("$ kubectl %s", shown)
-	out, err := d.stack.RunKubectl(ctx, args...)
-	if err != nil {
-		return err
-	}
-	d.print(out)
-	return nil
-}
-
 // print shows what a program printed.
 func (d *demo) print(text string) {
 	for line := range strings.Lines(text) {
-		d.say("   %s", strings.TrimRight(line, "\n"))
+		d.say("%s", strings.TrimRight("   "+line, " \n"))
 	}
 }

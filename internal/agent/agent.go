@@ -71,6 +71,8 @@ type Options struct {
 	// StaleAfter is the age of the manager's Lease from which on everything is
 	// reverted.
 	StaleAfter time.Duration
+	// StartDelay is how long after the agent's start no lever begins to act on a VM.
+	StartDelay time.Duration
 
 	Host     host.Host
 	Cluster  Cluster
@@ -96,9 +98,11 @@ type Agent struct {
 	buffering *device.Actuator[model.Buffering]
 	keeper    *device.Keeper
 	machine   *machine
-	account   *metering.Account
-	guarded   guarded
-	switches  switches
+	// begins is from when on levers may begin to act on VMs.
+	begins   time.Time
+	account  *metering.Account
+	guarded  guarded
+	switches switches
 	// journalLost is true until the threads are found that an earlier agent may have changed.
 	journalLost bool
 
@@ -150,6 +154,7 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		opts:        opts,
 		renewedSeen: opts.Clock.Now(),
 		machine:     machine,
+		begins:      opts.Clock.Now().Add(opts.StartDelay),
 		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
 		affinity:    affinity.New(opts.Host, j.SaveThreads, was.Threads),
@@ -255,9 +260,9 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	a.state.Synced = synced
 	a.state.Rates, a.state.RoundError = rates, failure
 	a.state.ManagerStale, a.state.Trips = a.stale, a.guarded.counts
-	a.state.InForce = map[v1alpha1.Lever]int{
-		v1alpha1.LeverAffinity: a.affinity.Pods(), v1alpha1.LeverSlice: a.slices.Pods(),
-		v1alpha1.LeverShaping: a.shaping.Pods(), v1alpha1.LeverBuffering: a.buffering.Pods(),
+	a.state.InForce = map[v1alpha1.Lever]int{}
+	for lever, pods := range a.podsByLever() {
+		a.state.InForce[lever] = len(pods)
 	}
 	a.state.Changes = maps.Clone(a.changes)
 	a.state.Took = a.opts.Clock.Since(round.At)
@@ -288,7 +293,11 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 	if err := a.switchLevers(o.orders); err != nil {
 		return err
 	}
-	if o.applied, o.err = a.apply(round, o.orders); o.err == nil {
+	if a.opts.Clock.Now().Before(a.begins) {
+		o.orders.begins, o.orders.acting = a.begins, a.podsByLever()
+	}
+	// A lever that waits does not do what its schedule says.
+	if o.applied, o.err = a.apply(round, o.orders); o.err == nil && o.orders.acting == nil {
 		a.switchesDone = a.switches.list()
 	}
 	o.err, o.held = errors.Join(o.err, guardErr), a.held()
@@ -306,7 +315,19 @@ func (a *Agent) follow(ctx context.Context, round *sample.Round, synced bool) er
 
 // held returns of how many VMs some lever holds something.
 func (a *Agent) held() int {
-	return max(a.affinity.Pods(), a.slices.Pods(), a.shaping.Pods(), a.buffering.Pods())
+	most := 0
+	for _, pods := range a.podsByLever() {
+		most = max(most, len(pods))
+	}
+	return most
+}
+
+// podsByLever are the pods that each lever acts on.
+func (a *Agent) podsByLever() map[v1alpha1.Lever]map[string]bool {
+	return map[v1alpha1.Lever]map[string]bool{
+		v1alpha1.LeverAffinity: a.affinity.Pods(), v1alpha1.LeverSlice: a.slices.Pods(),
+		v1alpha1.LeverShaping: a.shaping.Pods(), v1alpha1.LeverBuffering: a.buffering.Pods(),
+	}
 }
 
 // waitForCluster leaves what an earlier agent changed as it is, for the plan may want it so,

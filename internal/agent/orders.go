@@ -28,6 +28,10 @@ type orders struct {
 	// schedules of levers, sorted by lever, and where each lever is in its own.
 	schedules []model.Schedule
 	switched  map[v1alpha1.Lever]switching
+	// acting are the pods that each lever acts on while no lever may begin to act on others, and
+	// begins is when they may. Nil: they may now.
+	acting map[v1alpha1.Lever]map[string]bool
+	begins time.Time
 }
 
 // switching is where a lever is in its schedule.
@@ -82,12 +86,17 @@ func tripMessage(t *model.Trip) string {
 // the plan, so that the actuators go on counting foreign changes.
 func (o *orders) isOff(podUID string, lever v1alpha1.Lever) bool {
 	_, tripped := o.tripped[vmLever{podUID, lever}]
-	return tripped || o.isSwitchedOff(lever)
+	return tripped || o.isSwitchedOff(lever) || o.waits(podUID, lever)
 }
 
 func (o *orders) isSwitchedOff(lever v1alpha1.Lever) bool {
 	at, scheduled := o.switched[lever]
 	return scheduled && !at.on
+}
+
+// waits reports whether a lever may not begin yet to act on a VM.
+func (o *orders) waits(podUID string, lever v1alpha1.Lever) bool {
+	return o.acting != nil && !o.acting[lever][podUID]
 }
 
 // pins of a VM. False: the plan wants none.
@@ -121,7 +130,10 @@ func (o *orders) shaping(podUID string) (model.Shaping, bool) {
 	if vm == nil || vm.Shaping.IsZero() {
 		return model.Shaping{}, false
 	}
-	if o.isOff(podUID, v1alpha1.LeverShaping) {
+	switch {
+	case o.waits(podUID, v1alpha1.LeverShaping):
+		return model.Shaping{}, true
+	case o.isOff(podUID, v1alpha1.LeverShaping):
 		return model.Shaping{Ceiling: vm.Shaping.Ceiling}, true
 	}
 	return vm.Shaping, true
@@ -136,7 +148,7 @@ func (o *orders) buffering(podUID string) (model.Buffering, bool) {
 	}
 	buffering := vm.Buffering
 	switch _, tripped := o.tripped[vmLever{podUID, v1alpha1.LeverBuffering}]; {
-	case tripped:
+	case tripped || o.waits(podUID, v1alpha1.LeverBuffering):
 		return model.Buffering{}, true
 	case o.isSwitchedOff(v1alpha1.LeverBuffering):
 		buffering.Window = 0

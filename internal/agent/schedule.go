@@ -13,7 +13,7 @@ import (
 
 const (
 	// leastBetween is the least time between two switches of a lever by one schedule: a
-	// minute, but for what a round may be late. Blocks are a minute long at least, so only
+	// minute, but for what a round may be late. Slots are a minute long at least, so only
 	// a clock that jumps asks for more.
 	leastBetween = time.Minute - 2*time.Second
 	// jump is by how much a clock runs apart from CLOCK_MONOTONIC when it was set.
@@ -26,9 +26,7 @@ type switches map[v1alpha1.Lever]*switched
 // switched is a lever that is on a schedule.
 type switched struct {
 	schedule model.Schedule
-	// block that the lever is in, or -1.
-	block int
-	on    bool
+	on       bool
 	// since is when the lever became so, or began to be followed, by the node's clock, and
 	// at is the same by CLOCK_MONOTONIC.
 	since time.Time
@@ -56,7 +54,7 @@ func (s switches) follow(schedules []model.Schedule, now time.Time, monotonic ti
 			one.schedule, one.flips = *schedule, false
 		}
 		if one.step(now, monotonic) {
-			log.Info("a lever was switched by its schedule", "lever", lever, "on", one.on, "block", one.block)
+			log.Info("a lever was switched by its schedule", "lever", lever, "on", one.on)
 		}
 	}
 	for lever := range s {
@@ -69,7 +67,6 @@ func (s switches) follow(schedules []model.Schedule, now time.Time, monotonic ti
 // step brings the lever to where its schedule has it, and reports whether that switched it.
 func (s *switched) step(now time.Time, monotonic time.Duration) bool {
 	moment := s.schedule.At(now)
-	s.block = moment.Block
 	elapsed := monotonic - s.at
 	if (now.Sub(s.since) - elapsed).Abs() > jump {
 		s.since = now.Add(-elapsed)
@@ -86,21 +83,20 @@ func (s switches) list() []model.Switch {
 	var list []model.Switch
 	for _, one := range s {
 		list = append(list, model.Switch{
-			Lever: one.schedule.Lever, Seed: one.schedule.Seed, Start: one.schedule.Start,
-			Block: one.block, On: one.on, Since: one.since,
+			Lever: one.schedule.Lever, Seed: one.schedule.Seed, OneIn: one.schedule.OneIn, On: one.on, Since: one.since,
 		})
 	}
 	slices.SortFunc(list, func(x, y model.Switch) int { return strings.Compare(string(x.Lever), string(y.Lever)) })
 	return list
 }
 
-// next is the time until the next block of some schedule begins. False: none does.
+// next is the time until the next slot of some schedule begins. False: no slot begins.
 func (s switches) next(now time.Time) (time.Duration, bool) {
 	var least time.Duration
 	found := false
 	for _, one := range s {
-		if at, is := one.schedule.Next(now); is && (!found || at.Sub(now) < least) {
-			least, found = at.Sub(now), true
+		if wait := one.schedule.Next(now).Sub(now); !found || wait < least {
+			least, found = wait, true
 		}
 	}
 	return least, found
@@ -123,7 +119,7 @@ func (a *Agent) switchLevers(o *orders) error {
 	return nil
 }
 
-// boundary signals the start of the next block when that is before the next round, and
+// boundary signals the start of the next slot when that is before the next round, and
 // never otherwise. stop ends the wait for it.
 func (a *Agent) boundary() (begins <-chan time.Time, stop func()) {
 	wait, is := a.switches.next(a.opts.Clock.Now())

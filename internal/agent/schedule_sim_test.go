@@ -17,14 +17,15 @@ import (
 // Each lever is on and off on the node by its own schedule, exactly, the rates say so, and
 // the status stays the same.
 func TestSimulatedLeversComeAndGoBySchedule(t *testing.T) {
-	short := func(off ...int32) func(*v1alpha1.TrialSchedule) {
+	short := func(off ...int64) func(*v1alpha1.TrialSchedule) {
 		return func(s *v1alpha1.TrialSchedule) {
-			s.BlockLength.Duration, s.Blocks, s.OffBlocks = time.Minute, 8, off
+			s.SlotLength.Duration = time.Minute
+			s.Seed = seedOf(s, off...)
 		}
 	}
 	trials := []v1alpha1.TrialSchedule{
-		trialOf(v1alpha1.LeverAffinity, short(0, 2, 4, 6)), trialOf(v1alpha1.LeverSlice, short(1, 2, 3, 7)),
-		trialOf(v1alpha1.LeverShaping, short(0, 1, 2, 3, 4, 5, 6, 7)), trialOf(v1alpha1.LeverBuffering, short(1, 3, 4, 7)),
+		trialOf(v1alpha1.LeverAffinity, short(0, 2, 6)), trialOf(v1alpha1.LeverSlice, short(1, 3, 7)),
+		trialOf(v1alpha1.LeverShaping, short(0, 5, 8)), trialOf(v1alpha1.LeverBuffering, short(1, 4, 7)),
 	}
 	s := newScheduled(t, trials...)
 	s.rounds(2)
@@ -44,7 +45,7 @@ func TestSimulatedLeversComeAndGoBySchedule(t *testing.T) {
 			schedule := scheduleOfTrial(t, trial)
 			moment := schedule.At(s.clock.Now())
 			done := switches[slicesIndex(switches, schedule.Lever)]
-			if got[trial.Lever] != moment.On || done.On != moment.On || done.Block != moment.Block || done.Seed != 7 || !done.Start.Equal(noon()) {
+			if got[trial.Lever] != moment.On || done.On != moment.On || done.Seed != trial.Seed || done.OneIn != 4 {
 				t.Fatalf("%v: %s is on: %v, done %+v, want %+v", s.clock.Now(), trial.Lever, got[trial.Lever], done, moment)
 			}
 			if trial.Lever == v1alpha1.LeverBuffering && (second > 0) != moment.On {
@@ -77,7 +78,7 @@ func slicesIndex(switches []model.Switch, lever v1alpha1.Lever) int {
 	return 0
 }
 
-// An agent that was killed is succeeded by one that is in the right block at once, and
+// An agent that was killed is succeeded by one that is in the right slot at once, and
 // says the same.
 func TestSimulatedAgentsKilledInATrial(t *testing.T) {
 	affinity := trialOf(v1alpha1.LeverAffinity, nil)
@@ -88,7 +89,7 @@ func TestSimulatedAgentsKilledInATrial(t *testing.T) {
 		killed, again time.Duration
 		want          []v1alpha1.Lever
 	}{
-		"in an off block":          {5 * time.Minute, 5*time.Minute + time.Second, others},
+		"in an off slot":           {5 * time.Minute, 5*time.Minute + time.Second, others},
 		"on, and back off":         {3 * time.Minute, 5 * time.Minute, others},
 		"off, and back on":         {7 * time.Minute, 9 * time.Minute, all},
 		"off, and back at the end": {7 * time.Minute, time.Hour, all},
@@ -173,8 +174,13 @@ func TestStatusOfTrialsWhileOff(t *testing.T) {
 	if s.statuses != 0 {
 		t.Errorf("the status changed %d times:\n%s", s.statuses, cmp.Diff(was, s.cluster.status))
 	}
-	// A VM that came in an off block is idle, and then bound.
-	late := newScheduled(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.OffBlocks = []int32{0}; s.Otherwise = false }))
+	// A VM that came in an off slot is idle, and then bound.
+	late := newScheduled(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) {
+		s.SlotLength.Duration, s.Seed = 4*time.Minute, 0
+		for first := (model.Schedule{Slot: s.SlotLength.Duration, OneIn: int(s.OneIn)}); first.At(noon()).On; first.Seed++ {
+			s.Seed = first.Seed + 1
+		}
+	}))
 	late.at(time.Minute)
 	if one := late.applied(v1alpha1.LeverAffinity); one.State != v1alpha1.LeverIdle || one.Reason != reasonSwitchedOff || !isApplied(late.cluster.status) {
 		t.Errorf("status %+v", one)
@@ -224,12 +230,12 @@ func TestGuestsTakeTimeToGoAlong(t *testing.T) {
 }
 
 // A cool-down that ends while the lever is off is reported no more, and the lever comes back
-// with the next block.
-func TestACoolDownThatEndsInAnOffBlock(t *testing.T) {
+// with the next slot.
+func TestACoolDownThatEndsInAnOffSlot(t *testing.T) {
 	s := newScheduled(t, trialOf(v1alpha1.LeverAffinity, func(trial *v1alpha1.TrialSchedule) {
-		trial.BlockLength.Duration, trial.Blocks, trial.OffBlocks = 2*time.Minute, 3, []int32{1}
+		trial.Seed = seedOf(trial, 1, 6, 10)
 	}))
-	s.rounds(100) // the first block began a minute after the start
+	s.rounds(100) // the first slot began a minute after the start
 	now := s.clock.Now()
 	s.agent.guarded.Guard = guard.New([]model.Trip{{
 		PodUID: podUID(0), Lever: v1alpha1.LeverAffinity, Symptom: model.SymptomRunDelay, Time: now, Until: now.Add(2 * time.Minute), Count: 1,

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,19 +16,34 @@ import (
 	"github.com/joulevirt/joulevirt/internal/plan"
 )
 
-func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
+// noon is 12:02, where a slot begins that is the second of a stratum of four.
+func noon() time.Time { return time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC) }
 
-// trialOf is on in blocks 0, 1, 4 and 5 of six of two minutes each, and on otherwise.
+// trialOf has slots of two minutes, of which the third and the fourth from noon are off, and one in
+// the half hour after.
 func trialOf(lever v1alpha1.Lever, change func(*v1alpha1.TrialSchedule)) v1alpha1.TrialSchedule {
-	trial := v1alpha1.TrialSchedule{
-		Lever: lever, Seed: 7, Start: metav1.Time{Time: noon()},
-		BlockLength: metav1.Duration{Duration: 2 * time.Minute}, WashOut: metav1.Duration{Duration: 30 * time.Second},
-		Blocks: 6, OffBlocks: []int32{2, 3}, Otherwise: true,
-	}
+	trial := v1alpha1.TrialSchedule{Lever: lever, SlotLength: metav1.Duration{Duration: 2 * time.Minute}, OneIn: 4}
+	trial.Seed = seedOf(&trial, 2, 3, 10)
 	if change != nil {
 		change(&trial)
 	}
 	return trial
+}
+
+// seedOf finds a seed by which these of the eleven slots from noon on are off, and no others, and
+// neither the two before nor the one in an hour.
+func seedOf(trial *v1alpha1.TrialSchedule, off ...int64) int64 {
+	s := model.Schedule{Slot: trial.SlotLength.Duration, OneIn: int(trial.OneIn)}
+	first := s.SlotAt(noon())
+	for s.Seed = 1; ; s.Seed++ {
+		fits := s.IsOn(first-1) && s.At(noon().Add(-time.Minute-time.Second)).On && s.At(noon().Add(time.Hour)).On
+		for slot := range int64(11) {
+			fits = fits && s.IsOn(first+slot) != slices.Contains(off, slot)
+		}
+		if fits {
+			return s.Seed
+		}
+	}
 }
 
 func scheduleOfTrial(t *testing.T, trial v1alpha1.TrialSchedule) model.Schedule {
@@ -54,41 +70,39 @@ func (f *follower) round(schedules ...model.Schedule) {
 	f.follow(schedules, f.now, f.mono, logr.Discard())
 }
 
-// is says what was done of a lever: block, on or off, and for how long.
+// is says what was done of a lever: on or off, and for how long.
 func (f *follower) is(lever v1alpha1.Lever) string {
 	for _, s := range f.list() {
 		if s.Lever == lever {
 			word := map[bool]string{true: "on", false: "off"}[s.On]
-			return fmt.Sprintf("%d %s %v", s.Block, word, f.now.Sub(s.Since))
+			return fmt.Sprintf("%s %v", word, f.now.Sub(s.Since))
 		}
 	}
 	return ""
 }
 
-func TestAPlanThatIsReplacedInABlock(t *testing.T) {
+func TestAPlanThatIsReplacedInASlot(t *testing.T) {
 	for name, step := range map[string]struct {
-		change func(*v1alpha1.TrialSchedule)
-		want   string
+		off  []int64
+		want string
 	}{
-		"drawn alike":          {func(*v1alpha1.TrialSchedule) {}, "2 off 10s"},
-		"another, off too":     {func(s *v1alpha1.TrialSchedule) { s.Seed++ }, "2 off 10s"},
-		"another, which is on": {func(s *v1alpha1.TrialSchedule) { s.OffBlocks = nil }, "2 on 0s"},
-		"one that is over":     {func(s *v1alpha1.TrialSchedule) { s.Start.Time = noon().Add(-time.Hour) }, "-1 on 0s"},
-		"one that is to come":  {func(s *v1alpha1.TrialSchedule) { s.Start.Time = noon().Add(time.Hour) }, "-1 on 0s"},
+		"drawn alike":          {[]int64{2, 3, 10}, "off 10s"},
+		"another, off too":     {[]int64{2, 4, 10}, "off 10s"},
+		"another, which is on": {[]int64{1, 3, 10}, "on 0s"},
 	} {
 		f := newFollower(4*time.Minute - time.Second)
 		for range 2 {
 			f.round(scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil)))
-			f.pass(10 * time.Second) // into block 2, which is off
+			f.pass(10 * time.Second) // into the third slot, which is off
 		}
-		f.round(scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, step.change)))
+		f.round(scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Seed = seedOf(s, step.off...) })))
 		if got := f.is(v1alpha1.LeverAffinity); got != step.want {
 			t.Errorf("%s: %s, want %s", name, got, step.want)
 		}
 	}
 }
 
-// A clock that is set shows another block. The lever goes there, but no more often than
+// A clock that is set shows another slot. The lever goes there, but no more often than
 // once a minute, and since when it is so stays true.
 func TestClocksThatJump(t *testing.T) {
 	affinity := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil))
@@ -98,18 +112,13 @@ func TestClocksThatJump(t *testing.T) {
 		set, pass time.Duration
 		want      string
 	}{
-		{0, 10 * time.Second, "1 on 10s"},
-		{2 * time.Minute, time.Second, "2 off 0s"},      // forth: at once
-		{0, 10 * time.Second, "2 off 10s"},              //
-		{-3 * time.Minute, time.Second, "1 off 11s"},    // back: not so soon, and it is reported
-		{0, 46 * time.Second, "1 off 57s"},              //
-		{0, time.Second, "1 on 0s"},                     // it goes there, a minute later
-		{-24 * time.Hour, time.Second, "-1 on 1s"},      // the same, and as long
-		{24 * time.Hour, time.Second, "1 on 2s"},        //
-		{-time.Hour, time.Second, "-1 on 3s"},           //
-		{time.Hour, 56 * time.Second, "2 off 0s"},       //
-		{time.Second, time.Second, "2 off 2s"},          // slewed, not set
-		{100 * time.Hour, 59 * time.Second, "-1 on 0s"}, // after the last block
+		{0, 10 * time.Second, "on 10s"},
+		{2 * time.Minute, time.Second, "off 0s"},   // forth: at once
+		{0, 10 * time.Second, "off 10s"},           //
+		{-3 * time.Minute, time.Second, "off 11s"}, // back: not so soon, and it is reported
+		{0, 46 * time.Second, "off 57s"},           //
+		{0, time.Second, "on 0s"},                  // it goes there, a minute later
+		{time.Second, time.Second, "on 2s"},        // slewed, not set
 	} {
 		f.now = f.now.Add(step.set)
 		f.pass(step.pass)
@@ -138,13 +147,10 @@ func TestTheNextBoundary(t *testing.T) {
 		t.Error("a boundary without a schedule")
 	}
 	affinity := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil))
-	slice := scheduleOfTrial(t, trialOf(v1alpha1.LeverSlice, func(s *v1alpha1.TrialSchedule) { s.Start.Time = noon().Add(90 * time.Second) }))
+	slice := scheduleOfTrial(t, trialOf(v1alpha1.LeverSlice, func(s *v1alpha1.TrialSchedule) { s.SlotLength.Duration = 61 * time.Minute }))
 	f.round(affinity, slice)
-	for after, want := range map[time.Duration]time.Duration{
-		-time.Minute: time.Minute, 0: 90 * time.Second, 100 * time.Second: 20 * time.Second, 12 * time.Minute: 90 * time.Second, 14 * time.Minute: -1,
-	} {
-		wait, is := f.next(noon().Add(after))
-		if is != (want >= 0) || is && wait != want {
+	for after, want := range map[time.Duration]time.Duration{-time.Minute: time.Minute, 0: 2 * time.Minute, 100 * time.Second: 20 * time.Second} {
+		if wait, is := f.next(noon().Add(after)); !is || wait != want {
 			t.Errorf("at %v: %v, %v, want %v", after, wait, is, want)
 		}
 	}
@@ -193,14 +199,19 @@ func TestALeverThatIsOffDoesNothing(t *testing.T) {
 // Times that Go's clock gives are compared by its monotonic reading, as which no clock was
 // ever set: none may be kept with it.
 func TestSinceIsByTheWallClockAlone(t *testing.T) {
-	affinity := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) {
-		s.Start.Time, s.Otherwise = time.Now().Add(time.Hour), true
-	}))
+	affinity := scheduleOfTrial(t, trialOf(v1alpha1.LeverAffinity, nil))
+	now := time.Now()
+	seedFor := func(on bool) {
+		for affinity.At(now).On != on {
+			affinity.Seed++
+		}
+	}
 	s := switches{}
-	s.follow([]model.Schedule{affinity}, time.Now(), 0, logr.Discard())
+	seedFor(true)
+	s.follow([]model.Schedule{affinity}, now, 0, logr.Discard())
 	begun := s.list()[0]
-	affinity.Otherwise = false
-	s.follow([]model.Schedule{affinity}, time.Now(), time.Hour, logr.Discard())
+	seedFor(false)
+	s.follow([]model.Schedule{affinity}, now, time.Hour, logr.Discard())
 	for _, one := range []model.Switch{begun, s.list()[0]} {
 		if one.Since != one.Since.Round(0) {
 			t.Errorf("on: %t, since %v", one.On, one.Since)
@@ -211,21 +222,27 @@ func TestSinceIsByTheWallClockAlone(t *testing.T) {
 	}
 }
 
-// A lever is switched when its block begins, however long it is to the next round.
-func TestRealBlocksBeginOnTime(t *testing.T) {
+// A lever is switched when its slot begins, however long it is to the next round.
+func TestRealSlotsBeginOnTime(t *testing.T) {
 	b := newBench(t)
 	b.interval = time.Hour
 	stop := b.start()
 	defer stop()
-	b.want("the pin before the first block", b.one)
+	b.want("the pin before the schedule", b.one)
 	var begins time.Time
 	b.cluster.change(func() {
-		begins = time.Now().Add(2 * time.Second)
 		b.cluster.plan = b.cluster.plan.DeepCopy()
-		b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trialOf(v1alpha1.LeverAffinity, func(s *v1alpha1.TrialSchedule) { s.Start.Time, s.OffBlocks = begins, []int32{0} })}
+		trial := v1alpha1.TrialSchedule{Lever: v1alpha1.LeverAffinity, SlotLength: metav1.Duration{Duration: 10 * time.Second}, OneIn: 100}
+		s := model.Schedule{Slot: trial.SlotLength.Duration, OneIn: int(trial.OneIn)}
+		slot := s.SlotAt(time.Now().Add(time.Second)) + 1
+		for s.IsOn(slot) {
+			s.Seed++
+		}
+		begins, trial.Seed = s.StartOf(slot), s.Seed
+		b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trial}
 	})
-	b.want("the pin to go with the first block", b.both())
+	b.want("the pin to go with the slot", b.both())
 	if time.Now().Before(begins) {
-		t.Error("the pin went before its block began")
+		t.Error("the pin went before its slot began")
 	}
 }

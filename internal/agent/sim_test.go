@@ -25,7 +25,9 @@ type simNode struct {
 	*testing.T
 	host *sim.Host
 	// seen is the host as the agent has it.
-	seen    host.Host
+	seen host.Host
+	// delay of each agent's start.
+	delay   time.Duration
 	clock   *clocktesting.FakeClock
 	cluster *cluster
 	dir     string
@@ -67,7 +69,7 @@ func (n *simNode) start() {
 		n.Fatal(err)
 	}
 	n.agent, err = New(Options{
-		Node: "node1", Interval: time.Second, StaleAfter: time.Minute, Host: n.seen, Cluster: n.cluster, Statuses: n.cluster,
+		Node: "node1", Interval: time.Second, StaleAfter: time.Minute, StartDelay: n.delay, Host: n.seen, Cluster: n.cluster, Statuses: n.cluster,
 		Prior: priors.Node, Board: n.board, Clock: n.clock, Log: logr.Discard(),
 	}, n.journal)
 	if err != nil {

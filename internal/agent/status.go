@@ -20,10 +20,12 @@ const (
 	reasonNotApplied   = "NotToBeApplied"
 	reasonBadPlan      = "BadPlan"
 	reasonSwitchedOff  = "SwitchedOff"
+	reasonAgentStarted = "AgentStarted"
 )
 
 const (
-	trialMessage = "a trial switches the lever on and off"
+	trialMessage   = "a trial switches the lever on and off"
+	messageUnknown = "no process of the VM is known on the node"
 	// settleTime is how long a lever has been on before the status shows again what is read
 	// back of it: the declaration of a guest takes declarationTime to count.
 	settleTime = 2 * declarationTime
@@ -154,6 +156,10 @@ func vmApplied(vm *v1alpha1.VMPlan, o *orders, done *applied) []v1alpha1.VMAppli
 		}
 		one := v1alpha1.VMApplied{VMReference: vm.VMReference, LeverReason: v1alpha1.LeverReason{Lever: planned.lever}}
 		one.State, one.Reason, one.Message = leverState(planned.lever, result, known)
+		if result.Outcome == actuate.Undone && o.waits(uid, planned.lever) && !o.isSwitchedOff(planned.lever) {
+			one.State, one.Reason = v1alpha1.LeverPending, reasonAgentStarted
+			one.Message = fmt.Sprintf("the node's agent has just started: levers begin to act on VMs at %s", o.begins.UTC().Format(time.RFC3339))
+		}
 		if why, refused := o.refused[key]; refused {
 			one.State, one.Reason, one.Message = v1alpha1.LeverFailed, reasonBadPlan, why
 		}
@@ -184,7 +190,7 @@ func addReadBack(one *v1alpha1.VMApplied, podUID string, done *applied) {
 // leverState says what became of one lever of a VM.
 func leverState(lever v1alpha1.Lever, r *actuate.Result, known bool) (state v1alpha1.LeverState, reason, message string) {
 	if !known {
-		return v1alpha1.LeverPending, v1alpha1.ReasonNotRunning, "no process of the VM is known on the node"
+		return v1alpha1.LeverPending, v1alpha1.ReasonNotRunning, messageUnknown
 	}
 	switch r.Outcome {
 	case actuate.Applied:
@@ -225,7 +231,7 @@ func unsupportedReason(lever v1alpha1.Lever, outcome actuate.Outcome) string {
 
 // keepTrialStatus makes the entries of levers that are on a schedule the same whether the
 // lever is on or off now: what was read back when it was on last. With hundreds of nodes, each
-// switch would else be hundreds of writes; which block it is shows in the rates.
+// switch would else be hundreds of writes; which slot it is shows in the rates.
 func (o *orders) keepTrialStatus(entries []v1alpha1.VMApplied, previous *v1alpha1.NodePlanStatus, generation int64) {
 	if len(o.switched) == 0 {
 		return
@@ -246,7 +252,7 @@ func (o *orders) keepTrialStatus(entries []v1alpha1.VMApplied, previous *v1alpha
 		wasInForce := was != nil && was.State == v1alpha1.LeverInForce
 		switch {
 		case !lever.on && isOff(one):
-			if wasInForce || stands && was.Reason != v1alpha1.ReasonGuardTripped {
+			if wasInForce || stands && !endsWhileOff(was) {
 				*one = *was.DeepCopy()
 			} else {
 				why := v1alpha1.LeverReason{Lever: one.Lever, Reason: reasonSwitchedOff, Message: trialMessage + ": it is off, and has not been in force since"}
@@ -259,6 +265,11 @@ func (o *orders) keepTrialStatus(entries []v1alpha1.VMApplied, previous *v1alpha
 			one.Message = trialMessage
 		}
 	}
+}
+
+// endsWhileOff reports whether an entry says what may end while the lever is off.
+func endsWhileOff(one *v1alpha1.VMApplied) bool {
+	return one.Reason == v1alpha1.ReasonGuardTripped || one.Reason == reasonAgentStarted || one.Message == messageUnknown
 }
 
 // isOff reports whether an entry says no more than that nothing is ordered.

@@ -60,6 +60,19 @@ func resultOf(lever v1alpha1.Lever, out actuate.Outcome) applied {
 	}
 }
 
+// TestVMsBecomeKnownWhileALeverIsOff: the status does not say until the slot ends that no process of
+// the VM is known.
+func TestVMsBecomeKnownWhileALeverIsOff(t *testing.T) {
+	plan, now := planOf("2-3", nil), time.Now()
+	off := ordersOf(plan, false)
+	off.switched = map[v1alpha1.Lever]switching{v1alpha1.LeverAffinity: {}}
+	unknown := planStatus(plan, &v1alpha1.NodePlanStatus{}, outcome{orders: off}, now)
+	known := planStatus(plan, &unknown, outcome{orders: off, applied: resultOf(v1alpha1.LeverAffinity, actuate.Undone)}, now)
+	if was, is := unknown.VMs[0], known.VMs[0]; was.Reason != v1alpha1.ReasonNotRunning || is.State != v1alpha1.LeverIdle || is.Reason != reasonSwitchedOff {
+		t.Errorf("status %+v, then %+v", was, is)
+	}
+}
+
 func TestPlanStatus(t *testing.T) {
 	pinned := func(out actuate.Outcome) outcome { return outcome{applied: resultOf(v1alpha1.LeverAffinity, out)} }
 	broken, stale := pinned(actuate.Failed), pinned(actuate.Undone)

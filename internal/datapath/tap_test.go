@@ -76,7 +76,7 @@ func (w *world) newTap(name string, queues int) *tap {
 			err = netlink.LinkSetUp(device)
 		}
 		if err == nil {
-			p.sender, err = openSender(device.Attrs().Index)
+			p.sender, err = hosttest.OpenSender(name)
 		}
 		return err
 	})
@@ -109,7 +109,7 @@ func (w *world) newPair(name, peer string) *tap {
 		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: other.Attrs().Index, Protocol: ipv4}); err != nil {
 			return err
 		}
-		p.sender, err = openSender(pair.Index)
+		p.sender, err = hosttest.OpenSender(pair.Name)
 		return err
 	})
 	hosttest.Eventually(w.t, "both devices to be up", func() bool {
@@ -143,14 +143,6 @@ func openTap(name string, several bool) (int, error) {
 	}
 	request.SetUint16(flags)
 	return fd, unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
-}
-
-func openSender(index int) (int, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: index, Protocol: 0})
 }
 
 // send a packet of a flow to the VM.

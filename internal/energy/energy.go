@@ -80,15 +80,6 @@ func RefusalIn(err error) *Refusal {
 	return nil
 }
 
-// ReasonOf returns the reason of a Refusal in an error's chain, and otherwise
-// ReasonUnreachable.
-func ReasonOf(err error) Reason {
-	if refusal := RefusalIn(err); refusal != nil {
-		return refusal.Reason
-	}
-	return ReasonUnreachable
-}
-
 // Answer is what a source knows at one moment. It is immutable.
 type Answer struct {
 	// Readings of the nodes that the source knows, by the node's name.

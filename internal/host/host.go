@@ -165,8 +165,8 @@ type Host interface {
 	// Uptime is the time since boot in ticks, comparable with TaskID.Start.
 	Uptime() (uint64, error)
 
-	// Processes lists the processes that seem to run VMs, at most two of a pod. It is cheap
-	// enough to be called each second.
+	// Processes returns the processes that seem to run VMs, at most two of a pod. It is cheap
+	// enough to be called each second; one that began or ended may show a call late.
 	Processes() ([]Process, error)
 	// Sample reads the counters of a process that the last call of Processes returned. It
 	// returns ErrGone when the process has ended.

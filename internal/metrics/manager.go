@@ -27,8 +27,8 @@ func managerNodes() []Metric {
 			More: "Absent: it was not asked.",
 		},
 		{
-			Name: "joulevirt_nodes", Type: Gauge, Labels: []string{"state"}, Unit: "nodes", Series: 4, Per: PerManager,
-			Help: "Nodes by what is known of them: reported and rates_fresh by their agents, governed by a policy, and of these metered by its energy sources.",
+			Name: "joulevirt_nodes", Type: Gauge, Labels: []string{"state"}, Unit: "nodes", Series: 5, Per: PerManager,
+			Help: "Nodes by what is known of them: reported and rates_fresh by their agents, governed by a policy, and of these metered by its energy sources, and planned by this leader with all that it waits for: rates, a meter's figure, trials.",
 		},
 	}
 }
@@ -78,8 +78,8 @@ func managerGroups() []Metric {
 func managerWork() []Metric {
 	return []Metric{
 		{
-			Name: "joulevirt_global_guard_breaches_total", Type: Counter, Labels: []string{"sign", "lever"}, Unit: "withdrawals", Series: 25, Per: PerManager,
-			Help: "Levers that the manager withdrew from a VM, from a node's VMs or from a group, because they hurt, by sign: Steal, Drops, Throughput, Readiness.",
+			Name: "joulevirt_global_guard_breaches_total", Type: Counter, Labels: []string{"sign", "lever"}, Unit: "withdrawals", Series: 28, Per: PerManager,
+			Help: "Levers that the manager withdrew from a VM, from a node's VMs or from a group, because they hurt, by sign: Steal, Drops, Throughput, Readiness, or of gateways Errors and Delay.",
 			More: "See [guards](design/symptoms-and-guards.md).",
 		},
 	}

@@ -79,12 +79,7 @@ func managerLedgers() []Metric {
 		},
 		{
 			Name: "joulevirt_trial_pairs", Type: Gauge, Labels: []string{"policy", "lever", "state"}, Unit: "pairs", Series: 10, Per: PerPolicy,
-			Help: "Pairs of blocks, on and off, of the trials under way, added up over their classes: done by each unit, and planned at most.",
-		},
-		{
-			Name: "joulevirt_blocks_not_booked_total", Type: Counter, Labels: []string{"policy", "cause"}, Unit: "blocks", Series: 17, Per: PerPolicy,
-			Help: "Blocks of time that were not booked, by cause.",
-			More: "See [ledger](design/proof-and-ledger.md).",
+			Help: "Pairs of slots, on and off, of the trials under way, added up over their CPU models: done by each unit at the last look, and planned at most.",
 		},
 	}
 }

@@ -61,12 +61,41 @@ func statusPolicies() []Metric {
 	}
 }
 
+// statusMoves are those of what PlacementPlans say.
+func statusMoves() []Metric {
+	return []Metric{
+		{
+			Name: "joulevirt_placement_moves", Type: Gauge, Labels: []string{"policy", "phase"}, Unit: "moves", Series: 6, Per: PerPolicy,
+			Help: "Moves of VMs of the last 24 hours by their phase, and those that are planned and not begun (Planned).",
+			More: "Of the newest 512.",
+		},
+		{
+			Name: "joulevirt_hosts", Type: Gauge, Labels: []string{"policy", "state"}, Unit: "hosts", Series: 6, Per: PerPolicy,
+			Help: "Hosts of the nodes of a policy with spec.hostPower, by state: On, Cordoned, ShuttingDown, Off, PoweringOn, Failed.",
+			More: "Of the first 1024.",
+		},
+		{
+			Name: "joulevirt_placement_planned_saving_watts", Type: Gauge, Labels: []string{"policy"}, Unit: "watts", Series: 1, Per: PerPolicy,
+			Help: "What the moves of the plan were predicted to save when they were decided. Below 0: they cost, for VMs that suffer.",
+			More: "It is modelled, and proves no saving.",
+		},
+	}
+}
+
+// statusHybridWorkloads are those of what HybridWorkloads say.
+func statusHybridWorkloads() []Metric {
+	return []Metric{{
+		Name: "joulevirt_hybrid_workload_vms", Type: Gauge, Labels: []string{"namespace", "hybrid_workload", "state"}, Unit: "VMs", Series: 2, Per: PerHybridWorkload,
+		Help: "Running VMs that a HybridWorkload selects (all), and those of them whose clients reach a gateway (offloaded).",
+	}}
+}
+
 // statusTrials are those of what trials found.
 func statusTrials() []Metric {
 	return []Metric{
 		{
 			Name: "joulevirt_trial_saved_ratio", Type: Gauge, Labels: []string{"policy", "lever", "class", "stance"}, Unit: "ratio", Series: 64, Per: PerPolicy,
-			Help: "Share of the energy for the same work that a lever saves on a class of nodes or groups, by its trials. Negative: it costs.",
+			Help: "Share of the energy for the same work that a lever saves on the nodes of a CPU model, or on one node or group, by its hold-back or trial. Negative: it costs.",
 			More: "Of the first 64 that `status.trials` of the policy tells, which are those on trial and those decided last; absent while nothing is known of one.",
 		},
 		{

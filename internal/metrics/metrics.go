@@ -32,7 +32,11 @@ const (
 	PerProfile Per = "profile"
 	PerGroup   Per = "group"
 	PerSource  Per = "server"
-	PerAgent   Per = "agent"
+	// PerHybridWorkload is of each HybridWorkload.
+	PerHybridWorkload Per = "HybridWorkload"
+	PerAgent          Per = "agent"
+	// PerGateway is of each gateway, which shows them itself.
+	PerGateway Per = "gateway"
 )
 
 // Metric describes one metric.
@@ -51,28 +55,6 @@ type Metric struct {
 	Help, More string
 }
 
-// Owner is the labels whose values tell of what a series is: of the same values there are at
-// most Series. While a VM migrates it is on two nodes.
-func (m Metric) Owner() []string {
-	switch m.Per {
-	case PerNode, PerAgent:
-		return []string{"node"}
-	case PerCPU:
-		return []string{"node", "cpu"}
-	case PerVM:
-		return []string{"node", "namespace", "name"}
-	case PerPolicy:
-		return []string{"policy"}
-	case PerProfile, PerGroup:
-		return []string{"namespace", "profile"}
-	case PerSource:
-		return []string{"type", "server"}
-	case PerManager:
-		return nil
-	}
-	panic(fmt.Sprintf("metrics: nothing is known of what %s has series of, %q", m.Name, m.Per))
-}
-
 // Table is the metrics of one program.
 type Table []Metric
 
@@ -84,9 +66,12 @@ func Agent() Table {
 // Manager returns those of the manager.
 func Manager() Table {
 	return slices.Concat(
-		managerNodes(), managerGroups(), managerWork(), managerSavings(), managerProven(), managerLedgers(), statusNodes(), statusPolicies(), statusTrials(), statusGroups(),
+		managerNodes(), managerGroups(), managerWork(), managerSavings(), managerProven(), managerLedgers(), statusNodes(), statusPolicies(), statusMoves(), statusHybridWorkloads(), statusTrials(), statusGroups(),
 	)
 }
+
+// Gateway returns those of joulevirt-gateway.
+func Gateway() Table { return gateway() }
 
 // Get returns a metric. It panics when the table has none of the name, which is a mistake
 // in the collector.

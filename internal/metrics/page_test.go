@@ -5,6 +5,7 @@ import (
 	_ "embed" // the page's text is a file
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -15,7 +16,7 @@ var page string
 // writePage writes docs/metrics.md.
 func writePage(w io.Writer) error {
 	t, err := template.New("metrics.md").Funcs(template.FuncMap{
-		"agent": func() string { return markdown(Agent()) }, "manager": func() string { return markdown(Manager()) },
+		"agent": func() string { return markdown(Agent()) }, "manager": func() string { return markdown(Manager()) }, "gateway": func() string { return markdown(Gateway()) },
 		"atMost": atMost,
 	}).Parse(page)
 	if err != nil {
@@ -32,7 +33,7 @@ func writePage(w io.Writer) error {
 // atMost is how many series there are of each of per, by both programs.
 func atMost(per Per) int {
 	sum := 0
-	for _, m := range append(Agent(), Manager()...) {
+	for _, m := range slices.Concat(Agent(), Manager(), Gateway()) {
 		if m.Per == per {
 			sum += m.Series
 		}

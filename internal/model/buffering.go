@@ -155,6 +155,8 @@ type Trial struct {
 	PacketsPerSecond units.PacketsPerSecond
 	BitsPerSecond    units.BitsPerSecond
 	DropShare        float64
+	// FastestPerSecond are the packets towards the VM on the tap that has most.
+	FastestPerSecond units.PacketsPerSecond
 	// WakeUpsPerPacket of the VM's threads, and CoresPerPacket that they used.
 	WakeUpsPerPacket float64
 	CoresPerPacket   float64

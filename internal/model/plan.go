@@ -100,10 +100,13 @@ type Plan struct {
 	// RecommendedAt is when a plan of mode Recommend was made: zero in the
 	// other modes, and when nothing is recommended.
 	RecommendedAt time.Time
-	Reason        string
-	Message       string
-	// Changes of the last hour, the oldest first, and older ones until the next.
-	Changes []Change
+	// Awaiting is true while the plan waits for the node's first rates, a figure of its meter,
+	// or trials: what a new leader does not know yet.
+	Awaiting bool
+	Reason   string
+	Message  string
+	// ChangedAt is when something new was to be done, see v1alpha1.NodePlanSpec.
+	ChangedAt time.Time
 	// Pools are the cores that VMs of each pool are kept on. The pins say the same of
 	// each VM: only the next plan, which keeps cores where it can, asks for these.
 	Pools PoolCores
@@ -119,6 +122,11 @@ type Plan struct {
 	// Withdrawn are the levers that were taken because they hurt, and those that were and
 	// that is remembered, in the order of PodUID and lever.
 	Withdrawn []Withdrawal
+}
+
+// DoesSame reports whether two plans differ in their reasons only.
+func (p *Plan) DoesSame(other *Plan) bool {
+	return p.Policy == other.Policy && p.Mode == other.Mode && p.Revision == other.Revision && p.Apply == other.Apply
 }
 
 // HasActions reports whether the plan does anything for any VM.

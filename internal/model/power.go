@@ -52,6 +52,10 @@ type Totals struct {
 	MeteredSeconds float64      `json:"meteredSeconds"`
 	// Bytes of VMs' traffic, both directions of all taps.
 	Bytes float64 `json:"bytes"`
+	// SentBytes are those of them that VMs sent.
+	SentBytes float64 `json:"sentBytes"`
+	// SentPackets that VMs sent. Segments that the device is to cut are one.
+	SentPackets float64 `json:"sentPackets"`
 	// AgentSeconds is CPU time that the agent's process has used since it started, which
 	// may be before Since. 0: it does not tell.
 	AgentSeconds float64 `json:"agentSeconds,omitempty"`

@@ -128,6 +128,19 @@ type Sent struct {
 	Seconds float64 `json:"seconds"`
 }
 
+// VM returns the rates of the VM of a launcher pod, or nil. Nil rates have none.
+func (r *NodeRates) VM(podUID string) *VMRates {
+	if r == nil {
+		return nil
+	}
+	for i := range r.VMs {
+		if r.VMs[i].PodUID == podUID {
+			return &r.VMs[i]
+		}
+	}
+	return nil
+}
+
 // Demand is the most CPU time that the threads may have wanted: what they ran and what
 // they waited. It is an upper bound, which threads that starve come near to; threads that
 // wait on CPUs with time to spare would run no more, see Lack.

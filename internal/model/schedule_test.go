@@ -8,88 +8,68 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
-func scheduled() Schedule {
-	return Schedule{
-		Lever: v1alpha1.LeverAffinity, Seed: 7, Start: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
-		Block: 10 * time.Minute, WashOut: 30 * time.Second, On: []bool{true, false, false, true}, Otherwise: true,
-	}
-}
-
-func TestScheduleAt(t *testing.T) {
-	s := scheduled()
-	never := time.Duration(math.MinInt64)
-	for since, want := range map[time.Duration]struct {
-		Moment
-		next time.Duration
-	}{
-		-200 * 365 * 24 * time.Hour:      {Moment{Block: -1, On: true}, 0},
-		-1:                               {Moment{Block: -1, On: true}, 0},
-		0:                                {Moment{Block: 0, On: true, Washing: true}, 10 * time.Minute},
-		30*time.Second - 1:               {Moment{Block: 0, On: true, Washing: true}, 10 * time.Minute},
-		30 * time.Second:                 {Moment{Block: 0, On: true}, 10 * time.Minute},
-		10*time.Minute - 1:               {Moment{Block: 0, On: true}, 10 * time.Minute},
-		10 * time.Minute:                 {Moment{Block: 1, Washing: true}, 20 * time.Minute},
-		29 * time.Minute:                 {Moment{Block: 2}, 30 * time.Minute},
-		40*time.Minute - 1:               {Moment{Block: 3, On: true}, 40 * time.Minute},
-		40 * time.Minute:                 {Moment{Block: -1, On: true}, never},
-		time.Duration(math.MaxInt64) / 2: {Moment{Block: -1, On: true}, never},
-	} {
-		now := s.Start.Add(since)
-		if got := s.At(now); got != want.Moment {
-			t.Errorf("%v after the start: %+v, want %+v", since, got, want.Moment)
+// TestSchedulesAreDrawnByNamesAndTimeAlone: in each stratum one slot is off, each as often as the
+// others, and other levers, units and strata are drawn apart.
+func TestSchedulesAreDrawnByNamesAndTimeAlone(t *testing.T) {
+	for _, oneIn := range []int{2, 5, 20, MostOneIn} {
+		s := NewSchedule(v1alpha1.LeverAffinity, "node-1", oneIn)
+		if !s.IsValid() || !s.Equal(NewSchedule(v1alpha1.LeverAffinity, "node-1", oneIn)) {
+			t.Errorf("one in %d: %+v", oneIn, s)
 		}
-		next, is := s.Next(now)
-		if is != (want.next != never) || is && !next.Equal(s.Start.Add(want.next)) {
-			t.Errorf("%v after the start: the next block begins at %v, %v", since, next, is)
+		const strata = 20_000
+		counts := make([]int, oneIn)
+		together := 0
+		other, lever := NewSchedule(v1alpha1.LeverAffinity, "node-2", oneIn), NewSchedule(v1alpha1.LeverBuffering, "node-1", oneIn)
+		for stratum := int64(-10); stratum < strata-10; stratum++ {
+			off := s.OffSlot(stratum)
+			for slot := stratum * int64(oneIn); slot < (stratum+1)*int64(oneIn); slot++ {
+				if s.IsOn(slot) == (slot == off) || s.Stratum(slot) != stratum {
+					t.Fatalf("one in %d, stratum %d: slot %d is on: %t, off is %d", oneIn, stratum, slot, s.IsOn(slot), off)
+				}
+			}
+			counts[off-stratum*int64(oneIn)]++
+			if other.OffSlot(stratum) == off {
+				together++
+			}
+			if lever.OffSlot(stratum) == off {
+				together++
+			}
 		}
-	}
-	if end := s.End(); !end.Equal(s.Start.Add(40 * time.Minute)) {
-		t.Errorf("it ends at %v", end)
-	}
-}
-
-func TestScheduleIsValid(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*Schedule)
-		want   bool
-	}{
-		"good":                          {func(*Schedule) {}, true},
-		"the shortest blocks":           {func(s *Schedule) { s.Block = LeastBlock }, true},
-		"the longest":                   {func(s *Schedule) { s.Block = MostBlock }, true},
-		"no wash-out":                   {func(s *Schedule) { s.WashOut = 0 }, true},
-		"as many as can be":             {func(s *Schedule) { s.On = make([]bool, MostBlocks) }, true},
-		"too short":                     {func(s *Schedule) { s.Block = LeastBlock - 1 }, false},
-		"too long":                      {func(s *Schedule) { s.Block = MostBlock + 1 }, false},
-		"a wash-out as long as a block": {func(s *Schedule) { s.WashOut = s.Block }, false},
-		"a wash-out that ends before":   {func(s *Schedule) { s.WashOut = -1 }, false},
-		"no block":                      {func(s *Schedule) { s.On = nil }, false},
-		"too many":                      {func(s *Schedule) { s.On = make([]bool, MostBlocks+1) }, false},
-		"no start":                      {func(s *Schedule) { s.Start = time.Time{} }, false},
-	} {
-		s := scheduled()
-		test.change(&s)
-		if got := s.IsValid(); got != test.want {
-			t.Errorf("%s: %v", name, got)
+		mean := float64(strata) / float64(oneIn)
+		for at, count := range counts {
+			if math.Abs(float64(count)-mean) > 5*math.Sqrt(mean) {
+				t.Errorf("one in %d: slot %d of a stratum is off %d times of %d", oneIn, at, count, strata)
+			}
+		}
+		if math.Abs(float64(together)-2*mean) > 5*math.Sqrt(2*mean) {
+			t.Errorf("one in %d: two schedules are off together %d times of %d", oneIn, together, 2*strata)
 		}
 	}
 }
 
-func TestScheduleEqual(t *testing.T) {
-	s, same := scheduled(), scheduled()
-	same.Start = same.Start.In(time.FixedZone("elsewhere", 3600))
-	if !s.Equal(&same) {
-		t.Error("the same time by another zone is another schedule")
-	}
-	for name, change := range map[string]func(*Schedule){
-		"lever": func(s *Schedule) { s.Lever = v1alpha1.LeverSlice }, "seed": func(s *Schedule) { s.Seed++ },
-		"start": func(s *Schedule) { s.Start = s.Start.Add(time.Second) }, "block": func(s *Schedule) { s.Block++ },
-		"wash-out": func(s *Schedule) { s.WashOut++ }, "otherwise": func(s *Schedule) { s.Otherwise = false },
-		"blocks": func(s *Schedule) { s.On[2] = true }, "length": func(s *Schedule) { s.On = s.On[:3] },
+func TestTimesInASchedule(t *testing.T) {
+	s := NewSchedule(v1alpha1.LeverAffinity, "node", TrialOneIn)
+	start := s.StartOf(s.SlotAt(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)))
+	slot := s.SlotAt(start)
+	for after, want := range map[time.Duration]Moment{
+		-time.Nanosecond:   {slot - 1, s.IsOn(slot - 1), false},
+		0:                  {slot, s.IsOn(slot), true},
+		75*time.Second - 1: {slot, s.IsOn(slot), true},
+		75 * time.Second:   {slot, s.IsOn(slot), false},
+		7*time.Minute - 1:  {slot, s.IsOn(slot), false},
+		7 * time.Minute:    {slot + 1, s.IsOn(slot + 1), true},
 	} {
-		other := scheduled()
-		change(&other)
-		if s.Equal(&other) {
-			t.Errorf("another %s is the same schedule", name)
+		if got := s.At(start.Add(after)); got != want {
+			t.Errorf("after %v: %+v, want %+v", after, got, want)
 		}
+	}
+	if next := s.Next(start.Add(time.Second)); !next.Equal(start.Add(7 * time.Minute)) {
+		t.Errorf("next at %v", next)
+	}
+	if early := time.Date(1960, 1, 1, 0, 0, 0, 1, time.UTC); s.StartOf(s.SlotAt(early)).After(early) {
+		t.Error("a slot before 1970 begins after a time in it")
+	}
+	if group := NewSchedule(v1alpha1.LeverTrafficShare, "shop/web", TrialOneIn); group.Slot != 21*time.Minute || group.WashOut() != 5*time.Minute {
+		t.Errorf("%+v", group)
 	}
 }

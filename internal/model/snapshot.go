@@ -27,9 +27,8 @@ type Policy struct {
 	RecommendationValidity time.Duration
 	// Approvals are the revisions that may be applied in mode Recommend.
 	Approvals []string
-	// MaxNodesChanging is how many nodes may be changing at once, MaxChangesPerHour how
-	// many VMs of a node are changed within an hour. 0: any number.
-	MaxNodesChanging, MaxChangesPerHour int
+	// MaxNodesChanging is how many nodes may be changing at once.
+	MaxNodesChanging int
 }
 
 // Allows reports whether the policy allows a lever.
@@ -51,7 +50,7 @@ type VM struct {
 	Ceiling units.BitsPerSecond
 	// LatencyBudget is what buffering may add to a round trip. 0: nothing.
 	LatencyBudget time.Duration
-	// OnPackets is the rate of packets from which they may be held, and Services those
+	// OnPackets is the rate of packets from which they may be held (0: two in a window), and Services those
 	// whose small packets are no flood.
 	OnPackets units.PacketsPerSecond
 	Services  []Service
@@ -162,10 +161,3 @@ type OptOut struct {
 
 // Keeps reports whether a lever is kept away.
 func (o OptOut) Keeps(lever v1alpha1.Lever) bool { return o.All || slices.Contains(o.Levers, lever) }
-
-// Change counts the VMs of a node for which a plan did something that was not in force.
-type Change struct {
-	// Time of the plan, to the minute.
-	Time time.Time
-	VMs  int
-}

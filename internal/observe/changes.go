@@ -43,8 +43,8 @@ func Changes(policy *v1alpha1.EnergyPolicy, now time.Time) ChangeTimes {
 		return out
 	}
 	out.Hold.Message += ": nothing new is done"
-	if opens, found := allowed(windows, freezes, now); found {
-		out.Hold.Message += " until " + opens.Format(time.RFC3339)
+	if !out.Again.IsZero() {
+		out.Hold.Message += " before " + out.Again.Format(time.RFC3339)
 	}
 	return out
 }
@@ -84,9 +84,6 @@ func recurring(field string, windows []v1alpha1.ChangeWindow, now time.Time) (re
 		if starts.Next(now).IsZero() {
 			return nil, fmt.Errorf("%s[%d].schedule %q: no such time comes in the next five years", field, i, window.Schedule)
 		}
-		if window.Duration.Duration <= 0 {
-			return nil, fmt.Errorf("%s[%d].duration: %v is no time", field, i, window.Duration.Duration)
-		}
 		out = append(out, recurrence{starts, window.Duration.Duration})
 	}
 	return out, nil
@@ -123,41 +120,9 @@ func (r recurrences) changes(at time.Time) time.Time {
 	return next
 }
 
-// begins is when something begins next. Zero: never.
-func (r recurrences) begins(at time.Time) time.Time {
-	var next time.Time
-	for i := range r {
-		next = earlier(next, r[i].starts.Next(at))
-	}
-	return next
-}
-
 func earlier(x, y time.Time) time.Time {
 	if x.IsZero() || !y.IsZero() && y.Before(x) {
 		return y
 	}
 	return x
-}
-
-// mostSteps bound the search for the next time of changes: windows may lie in freezes
-// for ever.
-const mostSteps = 100
-
-// allowed finds when changes are allowed next.
-func allowed(windows, freezes recurrences, now time.Time) (time.Time, bool) {
-	at := now
-	for range mostSteps {
-		frozen := freezes.until(at)
-		switch {
-		case frozen.After(at):
-			at = frozen
-		case len(windows) == 0 || windows.until(at).After(at):
-			return at, true
-		default:
-			if at = windows.begins(at); at.IsZero() {
-				return at, false
-			}
-		}
-	}
-	return time.Time{}, false
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/plan"
 	"github.com/joulevirt/joulevirt/internal/units"
-	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
 // Policy reads what a policy allows. The error names the field that cannot be
@@ -30,7 +29,6 @@ func Policy(p *v1alpha1.EnergyPolicy) (model.Policy, error) {
 		RecommendationValidity: p.Spec.RecommendationValidity.Duration,
 		Approvals:              p.Spec.Approvals,
 		MaxNodesChanging:       int(p.Spec.Budgets.MaxNodesChanging),
-		MaxChangesPerHour:      int(p.Spec.Budgets.MaxChangesPerHour),
 	}
 	if list := p.Spec.Guardrails.ReservedCPUs; list != nil {
 		reserved, err := units.ParseCPUSet(*list)
@@ -123,25 +121,8 @@ func OptOutChanged(was, is metav1.Object) bool {
 func allLevers() []v1alpha1.Lever {
 	return []v1alpha1.Lever{
 		v1alpha1.LeverTrafficShare, v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverBuffering, v1alpha1.LeverShaping,
+		v1alpha1.LeverPlacement, v1alpha1.LeverOffload,
 	}
-}
-
-// ClassOf tells what a lever's effect on a node is pooled over. Without a report nothing is
-// known of the processor: such nodes are alike with none.
-func ClassOf(report *v1alpha1.NodeReport, workload string) verify.Class {
-	if report == nil || report.Status.Topology.CPUModel == "" {
-		return verify.Class{}
-	}
-	class := verify.Class{
-		CPUModel: report.Status.Topology.CPUModel, Kernel: verify.KernelOf(report.Status.KernelVersion), Workload: workload,
-	}
-	// How deeply its CPUs may sleep is a setting of the firmware or the kernel.
-	class.Idle = report.Status.Topology.DeepestIdleState
-	// Pins save much less where the clocks follow the load than where they do not.
-	if clocks := report.Status.Topology.Clocks; clocks != nil {
-		class.Clocks = verify.ClocksOf(clocks.Governor, clocks.FollowLoad)
-	}
-	return class
 }
 
 // Topology reads a report's topology. It is an error when two cores share a

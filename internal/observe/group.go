@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -172,8 +173,10 @@ func (o *GroupObserver) pods(ctx context.Context, namespace string, vms []member
 	out := make([]routing.Member, len(vms))
 	at := make(map[types.UID]int, len(vms))
 	for i := range vms {
-		out[i].Name, out[i].Starting = vms[i].vmi.Name, vms[i].starting()
-		at[vms[i].vmi.UID] = i
+		vmi := vms[i].vmi
+		out[i].Name, out[i].UID, out[i].Starting = vmi.Name, vmi.UID, vms[i].starting()
+		_, out[i].Labelled = vmi.Labels[v1alpha1.LabelServing]
+		at[vmi.UID] = i
 	}
 	if len(vms) == 0 {
 		return out, nil
@@ -185,7 +188,12 @@ func (o *GroupObserver) pods(ctx context.Context, namespace string, vms []member
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		member, found := at[types.UID(pod.Labels[virtv1.CreatedByLabel])]
+		// Anybody may give a pod KubeVirt's labels.
+		owner := metav1.GetControllerOfNoCopy(pod)
+		if owner == nil || owner.Kind != virtv1.VirtualMachineInstanceGroupVersionKind.Kind {
+			continue
+		}
+		member, found := at[owner.UID]
 		if !found || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
@@ -258,6 +266,28 @@ func (o *GroupObserver) nodes(ctx context.Context, seen *Group, vms []memberVM) 
 		seen.Plan.Members = append(seen.Plan.Members, member)
 	}
 	return nodes, nil
+}
+
+// Node reads what a lever is permitted by on a node, for VMs of a namespace, and where its power is known
+// from.
+func (o *GroupObserver) Node(ctx context.Context, name, namespace string) (planner.GroupNode, energy.Choice, error) {
+	var list v1alpha1.EnergyPolicyList
+	if err := o.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return planner.GroupNode{}, energy.Choice{}, fmt.Errorf("list EnergyPolicies: %w", err)
+	}
+	owner, err := get(ctx, o.Reader, namespace, &corev1.Namespace{})
+	if err != nil {
+		return planner.GroupNode{}, energy.Choice{}, err
+	}
+	if owner == nil {
+		owner = &corev1.Namespace{}
+	}
+	object, err := get(ctx, o.Reader, name, &corev1.Node{})
+	if err != nil {
+		return planner.GroupNode{}, energy.Choice{}, err
+	}
+	plan, node, err := o.node(ctx, name, object, NewPolicies(list.Items), owner.Labels)
+	return plan, node.source.Choice, err
 }
 
 // node reads one node. The object is nil when the node is gone.

@@ -39,8 +39,6 @@ type basis struct {
 // knee reports how much traffic a member carries well.
 type knee struct {
 	limit units.BitsPerSecond
-	// bitsPerPacket that the limit is of.
-	bitsPerPacket float64
 	// sure is false while nothing was seen of the class on the node, measured true
 	// when the knee itself was found.
 	sure, measured bool
@@ -70,14 +68,14 @@ func (o *GroupObserver) costs(seen *Group, nodes []groupNode) {
 	}
 	knees := make([]knee, len(plan.Members))
 	for i := range plan.Members {
-		size := packetSize(found[i], usual)
-		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], size, workers)
+		seen.bases[i] = basisOf(plan.Nodes[plan.Members[i].Node].Name, found[i], usual, workers)
 		seen.bases[i].key.Window = windowOf(found[i], held)
-		knees[i] = o.knee(seen.bases[i], size)
+		knees[i] = o.knee(seen.bases[i], usual)
 	}
-	pool(knees, seen.bases, func(i int) string { return nodes[plan.Members[i].Node].processor })
+	processor := func(i int) string { return nodes[plan.Members[i].Node].processor }
+	pool(knees, seen.bases, processor)
 	seen.limit(knees)
-	o.curves(seen)
+	o.curves(seen, processor)
 }
 
 // missing notes the first member whose rates are not known.
@@ -142,20 +140,6 @@ func windowOf(vm *model.VMRates, held bool) time.Duration {
 	return time.Duration(vm.Buffering.WindowMicroseconds) * time.Microsecond
 }
 
-// packetSize is a member's own, or the group's usual one when it has little
-// traffic: what comes to a VM on standby, such as probes, is not what would come if
-// it were active.
-func packetSize(vm *model.VMRates, usual float64) float64 {
-	const tells = 1000 // packets/s
-	if vm == nil {
-		return usual
-	}
-	if rates := vm.Traffic(); rates.PacketsPerSecond >= tells && rates.BitsPerSecond > 0 {
-		return float64(rates.BitsPerSecond) / float64(rates.PacketsPerSecond)
-	}
-	return usual
-}
-
 // basisOf takes a member's packet size coarsely, and rounded down, so that packets
 // are not too few.
 func basisOf(node string, vm *model.VMRates, size float64, workers bool) basis {
@@ -174,7 +158,7 @@ func basisOf(node string, vm *model.VMRates, size float64, workers bool) basis {
 
 // knee asks what was learned of a member's class on its node.
 func (o *GroupObserver) knee(b basis, bitsPerPacket float64) knee {
-	out := knee{bitsPerPacket: bitsPerPacket}
+	var out knee
 	o.Models.Basis(b.node, func(host whatif.Host) {
 		found := host.Curves.Knee(b.key)
 		out.limit = units.BitsPerSecond(float64(found.Rate) * bitsPerPacket)
@@ -184,27 +168,25 @@ func (o *GroupObserver) knee(b basis, bitsPerPacket float64) knee {
 	return out
 }
 
-// pool lets members of one class on equal processors learn from each other what
-// goes well, as long as their own knee is not measured: a member on standby, whose
-// node sees no traffic, carries what others carry. It is not stretched: that is
-// for who was seen.
+// pool lets members of one class on equal processors learn from each other how much
+// they carry, as long as their own knee is not measured: a member on standby, whose
+// node sees no traffic, carries what others carry. What is not measured of them is not
+// stretched: that is for who was seen.
 func pool(knees []knee, bases []basis, processor func(int) string) {
 	type kind struct{ processor, class string }
-	best := map[kind]float64{}
+	best := map[kind]units.BitsPerSecond{}
 	of := func(i int) kind { return kind{processor(i), bases[i].key.Class} }
-	packets := func(i int) float64 { return float64(knees[i].limit) / knees[i].bitsPerPacket / curve.Stretch }
 	for i := range knees {
-		if !knees[i].measured && knees[i].limit > 0 {
-			best[of(i)] = max(best[of(i)], packets(i))
+		known := knees[i].limit
+		if !knees[i].measured {
+			known /= curve.Stretch
 		}
+		best[of(i)] = max(best[of(i)], known)
 	}
 	for i := range knees {
-		seen := best[of(i)]
-		if knees[i].measured || processor(i) == "" || seen == 0 {
-			continue
+		if seen := best[of(i)]; !knees[i].measured && processor(i) != "" && seen > 0 {
+			knees[i].limit, knees[i].sure = max(knees[i].limit, seen), true
 		}
-		knees[i].limit = max(knees[i].limit, units.BitsPerSecond(seen*knees[i].bitsPerPacket))
-		knees[i].sure = true
 	}
 }
 
@@ -272,26 +254,42 @@ func (g *Group) recall() {
 	}
 }
 
-// curves samples the cost curve of each node, class and packet size once.
-func (o *GroupObserver) curves(seen *Group) {
-	plan := &seen.Plan
-	most := map[basis]units.BitsPerSecond{}
-	for i := range plan.Members {
-		m := &plan.Members[i]
-		most[seen.bases[i]] = max(most[seen.bases[i]], m.Limit, m.Rate)
+// curves samples the cost curve of each class and processor once. Members on equal processors
+// have that of the node where most was seen: what else was learned on the others is chance,
+// and traffic must not follow it from node to node.
+func (o *GroupObserver) curves(seen *Group, processor func(int) string) {
+	type kind struct {
+		processor string
+		basis     basis
 	}
-	at := map[basis]int{}
-	for i := range plan.Members {
-		b := seen.bases[i]
-		number, known := at[b]
-		if !known {
-			if curve := o.curve(b, most[b]); curve != nil {
-				number = len(plan.Curves)
-				plan.Curves = append(plan.Curves, curve)
-			}
-			at[b] = number
+	kinds := make([]kind, len(seen.bases))
+	most := map[kind]units.BitsPerSecond{}
+	best, seconds := map[kind]basis{}, map[kind]float64{}
+	for i, b := range seen.bases {
+		k := kind{processor(i), b}
+		if k.processor != "" {
+			k.basis.node = ""
 		}
-		plan.Members[i].Curve = number
+		kinds[i] = k
+		m := &seen.Plan.Members[i]
+		most[k] = max(most[k], m.Limit, m.Rate)
+		o.Models.Basis(b.node, func(host whatif.Host) {
+			if s := 1 + host.Curves.Seconds(b.key); s > seconds[k] {
+				best[k], seconds[k] = b, s
+			}
+		})
+	}
+	at := map[kind]int{}
+	for i, k := range kinds {
+		number, known := at[k]
+		if !known {
+			if curve := o.curve(best[k], most[k]); curve != nil {
+				number = len(seen.Plan.Curves)
+				seen.Plan.Curves = append(seen.Plan.Curves, curve)
+			}
+			at[k] = number
+		}
+		seen.Plan.Members[i].Curve = number
 	}
 }
 

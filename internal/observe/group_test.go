@@ -51,6 +51,17 @@ type groupScene struct {
 
 func newGroupScene(t *testing.T) *groupScene {
 	t.Helper()
+	s := newGroupSceneOf(t, map[string]string{"a": "n", "b": "n", "c": "m", "d": "m"})
+	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}}
+	s.update(vmi, func() { vmi.Status.Phase = virtv1.Succeeded })
+	s.rates = ratesOf{"n": nodeRates("n", "a", "b"), "m": nodeRates("m", "c")}
+	s.observer.Powers.Rates = s.rates
+	return s
+}
+
+// newGroupSceneOf is a group of VMs on nodes, of which no rates are known.
+func newGroupSceneOf(t *testing.T, vms map[string]string) *groupScene {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, virtv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -73,11 +84,8 @@ func newGroupScene(t *testing.T) *groupScene {
 			},
 		},
 	}
-	for name, node := range map[string]string{"a": "n", "b": "n", "c": "m", "d": "m"} {
+	for name, node := range vms {
 		vmi, pod := memberOf(name, node)
-		if name == "d" {
-			vmi.Status.Phase = virtv1.Succeeded
-		}
 		objects = append(objects, vmi, pod)
 	}
 	priors, err := prior.Default()
@@ -85,7 +93,7 @@ func newGroupScene(t *testing.T) *groupScene {
 		t.Fatal(err)
 	}
 	s := &groupScene{T: t, client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
-	s.rates = ratesOf{"n": nodeRates("n", "a", "b"), "m": nodeRates("m", "c")}
+	s.rates = ratesOf{}
 	clock := testingclock.NewFakePassiveClock(at(0).Time)
 	s.observer = &GroupObserver{
 		Reader: s.client, Powers: &Powers{Rates: s.rates, Meters: server{}, Clock: clock}, Models: learned.New(priors), Clock: clock, Since: at(0).Time,
@@ -120,6 +128,7 @@ func memberOf(name, node string) (*virtv1.VirtualMachineInstance, *corev1.Pod) {
 	pod.Labels = map[string]string{
 		"app": "web", v1alpha1.LabelServing: v1alpha1.ServingActive, virtv1.AppLabel: Launcher, virtv1.CreatedByLabel: "vmi-" + name,
 	}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vmi, virtv1.VirtualMachineInstanceGroupVersionKind)}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	return vmi, pod
 }
@@ -356,6 +365,19 @@ func TestGroupKnowsVMsThatStart(t *testing.T) {
 	}
 }
 
+// A pod with the labels of a VM's pod that no VM owns does not belong to the group.
+func TestGroupIgnoresForgedPods(t *testing.T) {
+	s := newGroupScene(t)
+	_, forged := memberOf("a", "n")
+	forged.Name, forged.UID, forged.OwnerReferences = "virt-launcher-forged", "pod-forged", nil
+	if err := s.client.Create(s.Context(), forged); err != nil {
+		t.Fatal(err)
+	}
+	if pods := s.group().Routing.Members[0].Pods; len(pods) != 1 || pods[0].Name == forged.Name {
+		t.Errorf("pods of the member %+v", pods)
+	}
+}
+
 // A VM that migrates has two pods, and may serve as long as one is ready.
 func TestGroupMemberMigrates(t *testing.T) {
 	s := newGroupScene(t)
@@ -391,9 +413,6 @@ func TestPoolNeedsEqualProcessors(t *testing.T) {
 		"measured": {[]string{"p", "p", "p"}, true, []units.BitsPerSecond{4000, 10, 10}},
 	} {
 		knees := []knee{{limit: 4000, sure: true}, {limit: 10, sure: true, measured: tc.measured}, {limit: 10, sure: true}}
-		for i := range knees {
-			knees[i].bitsPerPacket = 1000
-		}
 		pool(knees, bases, func(i int) string { return tc.processors[i] })
 		for i, want := range tc.want {
 			if math.Abs(float64(knees[i].limit-want)) > 1e-6 {
@@ -429,7 +448,7 @@ func TestIdleMembersAreOfTheGroupsClass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			idle := vm(0, 0)
 			all := append(test.busy, idle)
-			if got := basisOf("a", idle, packetSize(idle, meanPacket(all)), vhostSeen(all)).key.Class; got != test.want {
+			if got := basisOf("a", idle, meanPacket(all), vhostSeen(all)).key.Class; got != test.want {
 				t.Errorf("an idle VM is of class %s, want %s", got, test.want)
 			}
 		})

@@ -123,7 +123,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 	if seen.Plan != nil {
 		seen.Node.Current, _ = plan.Decode(&seen.Plan.Spec)
 		if seen.Edited = plan.Edited(seen.Plan); seen.Edited {
-			seen.Node.Current = &model.Plan{Policy: policy.Name, Changes: seen.Node.Current.Changes}
+			seen.Node.Current = &model.Plan{Policy: policy.Name, ChangedAt: seen.Node.Current.ChangedAt}
 		}
 	}
 	o.prove(&seen.Node)
@@ -135,6 +135,7 @@ func (o *Observer) Node(ctx context.Context, node *corev1.Node) (Observation, er
 		seen.ReportErr = o.report(&seen.Node, report)
 	}
 	seen.Node.VMs, err = o.vms(ctx, node.Name, policy)
+	seen.Node.VMs = withoutEnded(seen.Node.VMs, seen.Node.Rates)
 	seen.Node.Withdrawn = o.withdrawn(&seen.Node, seen.Plan)
 	for i := range seen.Node.VMs {
 		vm := &seen.Node.VMs[i]
@@ -192,6 +193,9 @@ func (o *Observer) vms(ctx context.Context, node string, policy PolicyEntry) ([]
 			namespaces[vmi.Namespace] = facts
 		}
 		profile, governed := facts.profiles.Governing(vmi)
+		if !governed && facts.selected {
+			profile, governed = policy.Defaults()
+		}
 		if !governed {
 			continue
 		}
@@ -199,6 +203,26 @@ func (o *Observer) vms(ctx context.Context, node string, policy PolicyEntry) ([]
 	}
 	slices.SortFunc(vms, func(x, y model.VM) int { return cmp.Compare(x.PodUID, y.PodUID) })
 	return vms, nil
+}
+
+// withoutEnded drops the pod of a VM that came back to the node, from before it left: KubeVirt
+// lists both. The agent sees processes of one.
+func withoutEnded(vms []model.VM, rates *model.NodeRates) []model.VM {
+	type name struct{ namespace, name string }
+	seen := map[name]string{} // the pod that has the VM's process
+	if rates != nil {
+		for i := range rates.VMs {
+			seen[name{rates.VMs[i].Namespace, rates.VMs[i].Name}] = rates.VMs[i].PodUID
+		}
+	}
+	counts := map[name]int{}
+	for i := range vms {
+		counts[name{vms[i].Namespace, vms[i].Name}]++
+	}
+	return slices.DeleteFunc(vms, func(vm model.VM) bool {
+		key := name{vm.Namespace, vm.Name}
+		return counts[key] > 1 && seen[key] != "" && seen[key] != vm.PodUID
+	})
 }
 
 func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile, selected bool) []model.VM {
@@ -253,16 +277,21 @@ func (o *Observer) namespace(ctx context.Context, name string, policy PolicyEntr
 		return facts, fmt.Errorf("list VMNetworkProfiles of namespace %s: %w", name, err)
 	}
 	facts.profiles = NewProfiles(profiles.Items)
-	if policy.Spec.NamespaceSelector == nil {
-		facts.selected = true
-		return facts, nil
+	var err error
+	facts.selected, err = policy.Covers(ctx, o.Reader, name)
+	return facts, err
+}
+
+// Covers reports whether the policy selects a namespace that exists.
+func (p PolicyEntry) Covers(ctx context.Context, reader client.Reader, name string) (bool, error) {
+	if p.Spec.NamespaceSelector == nil {
+		return true, nil
 	}
-	namespace, err := get(ctx, o.Reader, name, &corev1.Namespace{})
+	namespace, err := get(ctx, reader, name, &corev1.Namespace{})
 	if err != nil || namespace == nil {
-		return facts, err
+		return false, err
 	}
-	facts.selected = policy.SelectsNamespace(namespace.Labels)
-	return facts, nil
+	return p.SelectsNamespace(namespace.Labels), nil
 }
 
 // get reads a cluster-scoped object, or nil when there is none.
@@ -354,20 +383,4 @@ func Switched(p *v1alpha1.NodePlan) (by []model.Schedule, acting []v1alpha1.Leve
 	}
 	slices.SortFunc(acting, func(x, y v1alpha1.Lever) int { return strings.Compare(string(x), string(y)) })
 	return by, acting
-}
-
-// Partly are the levers that a plan does not do for all VMs for which it would, because budgets
-// of changes let them come one after the other.
-func Partly(p *v1alpha1.NodePlan) []v1alpha1.Lever {
-	var levers []v1alpha1.Lever
-	for i := range p.Spec.VMs {
-		for _, why := range p.Spec.VMs[i].Reasons {
-			waits := why.Reason == v1alpha1.ReasonChangeBudgetHour || why.Reason == v1alpha1.ReasonChangeBudgetNodes
-			if lever := why.Lever; waits && !slices.Contains(levers, lever) {
-				levers = append(levers, lever)
-			}
-		}
-	}
-	slices.Sort(levers)
-	return levers
 }

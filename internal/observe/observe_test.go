@@ -17,7 +17,6 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
-	"github.com/joulevirt/joulevirt/internal/verify"
 )
 
 func TestLaunchers(t *testing.T) {
@@ -192,32 +191,6 @@ func TestGroupsWindow(t *testing.T) {
 	}
 }
 
-func TestClassOf(t *testing.T) {
-	report := &v1alpha1.NodeReport{}
-	if got := ClassOf(nil, "Mixed"); got != (verify.Class{}) {
-		t.Errorf("without a report %+v", got)
-	}
-	report.Status.KernelVersion = "6.12.9-lts"
-	if got := ClassOf(report, "Mixed"); got != (verify.Class{}) {
-		t.Errorf("without a processor %+v", got)
-	}
-	report.Status.Topology.CPUModel = "C"
-	want := verify.Class{CPUModel: "C", Kernel: "6.12", Workload: "Mixed"}
-	if got := ClassOf(report, "Mixed"); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	report.Status.Topology.DeepestIdleState = "C6"
-	want.Idle = "C6"
-	if got := ClassOf(report, "Mixed"); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	report.Status.Topology.Clocks = &v1alpha1.Clocks{Governor: "powersave", FollowLoad: true}
-	want.Clocks = "powersave/follows"
-	if got := ClassOf(report, "Mixed"); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
 func TestTopology(t *testing.T) {
 	got, err := Topology(v1alpha1.Topology{
 		TakenCPUs: "0,2-4", Nested: true, CPUModel: "m",
@@ -293,23 +266,5 @@ func TestOptOutKnowsAllLevers(t *testing.T) {
 		if got := OptOut(annotated(string(lever))); got.All || !got.Keeps(lever) {
 			t.Errorf("%s: %+v", lever, got)
 		}
-	}
-}
-
-func TestPartly(t *testing.T) {
-	vm := func(reasons ...v1alpha1.LeverReason) v1alpha1.VMPlan { return v1alpha1.VMPlan{Reasons: reasons} }
-	of := func(lever v1alpha1.Lever, reason string) v1alpha1.LeverReason {
-		return v1alpha1.LeverReason{Lever: lever, Reason: reason}
-	}
-	plan := &v1alpha1.NodePlan{Spec: v1alpha1.NodePlanSpec{VMs: []v1alpha1.VMPlan{
-		vm(of(v1alpha1.LeverAffinity, "Pinned"), of(v1alpha1.LeverBuffering, v1alpha1.ReasonChangeBudgetNodes)),
-		vm(of(v1alpha1.LeverAffinity, v1alpha1.ReasonChangeBudgetHour), of(v1alpha1.LeverBuffering, v1alpha1.ReasonChangeBudgetHour)),
-		vm(of(v1alpha1.LeverShaping, "NotDeferrable")),
-	}}}
-	if diff := cmp.Diff([]v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverBuffering}, Partly(plan)); diff != "" {
-		t.Errorf("levers that wait (-want +got):\n%s", diff)
-	}
-	if got := Partly(&v1alpha1.NodePlan{}); len(got) > 0 {
-		t.Errorf("an empty plan waits for %v", got)
 	}
 }

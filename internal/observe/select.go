@@ -149,6 +149,18 @@ func (p Policies) Governing(node *corev1.Node) (PolicyEntry, bool) {
 	return p[at], true
 }
 
+// Defaults returns what the policy assumes of VMs without a profile, as a profile without a
+// name. False: nothing, they are left alone.
+func (p PolicyEntry) Defaults() (Profile, bool) {
+	if p.EnergyPolicy == nil || p.Spec.Defaults == nil {
+		return Profile{}, false
+	}
+	d := p.Spec.Defaults
+	return Profile{VMNetworkProfile: &v1alpha1.VMNetworkProfile{Spec: v1alpha1.VMNetworkProfileSpec{
+		TrafficClass: d.TrafficClass, Affinity: d.Affinity, LatencyBudget: d.LatencyBudget, Buffering: d.Buffering, ServiceLevels: d.ServiceLevels,
+	}}}, true
+}
+
 // RunsVMs reports whether a node counts at all: KubeVirt uses it, whatever the
 // state that its label tells, or an agent reported from it.
 func RunsVMs(node *corev1.Node, hasReport bool) bool {

@@ -25,11 +25,21 @@ type groupView struct {
 // groupPart is a part of the groups.
 type groupPart struct {
 	part[groupView]
-	Gaps []show.Gap `json:"gaps,omitempty"`
+	Withdrawn []withdrawnGateway `json:"withdrawn,omitempty"`
+	Gaps      []show.Gap         `json:"gaps,omitempty"`
+}
+
+// withdrawnGateway is a VM whose gateway was withdrawn because it harmed clients.
+type withdrawnGateway struct {
+	Namespace      string `json:"namespace"`
+	HybridWorkload string `json:"hybridWorkload"`
+	VM             string `json:"vm"`
+	Node           string `json:"node"`
+	Why            words  `json:"why"`
 }
 
 func (p *Page) groups(ctx context.Context, query url.Values) (any, error) {
-	f, err := facts.Read(ctx, p.objects, p.Clock.Now(), facts.Scope{}, facts.Profiles)
+	f, err := facts.Read(ctx, p.objects, p.Clock.Now(), facts.Scope{}, facts.Profiles, facts.Hybrids)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +63,11 @@ func viewGroups(f *facts.Facts, query url.Values) groupPart {
 		}
 	}
 	rows := partOf(found, query, groupsAtOnce)
-	out := groupPart{part: part[groupView]{Items: []groupView{}, Total: rows.Total, From: rows.From, Size: rows.Size}, Gaps: list.Gaps}
 	table := reasons.All()
+	out := groupPart{
+		part:      part[groupView]{Items: []groupView{}, Total: rows.Total, From: rows.From, Size: rows.Size},
+		Withdrawn: withdrawnGateways(f.Hybrids, table), Gaps: list.Gaps,
+	}
 	for _, group := range rows.Items {
 		view := groupView{GroupEnergy: group, Shares: []v1alpha1.MemberShare{}, Why: wordsOf(table, group.Reason, "")}
 		if t := profiles[group.Namespace+"/"+group.Name].Status.Traffic; t != nil {
@@ -62,6 +75,20 @@ func viewGroups(f *facts.Facts, query url.Values) groupPart {
 			view.Shares = append(view.Shares, t.Shares...)
 		}
 		out.Items = append(out.Items, view)
+	}
+	return out
+}
+
+// withdrawnGateways returns the first page of the VMs whose gateways are withdrawn now.
+func withdrawnGateways(hybrids []v1alpha1.HybridWorkload, table reasons.Table) []withdrawnGateway {
+	var out []withdrawnGateway
+	for i := range hybrids {
+		h := &hybrids[i]
+		for _, g := range h.Status.Gateways {
+			if g.Reason == v1alpha1.ReasonGuardWithdrawn && len(out) < pageSize {
+				out = append(out, withdrawnGateway{h.Namespace, h.Name, g.VM, g.Node, wordsOf(table, g.Reason, g.Message)})
+			}
+		}
 	}
 	return out
 }

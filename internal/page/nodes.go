@@ -49,14 +49,11 @@ func (p *Page) nodes(ctx context.Context, query url.Values) (any, error) {
 		return nil, err
 	}
 	policy, find := query.Get("policy"), strings.ToLower(text(query, "find"))
-	list, powers := top.Nodes(f), p.powers()
+	list := top.Nodes(f, p.powers())
 	found := list.Items[:0:0]
 	for _, node := range list.Items {
 		if policy != "" && node.Policy != policy || !strings.Contains(strings.ToLower(node.Name), find) {
 			continue
-		}
-		if power, ok := powers[node.Name]; ok {
-			node.Power = power
 		}
 		found = append(found, node)
 	}
@@ -77,11 +74,46 @@ func (p *Page) powers() map[string]top.Power {
 	out := map[string]top.Power{}
 	p.Live.EachPower(func(node string, power model.Power, _ bool) {
 		out[node] = top.Power{
-			Watts: ptr.To(float64(power.Watts)), Source: power.Source, Basis: top.BasisOf(power.Source),
+			Watts: ptr.To(float64(power.Watts)), Source: power.Source, Basis: top.BasisOf(power.Source), Scope: string(power.Scope),
 			AgeSeconds: ptr.To(energy.Age(power, p.Clock.Now()).Seconds()),
 		}
 	})
 	return out
+}
+
+// live returns the power of all nodes and VMs, for kubectl joulevirt top.
+func (p *Page) live(ctx context.Context, _ url.Values) (any, error) {
+	f, err := facts.Read(ctx, p.objects, p.Clock.Now(), facts.Scope{}, facts.Reports)
+	if err == nil {
+		err = f.Need(facts.Reports)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := top.Live{Nodes: p.powers(), VMs: []top.VMPower{}}
+	for i := range f.Reports {
+		report := &f.Reports[i]
+		rates, _ := p.Live.Rates(report.Name)
+		if rates == nil {
+			continue
+		}
+		scale := scaleOf(out.Nodes[report.Name], &report.Status.Power)
+		for j := range rates.VMs {
+			if vm := &rates.VMs[j]; vm.Watts != nil {
+				out.VMs = append(out.VMs, top.VMPower{Namespace: vm.Namespace, Name: vm.Name, Node: report.Name, Watts: scale * float64(*vm.Watts)})
+			}
+		}
+	}
+	return out, nil
+}
+
+// scaleOf is by how much the power that policies use is above that of the node's agent, which
+// divided its own figure among the VMs. They differ where a server measures the node.
+func scaleOf(used top.Power, agents *v1alpha1.Power) float64 {
+	if used.Watts == nil || agents.Watts == nil || *agents.Watts <= 0 || used.Source == agents.Source {
+		return 1
+	}
+	return *used.Watts / float64(*agents.Watts)
 }
 
 // joulesPerGB is a node's energy for a gigabyte of its VMs' traffic. Nil: unknown.
@@ -139,7 +171,7 @@ func (p *Page) node(ctx context.Context, query url.Values) (any, error) {
 		return nil, err
 	}
 	if node.Node == nil && node.Report == nil && node.Plan == nil && len(node.Gaps) == 0 {
-		return nil, &access.NotFound{Kind: "node", Name: name}
+		return nil, access.NoObject("node", "", name)
 	}
 	rates, received := p.Live.Rates(name)
 	view := nodeView{Name: name, Explanation: explain.Node(node, now), VMs: partOf([]vmView{}, query, pageSize)}
@@ -178,22 +210,10 @@ func viewVMs(plan *v1alpha1.NodePlan, rates *model.NodeRates, query url.Values) 
 			Namespace: vm.Namespace, Name: vm.Name, Profile: vm.Profile, Pool: string(vm.Pool),
 			Levers: byVM[types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name}],
 		}
-		if of := ratesOf(rates, string(vm.PodUID)); of != nil {
+		if of := rates.VM(string(vm.PodUID)); of != nil {
 			view.BusyCores, view.BitsPerSecond = ptr.To(float64(of.Busy())), ptr.To(float64(of.Traffic().BitsPerSecond))
 		}
 		out.Items = append(out.Items, view)
 	}
 	return out
-}
-
-func ratesOf(rates *model.NodeRates, podUID string) *model.VMRates {
-	if rates == nil {
-		return nil
-	}
-	for i := range rates.VMs {
-		if rates.VMs[i].PodUID == podUID {
-			return &rates.VMs[i]
-		}
-	}
-	return nil
 }

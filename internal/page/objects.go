@@ -25,7 +25,7 @@ func (o objects) List(ctx context.Context, list client.ObjectList, options ...cl
 	return explained(o.cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...), "", "", "")
 }
 
-// Get reads an object. The error is an *access.NotFound if it does not exist.
+// Get reads an object. The error is access.NotFound if it does not exist.
 func (o objects) Get(ctx context.Context, namespace, name string, into client.Object) error {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	partial, isMetadata := into.(*metav1.PartialObjectMetadata)
@@ -48,9 +48,9 @@ func explained(err error, kind, namespace, name string) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &missing):
-		return &access.KindMissing{Resource: strings.ToLower(missing.GroupKind.Kind), Group: missing.GroupKind.Group}
+		return access.NoKind(strings.ToLower(missing.GroupKind.Kind), missing.GroupKind.Group)
 	case apierrors.IsNotFound(err):
-		return &access.NotFound{Kind: kind, Namespace: namespace, Name: name}
+		return access.NoObject(kind, namespace, name)
 	case errors.Is(err, context.DeadlineExceeded):
 		return errSlow
 	default:

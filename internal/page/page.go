@@ -6,7 +6,6 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"path"
@@ -15,11 +14,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	prommodel "github.com/prometheus/common/model"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/model"
 )
@@ -53,9 +50,6 @@ type Options struct {
 	// Reader reads the product's objects: the manager's cache.
 	Reader client.Reader
 	Live   Live
-	// History evaluates a query on the Prometheus server that a policy names. It returns nil if
-	// the policy names none.
-	History func(ctx context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, step time.Duration) (prommodel.Matrix, error)
 	// Ready returns why nothing can be read yet, or nil.
 	Ready func() error
 	// Leads returns true if this manager leads, Led if some manager does: only then are the
@@ -89,7 +83,7 @@ func (p *Page) Handler() http.Handler {
 		serveAsset(w, strings.TrimPrefix(r.URL.Path, access.PagePath+"assets/"))
 	})
 	for name, read := range map[string]func(context.Context, url.Values) (any, error){
-		"summary": p.summary, "policy": p.policy, "trend": p.readTrend, "nodes": p.nodes, "node": p.node, "groups": p.groups,
+		"summary": p.summary, "policy": p.policy, "trend": p.readTrend, "nodes": p.nodes, "node": p.node, "groups": p.groups, "live": p.live,
 	} {
 		mux.HandleFunc("GET "+access.PagePath+"data/"+name, p.serveData(read))
 	}
@@ -137,9 +131,8 @@ func (p *Page) serveData(read func(context.Context, url.Values) (any, error)) ht
 		ctx, cancel := context.WithTimeout(r.Context(), dataTimeout)
 		defer cancel()
 		answer, err := read(ctx, r.URL.Query())
-		var notFound *access.NotFound
 		switch {
-		case errors.As(err, &notFound):
+		case access.Is(err, access.NotFound):
 			p.writeProblem(w, http.StatusNotFound, sentence(err))
 		case err != nil:
 			p.writeProblem(w, http.StatusServiceUnavailable, sentence(err))

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/moves"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/cli/savings"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
@@ -61,6 +63,14 @@ type policyView struct {
 	Conditions []condition           `json:"conditions"`
 	Trials     []v1alpha1.LeverTrial `json:"trials"`
 	Coverage   []coverage            `json:"coverage"`
+	// Moves of VMs by lever Placement. Nil: the policy does not allow it.
+	Moves *movesView `json:"moves,omitempty"`
+}
+
+// movesView is what is planned, and why VMs are moved now or not.
+type movesView struct {
+	*moves.PlannedMoves
+	Why words `json:"why"`
 }
 
 // words are a reason with its sentence and what to do.
@@ -117,7 +127,16 @@ func (p *Page) policy(ctx context.Context, query url.Values) (any, error) {
 	if err := p.objects.Get(ctx, "", name, &policy); err != nil {
 		return nil, err
 	}
-	return viewPolicy(&policy), nil
+	view := viewPolicy(&policy)
+	var plan v1alpha1.PlacementPlan
+	switch err := p.objects.Get(ctx, "", name, &plan); {
+	case err == nil:
+		planned := moves.Of(&plan, p.Clock.Now())
+		view.Moves = &movesView{planned, wordsOf(reasons.All(), cmp.Or(planned.Allowed, planned.Reason), planned.Message)}
+	case !access.Is(err, access.NotFound):
+		return nil, err
+	}
+	return view, nil
 }
 
 func viewPolicy(policy *v1alpha1.EnergyPolicy) policyView {

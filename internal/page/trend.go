@@ -2,14 +2,7 @@ package page
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"math"
 	"net/url"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,9 +17,6 @@ const (
 	// step between two points of the manager, and span of them.
 	step = time.Minute
 	span = time.Hour
-	// historyStep and historySpan of points of Prometheus.
-	historyStep = 5 * time.Minute
-	historySpan = 24 * time.Hour
 )
 
 // point is what the nodes of a policy draw at a time, in watts. Nil: unknown.
@@ -174,100 +164,15 @@ func proven(policy *v1alpha1.EnergyPolicy) *saving {
 
 // trendView is the points of a policy, the oldest first.
 type trendView struct {
-	// Source is Prometheus or manager, and Since when the manager began to record.
-	Source string    `json:"source"`
-	Since  time.Time `json:"since"`
-	// Problem says why a Prometheus server that the policy names does not answer.
-	Problem string `json:"problem,omitempty"`
+	// Since when the manager records.
+	Since time.Time `json:"since"`
 	// StepSeconds between two points: longer gaps are gaps.
 	StepSeconds float64 `json:"stepSeconds"`
 	Points      []point `json:"points"`
 }
 
-// readTrend returns a day of a policy's power if its Prometheus server has it, else the last
-// hour of the manager's own.
-func (p *Page) readTrend(ctx context.Context, query url.Values) (any, error) {
-	name := query.Get("policy")
-	history, err := p.readHistory(ctx, name)
-	if len(history) > 0 {
-		return trendView{Source: "Prometheus", Since: p.trend.since, StepSeconds: historyStep.Seconds(), Points: history}, nil
-	}
-	out := trendView{Source: "manager", Since: p.trend.since, StepSeconds: step.Seconds(), Points: append([]point{}, p.trend.of(name)...)}
-	if err != nil {
-		out.Problem = sentence(err)
-	}
-	return out, nil
-}
-
-// readHistory returns points of the last day from the Prometheus server that a policy names.
-// It has them if it scrapes the manager.
-func (p *Page) readHistory(ctx context.Context, name string) ([]point, error) {
-	f, err := facts.Read(ctx, p.objects, p.Clock.Now(), facts.Scope{}, facts.Policies, facts.Plans)
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(f.Policies, func(policy v1alpha1.EnergyPolicy) bool { return policy.Name == name })
-	if i < 0 {
-		return nil, nil
-	}
-	var nodes []string
-	for j := range f.Plans {
-		if f.Plans[j].Spec.Policy == name {
-			nodes = append(nodes, regexp.QuoteMeta(f.Plans[j].Name))
-		}
-	}
-	matrix, err := p.History(ctx, &f.Policies[i], historyQuery(name, nodes), f.Now.Add(-historySpan), f.Now, historyStep)
-	if err != nil {
-		return nil, fmt.Errorf("query the policy's Prometheus server: %w", err)
-	}
-	byTime := map[int64]*point{}
-	for _, row := range matrix {
-		for _, sample := range row.Values {
-			at := sample.Timestamp.Unix()
-			if byTime[at] == nil {
-				byTime[at] = &point{Time: at}
-			}
-			if value := float64(sample.Value); !math.IsNaN(value) && !math.IsInf(value, 0) {
-				*byTime[at].column(string(row.Metric["column"])) = &value
-			}
-		}
-	}
-	var out []point
-	for _, at := range slices.Sorted(maps.Keys(byTime)) {
-		out = append(out, *byTime[at])
-	}
-	return out, nil
-}
-
-// historyQuery yields one series for each column of a point, with the label column.
-func historyQuery(policy string, nodes []string) string {
-	power := func(match string) string {
-		return fmt.Sprintf("sum(max by (node) (joulevirt_node_power_watts{source%s\"Model\",node=~%s}))", match, strconv.Quote(strings.Join(nodes, "|")))
-	}
-	proven := func(metric string) string {
-		return fmt.Sprintf("sum(max by (lever) (%s{policy=%s}))", metric, strconv.Quote(policy))
-	}
-	var columns []string
-	for _, c := range []struct{ name, query string }{
-		{"measured", power("!=")}, {"modelled", power("=")}, {"saved", proven("joulevirt_policy_proven_watts")},
-		{"low", proven("joulevirt_policy_proven_low_watts")}, {"high", proven("joulevirt_policy_proven_high_watts")},
-	} {
-		columns = append(columns, fmt.Sprintf(`label_replace(%s,"column","%s","","")`, c.query, c.name))
-	}
-	return strings.Join(columns, " or ")
-}
-
-// column returns a figure of a point by its name in historyQuery.
-func (p *point) column(name string) **float64 {
-	switch name {
-	case "modelled":
-		return &p.Modelled
-	case "saved":
-		return &p.Saved
-	case "low":
-		return &p.Low
-	case "high":
-		return &p.High
-	}
-	return &p.Measured
+// readTrend returns the last hour of a policy's power.
+func (p *Page) readTrend(_ context.Context, query url.Values) (any, error) {
+	points := append([]point{}, p.trend.of(query.Get("policy"))...)
+	return trendView{Since: p.trend.since, StepSeconds: step.Seconds(), Points: points}, nil
 }

@@ -1,15 +1,11 @@
 package page
 
 import (
-	"context"
-	"errors"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	prommodel "github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -18,6 +14,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/top"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -27,9 +24,10 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // leader is what a leader knows.
 type leader struct {
 	powers map[string]v1alpha1.PowerSource
+	rates  map[string]*model.NodeRates
 }
 
-func (leader) Rates(string) (*model.NodeRates, time.Time) { return nil, time.Time{} }
+func (l leader) Rates(node string) (*model.NodeRates, time.Time) { return l.rates[node], time.Time{} }
 
 func (l leader) EachPower(call func(string, model.Power, bool)) {
 	for node, source := range l.powers {
@@ -49,7 +47,7 @@ func TestPoints(t *testing.T) {
 	for _, node := range []string{"a", "b", "c"} {
 		f.Plans = append(f.Plans, v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.NodePlanSpec{Policy: "p"}})
 	}
-	live := leader{map[string]v1alpha1.PowerSource{"a": v1alpha1.PowerPrometheus, "b": v1alpha1.PowerModel, "c": v1alpha1.PowerModel, "other": v1alpha1.PowerModel}}
+	live := leader{powers: map[string]v1alpha1.PowerSource{"a": v1alpha1.PowerPrometheus, "b": v1alpha1.PowerModel, "c": v1alpha1.PowerModel, "other": v1alpha1.PowerModel}}
 	number := func(v *float64) any {
 		if v == nil {
 			return "unknown"
@@ -111,59 +109,6 @@ func TestTrendExpires(t *testing.T) {
 	}
 }
 
-// TestHistory: a policy with a Prometheus server shows a day, one without shows the hour of the
-// manager, and says why the server does not answer.
-func TestHistory(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(
-		&v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}},
-		&v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: "a.1"}, Spec: v1alpha1.NodePlanSpec{Policy: "p"}},
-	).Build()
-	var matrix prommodel.Matrix
-	var failure error
-	p := New(Options{
-		Reader: c, Clock: clocktesting.NewFakeClock(noon),
-		History: func(_ context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, _ time.Duration) (prommodel.Matrix, error) {
-			if policy.Name != "p" || !strings.Contains(query, `node=~"a\\.1"`) || !strings.Contains(query, `joulevirt_policy_proven_watts{policy="p"}`) || to.Sub(from) != historySpan {
-				t.Errorf("query of %s from %v to %v: %s", policy.Name, from, to, query)
-			}
-			return matrix, failure
-		},
-	})
-	p.trend.add(map[string]point{"p": {Time: noon.Unix(), Measured: ptr.To(7.0)}})
-	read := func() trendView {
-		got, err := p.readTrend(t.Context(), url.Values{"policy": {"p"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got.(trendView)
-	}
-	at := prommodel.TimeFromUnix(noon.Unix())
-	matrix = prommodel.Matrix{
-		{Metric: prommodel.Metric{"column": "measured"}, Values: []prommodel.SamplePair{{Timestamp: at.Add(-time.Hour), Value: 3}, {Timestamp: at, Value: 4}}},
-		{Metric: prommodel.Metric{"column": "low"}, Values: []prommodel.SamplePair{{Timestamp: at, Value: 1}}},
-	}
-	if got := read(); got.Source != "Prometheus" || len(got.Points) != 2 || *got.Points[0].Measured != 3 || *got.Points[1].Low != 1 || got.Points[0].Low != nil {
-		t.Errorf("history %+v", got)
-	}
-	matrix = nil
-	if got := read(); got.Source != "manager" || len(got.Points) != 1 || *got.Points[0].Measured != 7 || got.Problem != "" {
-		t.Errorf("without history %+v", got)
-	}
-	failure = errors.New("connection refused")
-	if got := read(); len(got.Points) != 1 || !strings.Contains(got.Problem, "connection refused") {
-		t.Errorf("with a server that does not answer %+v", got)
-	}
-}
-
-func scheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	return scheme
-}
-
 func TestCores(t *testing.T) {
 	topology := &v1alpha1.Topology{
 		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,2", "1,3", "a newer way"}}},
@@ -193,6 +138,20 @@ func TestCores(t *testing.T) {
 	}
 }
 
+// Of gateways, those are shown that are withdrawn now.
+func TestWithdrawnGateways(t *testing.T) {
+	f := &facts.Facts{Hybrids: []v1alpha1.HybridWorkload{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "render"},
+		Status: v1alpha1.HybridWorkloadStatus{Gateways: []v1alpha1.GatewayStatus{
+			{VM: "serves", Ready: true, Reason: v1alpha1.ReasonGatewayServes}, {VM: "bad", Node: "n", Reason: v1alpha1.ReasonGuardWithdrawn, Message: "errors"},
+		}},
+	}}}
+	got := viewGroups(f, url.Values{}).Withdrawn
+	if len(got) != 1 || got[0].HybridWorkload != "render" || got[0].VM != "bad" || got[0].Node != "n" || got[0].Why.Message != "errors" || got[0].Why.Next == "" {
+		t.Errorf("withdrawn %+v", got)
+	}
+}
+
 // FuzzPart: whatever is asked for, what is sent is a part of the list, and small.
 func FuzzPart(f *testing.F) {
 	for _, from := range []string{"0", "49", "-1", "9223372036854775807", "1e3", ""} {
@@ -213,4 +172,44 @@ func FuzzPart(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The watts of VMs add up to a part of the node's power that policies use, whichever meter that is.
+func TestLiveWattsAreOfThePowerThatPoliciesUse(t *testing.T) {
+	report := func(node string, source v1alpha1.PowerSource) *v1alpha1.NodeReport {
+		return &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: v1alpha1.NodeReportStatus{
+			Power: v1alpha1.Power{Source: source, Watts: ptr.To(int64(50))},
+		}}
+	}
+	rates := func(node string) *model.NodeRates {
+		return &model.NodeRates{Node: node, VMs: []model.VMRates{{Namespace: "shop", Name: "on-" + node, Watts: ptr.To(units.Watts(5))}, {Namespace: "shop", Name: "new"}}}
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	p := New(Options{
+		Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+			report("metered", v1alpha1.PowerModel), report("rapl", v1alpha1.PowerRAPL), report("ungoverned", v1alpha1.PowerModel), report("silent", v1alpha1.PowerModel)).Build(),
+		Live: leader{
+			powers: map[string]v1alpha1.PowerSource{"metered": v1alpha1.PowerPrometheus, "rapl": v1alpha1.PowerRAPL},
+			rates:  map[string]*model.NodeRates{"metered": rates("metered"), "rapl": rates("rapl"), "ungoverned": rates("ungoverned")},
+		},
+		Clock: clocktesting.NewFakeClock(noon),
+	})
+	answer, err := p.live(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer.(top.Live)
+	want := []top.VMPower{
+		{Namespace: "shop", Name: "on-metered", Node: "metered", Watts: 10}, {Namespace: "shop", Name: "on-rapl", Node: "rapl", Watts: 5},
+		{Namespace: "shop", Name: "on-ungoverned", Node: "ungoverned", Watts: 5},
+	}
+	if diff := cmp.Diff(want, got.VMs); diff != "" {
+		t.Errorf("VMs (-want +got):\n%s", diff)
+	}
+	if node := got.Nodes["metered"]; len(got.Nodes) != 2 || *node.Watts != 100 || node.Basis != v1alpha1.BasisMeasured {
+		t.Errorf("nodes %+v", got.Nodes)
+	}
 }

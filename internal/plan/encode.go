@@ -24,8 +24,9 @@ func Encode(plan *model.Plan) v1alpha1.NodePlanSpec {
 		at := seconds(plan.RecommendedAt)
 		out.RecommendedAt = &at
 	}
-	for _, change := range plan.Changes {
-		out.RecentChanges = append(out.RecentChanges, v1alpha1.RecentChange{Time: seconds(change.Time), VMs: int32(change.VMs)})
+	if !plan.ChangedAt.IsZero() {
+		at := seconds(plan.ChangedAt)
+		out.ChangedAt = &at
 	}
 	if !plan.Pools.Shared() {
 		out.NetworkCPUs, out.ComputeCPUs = plan.Pools.Network.String(), plan.Pools.Compute.String()
@@ -107,19 +108,8 @@ func encodeBuffering(b model.Buffering) *v1alpha1.BufferingAction {
 
 func encodeSchedules(schedules []model.Schedule) []v1alpha1.TrialSchedule {
 	var out []v1alpha1.TrialSchedule
-	for i := range schedules {
-		s := &schedules[i]
-		trial := v1alpha1.TrialSchedule{
-			Lever: s.Lever, Seed: s.Seed, Start: seconds(s.Start),
-			BlockLength: metav1.Duration{Duration: s.Block}, WashOut: metav1.Duration{Duration: s.WashOut},
-			Blocks: int32(len(s.On)), Otherwise: s.Otherwise,
-		}
-		for block, on := range s.On {
-			if !on {
-				trial.OffBlocks = append(trial.OffBlocks, int32(block))
-			}
-		}
-		out = append(out, trial)
+	for _, s := range schedules {
+		out = append(out, v1alpha1.TrialSchedule{Lever: s.Lever, Seed: s.Seed, SlotLength: metav1.Duration{Duration: s.Slot}, OneIn: int32(s.OneIn)})
 	}
 	return out
 }

@@ -37,8 +37,8 @@ func Decode(spec *v1alpha1.NodePlanSpec) (*model.Plan, []Refusal) {
 	if spec.RecommendedAt != nil {
 		out.RecommendedAt = spec.RecommendedAt.Time
 	}
-	for _, change := range spec.RecentChanges {
-		out.Changes = append(out.Changes, model.Change{Time: change.Time.UTC(), VMs: int(change.VMs)})
+	if spec.ChangedAt != nil {
+		out.ChangedAt = spec.ChangedAt.Time
 	}
 	// CPUs that cannot be parsed exclude and separate nothing: they only improve a plan.
 	out.Excluded, _ = units.ParseCPUSet(spec.ExcludedCPUs)
@@ -166,19 +166,8 @@ func DecodeServices(ports []v1alpha1.ServicePort) []model.Service {
 // decodeSchedules returns the schedules sorted by lever, of which each has one.
 func decodeSchedules(trials []v1alpha1.TrialSchedule) []model.Schedule {
 	var out []model.Schedule
-	for i := range trials {
-		trial := &trials[i]
-		s := model.Schedule{
-			Lever: trial.Lever, Seed: trial.Seed, Start: trial.Start.Time,
-			Block: trial.BlockLength.Duration, WashOut: trial.WashOut.Duration,
-			On: slices.Repeat([]bool{true}, int(trial.Blocks)), Otherwise: trial.Otherwise,
-		}
-		for _, block := range trial.OffBlocks {
-			if int(block) < len(s.On) { // by the schema it is not negative
-				s.On[block] = false
-			}
-		}
-		out = append(out, s)
+	for _, t := range trials {
+		out = append(out, model.Schedule{Lever: t.Lever, Seed: t.Seed, Slot: t.SlotLength.Duration, OneIn: int(t.OneIn)})
 	}
 	slices.SortFunc(out, func(x, y model.Schedule) int { return cmp.Compare(x.Lever, y.Lever) })
 	return out

@@ -68,16 +68,11 @@ func randomPlan(random *rand.Rand) model.Plan {
 		network := units.NewCPUSet(7).Union(randomCPUs(random))
 		plan.Pools = model.PoolCores{Network: network, Compute: units.NewCPUSet(301).Union(randomCPUs(random)).Difference(network)}
 	}
-	for minute := range random.IntN(3) {
-		plan.Changes = append(plan.Changes, model.Change{Time: noon().Add(time.Duration(minute) * time.Minute), VMs: 1 + random.IntN(9)})
-		plan.RecommendedAt = noon()
+	if random.IntN(3) > 0 {
+		plan.RecommendedAt, plan.ChangedAt = noon(), noon()
 	}
 	for _, lever := range v1alpha1.NodeLevers()[random.IntN(4):] {
-		s := model.Schedule{Lever: lever, Seed: random.Int64(), Start: noon(), Block: 7 * time.Minute, WashOut: time.Minute}
-		for range 1 + random.IntN(8) {
-			s.On = append(s.On, random.IntN(2) == 0)
-		}
-		plan.Schedules = append(plan.Schedules, s)
+		plan.Schedules = append(plan.Schedules, model.Schedule{Lever: lever, Seed: random.Int64(), Slot: 7 * time.Minute, OneIn: 2 + random.IntN(99)})
 		plan.Withdrawn = append(plan.Withdrawn, model.Withdrawal{
 			PodUID: "pod-0", Lever: lever, Sign: v1alpha1.GuardSteal, Time: noon(), Until: noon().Add(time.Hour), Count: 1, Message: "words",
 		})
@@ -135,7 +130,7 @@ func TestEdited(t *testing.T) {
 	for range 100 {
 		plan := randomPlan(random)
 		plan.RecommendedAt = time.Date(2026, 3, 1, 12, 0, 0, 999, time.Local)
-		plan.Changes = []model.Change{{Time: plan.RecommendedAt, VMs: 2}}
+		plan.ChangedAt = plan.RecommendedAt
 		stored, err := json.Marshal(Encode(&plan))
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +141,7 @@ func TestEdited(t *testing.T) {
 			"revision":    func(s *v1alpha1.NodePlanSpec) { s.Revision = "mine" },
 			"VM":          func(s *v1alpha1.NodePlanSpec) { s.VMs = s.VMs[1:] },
 			"slice":       func(s *v1alpha1.NodePlanSpec) { s.VMs[0].SliceMicroseconds = ptr.To(int32(99)) },
-			"changes":     func(s *v1alpha1.NodePlanSpec) { s.RecentChanges = nil },
+			"changed":     func(s *v1alpha1.NodePlanSpec) { s.ChangedAt = nil },
 			"time":        func(s *v1alpha1.NodePlanSpec) { s.RecommendedAt = &metav1.Time{Time: time.Now()} },
 			"digest":      func(s *v1alpha1.NodePlanSpec) { s.Digest = "mine" },
 			"digest gone": func(s *v1alpha1.NodePlanSpec) { s.Digest = "" },

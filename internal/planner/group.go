@@ -86,7 +86,7 @@ type Group struct {
 	ProofsAwaited bool
 	// Withdrawn is why the manager's guard withdrew the lever. Nil: it did not, or it is over.
 	Withdrawn *model.Withdrawal
-	// Last is the plan before. Nil: there is none.
+	// Last is the plan before. Nil: this is the first.
 	Last *GroupPlan
 	// Due is true when the shares are to be planned anew. Until then those of Last
 	// stay, but for members that are not ready.
@@ -116,7 +116,7 @@ type GroupPlan struct {
 	// way there.
 	Shares map[string]float64
 	// Schedule that switches the group. Nil: none does. Washing is true in the wash-out of
-	// one of its blocks.
+	// one of its slots.
 	Schedule *model.Schedule
 	Washing  bool
 	// Off is true while the schedule has the lever off: all ready members get the same
@@ -170,10 +170,10 @@ const (
 // as there is a permission. Everything new waits while something is not known.
 func PlanGroup(group Group, now time.Time) GroupPlan {
 	g := newGroupState(group, now)
-	permission := permitGroup(&group)
+	permission := permitGroup(&group, v1alpha1.LeverTrafficShare)
 	plan := GroupPlan{Recommend: permission.Recommend, Held: permission.Hold, Now: g.spreadNow()}
 	unused := g.last.Withheld || g.last.Reason == v1alpha1.ReasonRejectedByTrial
-	due := g.Due || g.last.Recommend != plan.Recommend || unused || g.last.Off && !g.block.isOff()
+	due := g.Due || g.last.Recommend != plan.Recommend || unused || g.last.Off && !g.slot.isOff()
 	switch {
 	case permission.Undo:
 		g.predictPossible(&plan)
@@ -187,7 +187,7 @@ func PlanGroup(group Group, now time.Time) GroupPlan {
 		g.keepGoals(&plan)
 		g.act(&plan, false)
 		plan.Reason, plan.Message = permission.Reason, permission.Message
-	case g.last.steering() && (g.ProofsAwaited || g.block.isOff()):
+	case g.last.steering() && (g.ProofsAwaited || g.slot.isOff()):
 		g.keepGoals(&plan)
 		g.act(&plan, false)
 	case plan.Recommend && g.recommendationStands(now):
@@ -249,21 +249,8 @@ func Evenly(members []GroupMember) map[string]float64 {
 
 // Done returns what is in force of the plan's schedule, and since when, by what was in force in
 // the last round. settled is true when the shares are now those of the plan. Nil: they are
-// not known to be those of a schedule. That a member comes or fails later in a block
+// not known to be those of a schedule. That a member comes or fails later in a slot
 // changes nothing: it is left to chance, like all that VMs do.
 func (p *GroupPlan) Done(was *model.Switch, settled bool, now time.Time) *model.Switch {
-	s := p.Schedule
-	if s == nil || !s.IsValid() {
-		return nil
-	}
-	on := !p.Off
-	same := was != nil && was.Seed == s.Seed && was.Start.Equal(s.Start) && was.On == on
-	if !same && !settled {
-		return nil
-	}
-	done := model.Switch{Lever: s.Lever, Seed: s.Seed, Start: s.Start, Block: s.At(now).Block, On: on, Since: now}
-	if same {
-		done.Since = was.Since
-	}
-	return &done
+	return p.Schedule.Done(was, !p.Off, settled, now)
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/joulevirt/joulevirt/internal/model"
 )
 
-// inBlock is where the group is in the schedule that switches it.
-type inBlock struct {
+// inSlot is where the group is in the schedule that switches it.
+type inSlot struct {
 	// schedule is nil when none switches it.
 	schedule *model.Schedule
 	model.Moment
 }
 
-// blockAt finds a time in the schedule of the group's proof or, while that is not known, in
+// slotAt finds a time in the schedule of the group's proof or, while that is not known, in
 // the one before. A schedule that cannot be followed has the lever off, which is what there
 // would be without the product.
-func (g *Group) blockAt(now time.Time) inBlock {
+func (g *Group) slotAt(now time.Time) inSlot {
 	var schedule *model.Schedule
 	switch {
 	case g.ProofsAwaited && g.Last != nil:
@@ -28,27 +28,27 @@ func (g *Group) blockAt(now time.Time) inBlock {
 	}
 	switch {
 	case schedule == nil:
-		return inBlock{}
+		return inSlot{}
 	case !schedule.IsValid():
-		return inBlock{schedule: schedule, Moment: model.Moment{Block: -1}}
+		return inSlot{schedule: schedule}
 	}
-	return inBlock{schedule, schedule.At(now)}
+	return inSlot{schedule, schedule.At(now)}
 }
 
 // isOff returns whether the schedule has the lever off.
-func (b *inBlock) isOff() bool { return b.schedule != nil && !b.On }
+func (s *inSlot) isOff() bool { return s.schedule != nil && !s.On }
 
-// atOnce returns whether shares come into force in one step: in the wash-out of a block, or
+// atOnce returns whether shares come into force in one step: in the wash-out of a slot, or
 // what is judged of it would be a mixture, and where nothing was in force, for then the
 // schedule begins.
-func (b *inBlock) atOnce(last *GroupPlan) bool {
-	return b.schedule != nil && (b.Washing || !last.steering())
+func (s *inSlot) atOnce(last *GroupPlan) bool {
+	return s.schedule != nil && (s.Washing || !last.steering())
 }
 
 // resume has members carry what they carried when the lever was on last: what they have
 // between is the schedule's doing.
 func (g *groupState) resume() {
-	if g.block.schedule == nil || !g.last.Off || !g.last.steering() {
+	if g.slot.schedule == nil || !g.last.Off || !g.last.steering() {
 		return
 	}
 	g.Members = slices.Clone(g.Members)
@@ -58,16 +58,16 @@ func (g *groupState) resume() {
 }
 
 // prove has a plan follow what is known of the lever by trials, and by the manager's guard. A
-// lever that the guard took away goes on with its schedule: what blocks are judged by is how
+// lever that the guard took away goes on with its schedule: what slots are judged by is how
 // they were drawn.
 func (g *groupState) prove(plan *GroupPlan, held bool) {
 	goesOn := g.Withdrawn != nil && g.last.Schedule != nil
 	scheduled := plan.Action == GroupSteer || plan.Action == GroupBalance && !plan.Recommend && (!held || goesOn)
-	if g.block.schedule != nil && scheduled {
-		plan.Schedule, plan.Washing = g.block.schedule, g.block.Washing
+	if g.slot.schedule != nil && scheduled {
+		plan.Schedule, plan.Washing = g.slot.schedule, g.slot.Washing
 	}
 	if g.Withdrawn != nil && plan.Schedule != nil {
-		plan.Off = g.block.isOff()
+		plan.Off = g.slot.isOff()
 	}
 	if plan.Action != GroupSteer {
 		g.reportRejected(plan)
@@ -80,10 +80,10 @@ func (g *groupState) prove(plan *GroupPlan, held bool) {
 		g.withhold(plan, v1alpha1.ReasonAwaitingProof, "it is not known yet what experiments showed of the lever: nothing new is done until then")
 	case g.Proof != nil && !g.ProofsAwaited && !g.Proof.Use:
 		g.withhold(plan, stanceReason(g.Proof.Stance), g.Proof.Message)
-	case g.block.schedule != nil:
-		plan.Off = g.block.isOff()
+	case g.slot.schedule != nil:
+		plan.Off = g.slot.isOff()
 		if !g.ProofsAwaited && !held {
-			plan.Message = g.Proof.Message // the same in on and off blocks
+			plan.Message = g.Proof.Message // the same in on and off slots
 		}
 	}
 }

@@ -13,11 +13,16 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// groupSchedule begins at noon with blocks of 30 minutes: off in the two in the middle.
-func groupSchedule() *model.Schedule {
-	return &model.Schedule{
-		Lever: v1alpha1.LeverTrafficShare, Seed: 7, Start: noon(), Block: 30 * time.Minute, WashOut: 6 * time.Minute, On: []bool{true, false, false, true},
+// groupSchedule has slots of 21 minutes; at noon the lever is on.
+func groupSchedule() *model.Schedule { return scheduleWith(true) }
+
+// scheduleWith has the lever on at noon, or off, and on at the end of the tests.
+func scheduleWith(on bool) *model.Schedule {
+	s := model.NewSchedule(v1alpha1.LeverTrafficShare, "shop/web", model.TrialOneIn)
+	for s.At(noon()).On != on || !s.At(noon().Add(101*time.Minute)).On {
+		s.Seed++
 	}
+	return s
 }
 
 func stands(stance model.Stance, use bool, schedule *model.Schedule) *model.Proof {
@@ -46,8 +51,8 @@ func TestGroupStands(t *testing.T) {
 		g.Last = &plan
 		forNodes(g, func(n *GroupNode) { n.Policy = trafficPolicy(v1alpha1.ModeRecommend, plan.Revision) })
 	}
-	off, broken := groupSchedule(), groupSchedule()
-	off.On[0], broken.Block = false, 0
+	off, broken := scheduleWith(false), groupSchedule()
+	broken.Slot = 0
 	for name, tc := range map[string]struct {
 		change   func(*Group)
 		steers   bool
@@ -122,7 +127,7 @@ func steered(t *testing.T, g *Group) {
 	forNodes(g, func(n *GroupNode) { n.Hold = model.Hold{Reason: v1alpha1.ReasonInFreeze, Message: "a freeze"} })
 }
 
-// TestWithdrawnGroupKeepsItsSchedule: blocks go on as they were drawn, though all get the same,
+// TestWithdrawnGroupKeepsItsSchedule: slots go on as they were drawn, though all get the same,
 // also while nothing new may be done; then the lever comes back as it was.
 func TestWithdrawnGroupKeepsItsSchedule(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
@@ -139,7 +144,7 @@ func TestWithdrawnGroupKeepsItsSchedule(t *testing.T) {
 			now := noon().Add(time.Duration(minute) * time.Minute)
 			plan := planGroup(t, group, now)
 			done := plan.Done(nil, true, now)
-			if moment := groupSchedule().At(now); plan.Action == GroupSteer || done == nil || done.On != moment.On || done.Block != moment.Block {
+			if moment := groupSchedule().At(now); plan.Action == GroupSteer || done == nil || done.On != moment.On {
 				t.Fatalf("frozen %t, minute %d: %+v, done %+v", frozen, minute, plan, done)
 			}
 			group = follow(group, plan)

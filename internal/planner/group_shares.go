@@ -80,7 +80,7 @@ func (g *groupState) normalize(shares map[string]float64) map[string]float64 {
 // step returns the shares of this round on the way to goals, in one step in the wash-out of a
 // block, or what is measured would be a mixture.
 func (g *groupState) step(goals map[string]float64) map[string]float64 {
-	if g.block.atOnce(g.last) {
+	if g.slot.atOnce(g.last) {
 		return goals
 	}
 	goal := make([]float64, len(g.ready))

@@ -23,14 +23,14 @@ type groupState struct {
 	total units.BitsPerSecond
 	// last is never nil.
 	last *GroupPlan
-	// block of the schedule that switches the group.
-	block inBlock
+	// slot of the schedule that switches the group.
+	slot inSlot
 	// reasons of an allocation, by member. Nil: none was made.
 	reasons map[string]string
 }
 
 func newGroupState(group Group, now time.Time) *groupState {
-	g := &groupState{Group: group, last: group.Last, at: map[string]int{}, block: group.blockAt(now)}
+	g := &groupState{Group: group, last: group.Last, at: map[string]int{}, slot: group.slotAt(now)}
 	if g.last == nil {
 		g.last = &GroupPlan{}
 	}

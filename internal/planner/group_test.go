@@ -419,11 +419,9 @@ func TestGroupOutsideOfTheTimesOfChanges(t *testing.T) {
 // What is in force counts from when the shares came to be as the schedule has them, and goes
 // on while they stay so.
 func TestGroupPlanDone(t *testing.T) {
-	schedule := &model.Schedule{
-		Lever: v1alpha1.LeverTrafficShare, Seed: 7, Start: noon(), Block: 20 * time.Minute, WashOut: 5 * time.Minute, On: []bool{true, false},
-	}
+	schedule := model.NewSchedule(v1alpha1.LeverTrafficShare, "shop/web", model.TrialOneIn)
 	later := noon().Add(7 * time.Minute)
-	on := &model.Switch{Lever: v1alpha1.LeverTrafficShare, Seed: 7, Start: noon(), Block: 0, On: true, Since: noon()}
+	on := &model.Switch{Lever: v1alpha1.LeverTrafficShare, Seed: schedule.Seed, OneIn: 2, On: true, Since: noon()}
 	since := func(s model.Switch, at time.Time) *model.Switch {
 		s.Since = at
 		return &s
@@ -434,14 +432,14 @@ func TestGroupPlanDone(t *testing.T) {
 		settled bool
 		want    *model.Switch
 	}{
-		"no schedule":              {GroupPlan{}, on, true, nil},
-		"not there yet":            {GroupPlan{Schedule: schedule}, nil, false, nil},
-		"there now":                {GroupPlan{Schedule: schedule}, nil, true, since(*on, later)},
-		"there, and moves on":      {GroupPlan{Schedule: schedule}, on, false, on},
-		"off, and was on":          {GroupPlan{Schedule: schedule, Off: true}, on, false, nil},
-		"of another draw":          {GroupPlan{Schedule: schedule}, &model.Switch{Seed: 8, Start: noon(), On: true}, false, nil},
-		"that cannot be followed":  {GroupPlan{Schedule: &model.Schedule{}}, on, true, nil},
-		"of one that begins later": {GroupPlan{Schedule: schedule}, &model.Switch{Seed: 7, Start: later, On: true}, true, since(*on, later)},
+		"no schedule":             {GroupPlan{}, on, true, nil},
+		"not there yet":           {GroupPlan{Schedule: schedule}, nil, false, nil},
+		"there now":               {GroupPlan{Schedule: schedule}, nil, true, since(*on, later)},
+		"there, and moves on":     {GroupPlan{Schedule: schedule}, on, false, on},
+		"off, and was on":         {GroupPlan{Schedule: schedule, Off: true}, on, false, nil},
+		"of another draw":         {GroupPlan{Schedule: schedule}, &model.Switch{Seed: 8, OneIn: 2, On: true}, false, nil},
+		"that cannot be followed": {GroupPlan{Schedule: &model.Schedule{}}, on, true, nil},
+		"of a hold-back":          {GroupPlan{Schedule: schedule}, &model.Switch{Seed: schedule.Seed, OneIn: 20, On: true}, true, since(*on, later)},
 	} {
 		if diff := cmp.Diff(tc.want, tc.plan.Done(tc.was, tc.settled, later)); diff != "" {
 			t.Errorf("%s: %s", name, diff)

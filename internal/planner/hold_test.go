@@ -60,22 +60,16 @@ func TestTimesOfNoChanges(t *testing.T) {
 	}
 }
 
-// What a plan binds, all of it or the part that there was room for, makes no core hot: under
-// the same loads a freeze takes no pins away. Those that it took stay away though loads fall.
+// What a plan binds makes no core hot: under the same loads a freeze takes no pins away. Those that it took stay away though loads fall.
 func TestFreezesTakePinsForHeatAlone(t *testing.T) {
-	bound, parts := 0, 0
+	bound := 0
 	for seed := range uint64(120) {
 		r := rand.New(rand.NewPCG(seed, 31))
 		node := []func(*rand.Rand) model.Node{busyNode, anyNode}[seed%2](r)
 		inForce := Plan(load(r, node), now())
 		node = with(load(r, node), &inForce, nil)
-		if node.Policy.MaxChangesPerHour = r.IntN(4); node.Policy.MaxChangesPerHour == 0 {
-			node.NodesBusy = true
-		}
+		node.NodesBusy = r.IntN(4) == 0
 		plan := Plan(node, now().Add(2*time.Hour))
-		if plan.Reason == v1alpha1.ReasonChangeBudgetHour {
-			parts++
-		}
 		kept := Plan(with(node, &plan, inFreeze), now().Add(2*time.Hour+time.Minute))
 		for i := range plan.VMs {
 			bound += len(plan.VMs[i].Pins)
@@ -84,8 +78,8 @@ func TestFreezesTakePinsForHeatAlone(t *testing.T) {
 			}
 		}
 	}
-	if bound < 120 || parts < 10 {
-		t.Errorf("only %d pins and %d plans of a part were tried", bound, parts)
+	if bound < 120 {
+		t.Errorf("only %d pins were tried", bound)
 	}
 
 	node := newNode("a", "b")
@@ -132,9 +126,6 @@ func TestPause(t *testing.T) {
 		}
 		if mode == v1alpha1.ModeRecommend && resumed.Revision != inForce.Revision {
 			t.Errorf("resumed with revision %s, was %s", resumed.Revision, inForce.Revision)
-		}
-		if got := remembered(resumed); got != "12:00:2 12:02:2 " {
-			t.Errorf("%s: changes %s", mode, got)
 		}
 	}
 }

@@ -9,18 +9,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-func findRates(rates *model.NodeRates, podUID string) *model.VMRates {
-	if rates == nil {
-		return nil
-	}
-	for i := range rates.VMs {
-		if rates.VMs[i].PodUID == podUID {
-			return &rates.VMs[i]
-		}
-	}
-	return nil
-}
-
 // excluded returns the CPUs that no VM is bound to.
 func excluded(node model.Node) units.CPUSet {
 	return node.Policy.Reserved.Union(node.Topology.Taken)
@@ -30,7 +18,7 @@ func excluded(node model.Node) units.CPUSet {
 // inside what the policy, the node and the container leave to it, as far as these are
 // known now: pins all or none, and nothing beside no pins.
 func allowedBindings(node model.Node, vm model.VMPlan) ([]model.Pin, model.ThreadCPUs) {
-	taken, rates := excluded(node), findRates(node.Rates, vm.PodUID)
+	taken, rates := excluded(node), node.Rates.VM(vm.PodUID)
 	allowed := func(cpus units.CPUSet) bool {
 		inside := rates == nil || cpus.IsSubsetOf(rates.AllowedCPUs)
 		return inside && cpus.Intersection(taken).IsEmpty()
@@ -92,7 +80,7 @@ func (w *work) placeVMs() {
 	var vms []affinity.VM
 	var placed []int
 	for _, i := range w.affinity {
-		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
+		rates := w.node.Rates.VM(w.VMs[i].PodUID)
 		if rates == nil || len(rates.VCPUs) == 0 {
 			// The agent saw no threads in its last round, which a restart of the
 			// agent can cause: pins in force stay until the pod goes.
@@ -104,8 +92,8 @@ func (w *work) placeVMs() {
 	placement := affinity.Place(w.affinityNode(), vms)
 	for at, i := range placed {
 		decision := placement.Decisions[at]
-		if w.isHeld(i) {
-			otherwise := w.waits
+		if w.fixed {
+			otherwise := w.permission.Reason
 			if kept := &w.kept[i]; len(kept.pins) > 0 && len(decision.Pins) == 0 {
 				kept.pins, kept.threads, otherwise = nil, model.ThreadCPUs{}, v1alpha1.ReasonCoreWouldBeHot
 			}
@@ -136,7 +124,8 @@ func (w *work) affinityVM(i int, rates *model.VMRates) affinity.VM {
 	return affinity.VM{
 		Namespace: w.vms[i].Namespace, Rates: rates, Preference: w.vms[i].Affinity,
 		Within: w.poolCPUs(w.VMs[i].Pool), Network: w.VMs[i].Pool == v1alpha1.PoolNetwork,
-		Alone: w.wasUnbound(i) || w.hasWaited(i), Fixed: w.isHeld(i), MaxWait: w.vms[i].MaxSteal,
+		Compute: w.VMs[i].Pool == v1alpha1.PoolCompute,
+		Alone:   w.wasUnbound(i) || w.hasWaited(i), Fixed: w.fixed, MaxWait: w.vms[i].MaxSteal,
 		Current: w.kept[i].pins, CurrentThreads: w.kept[i].threads, Separated: w.kept[i].binding == v1alpha1.ReasonSeparated,
 	}
 }
@@ -146,6 +135,6 @@ func (w *work) affinityNode() affinity.Node {
 	return affinity.Node{
 		Topology: w.node.Topology, Excluded: excluded(w.node), CPUs: w.node.Rates.CPUs,
 		MaxCoreUtilization: w.node.Policy.MaxCoreUtilization, Sharing: w.node.Policy.Sharing, Costs: w.node.Costs,
-		Settled: !w.node.Review,
+		Settled: !w.node.Review, Slices: w.node.Slices && len(w.slicing) > 0,
 	}
 }

@@ -43,11 +43,7 @@ func (k *inForce) recordBuffering(vm *model.VM, was model.VMPlan, now time.Time)
 func (w *work) bufferPackets(now time.Time) {
 	for _, i := range w.buffering {
 		vm, kept := &w.vms[i], &w.kept[i]
-		if w.isHeld(i) {
-			w.keepBuffering(i, w.waits)
-			continue
-		}
-		rates := findRates(w.node.Rates, vm.PodUID)
+		rates := w.node.Rates.VM(vm.PodUID)
 		if rates == nil || len(rates.Taps) == 0 && !kept.buffering.IsZero() && !w.node.Review {
 			w.keepBuffering(i, v1alpha1.ReasonNotRunning)
 			continue

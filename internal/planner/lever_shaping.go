@@ -52,22 +52,13 @@ func (w *work) explainShaping(i int, noTurn string) {
 }
 
 // shapeTraffic bounds and holds what VMs send. VMs of which the agent says nothing stay
-// as they are, and the others take their turns around theirs. Turns are all of them or
-// none: where only some VMs are to be changed, they stay.
+// as they are, and the others take their turns around theirs.
 func (w *work) shapeTraffic() {
 	var deferring []turns.VM
 	var positions []int
 	for _, i := range w.shaping {
-		vm, rates := &w.vms[i], findRates(w.node.Rates, w.VMs[i].PodUID)
+		vm, rates := &w.vms[i], w.node.Rates.VM(w.VMs[i].PodUID)
 		w.keepShaping(i, v1alpha1.ReasonNotRunning)
-		if w.isPartial() {
-			w.explainShaping(i, w.waits)
-			if rates != nil && !w.isHeld(i) {
-				w.VMs[i].Shaping.Ceiling = vm.Ceiling
-				w.explainShaping(i, w.waits)
-			}
-			continue
-		}
 		if rates == nil && w.kept[i].shaping.Turn == nil {
 			continue
 		}

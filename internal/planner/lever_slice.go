@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/planner/pools"
 )
 
@@ -34,16 +33,9 @@ func (w *work) setSlices() {
 		return slices.ContainsFunc(w.slicing, func(i int) bool { return w.VMs[i].Pool == pool })
 	}
 	both := has(v1alpha1.PoolNetwork) && has(v1alpha1.PoolCompute)
-	if w.isPartial() {
-		both = slices.ContainsFunc(w.full.VMs, func(vm model.VMPlan) bool { return vm.Slice > 0 })
-	}
 	for _, i := range w.slicing {
 		vm := &w.VMs[i]
-		if w.isHeld(i) {
-			w.keepSlice(i, w.waits)
-			continue
-		}
-		rates := findRates(w.node.Rates, vm.PodUID)
+		rates := w.node.Rates.VM(vm.PodUID)
 		if rates == nil || len(rates.VCPUs) == 0 {
 			w.keepSlice(i, v1alpha1.ReasonNotRunning)
 			continue

@@ -66,8 +66,7 @@ func permit(node *model.Node) Permission {
 		p.hold(v1alpha1.ReasonAwaitingProof, "")
 	case node.Hold.Reason != "":
 		p.wait(node, node.Hold.Reason, node.Hold.Message)
-	case node.NodesBusy && p.Recommend:
-		// In mode Enforce VMs wait one by one, see work.limitChanges.
+	case node.NodesBusy:
 		p.wait(node, v1alpha1.ReasonChangeBudgetNodes, "")
 	}
 	return p
@@ -154,7 +153,7 @@ func (w *work) deniedReason(lever v1alpha1.Lever, vm *model.VM) string {
 
 // isDedicated returns whether KubeVirt pins the VM itself.
 func (w *work) isDedicated(vm *model.VM) bool {
-	rates := findRates(w.node.Rates, vm.PodUID)
+	rates := w.node.Rates.VM(vm.PodUID)
 	return vm.Dedicated || rates != nil && rates.Dedicated
 }
 
@@ -203,9 +202,25 @@ func optOutWords(out model.OptOut) string {
 	return "names the lever"
 }
 
+// PermitVM returns what a lever that the manager itself applies may do for one VM, on its node: in
+// mode Enforce alone.
+func PermitVM(node *GroupNode, name string, optOut model.OptOut, lever v1alpha1.Lever) Permission {
+	vm := GroupMember{OptOut: optOut}
+	vm.Name = name
+	p := permitGroup(&Group{Nodes: []GroupNode{*node}, Members: []GroupMember{vm}}, lever)
+	switch {
+	case p.Undo:
+	case p.Recommend:
+		p.undo(v1alpha1.ReasonNotEnforced, fmt.Sprintf("the mode of EnergyPolicy %s is Recommend, and lever %s acts in mode Enforce alone", node.Policy.Name, lever))
+	case !p.Hold && node.Frozen:
+		p.hold(v1alpha1.ReasonNodeFrozen, fmt.Sprintf("node %s is cordoned or draining", node.Name))
+	}
+	return p
+}
+
 // permitGroup returns what may be done with a group's traffic. A group spans nodes, so all of
 // their policies have to allow it: traffic that leaves one node arrives at another.
-func permitGroup(group *Group) Permission {
+func permitGroup(group *Group, lever v1alpha1.Lever) Permission {
 	var p Permission
 	find := func(is func(*GroupNode) bool) *GroupNode {
 		if at := slices.IndexFunc(group.Nodes, func(n GroupNode) bool { return is(&n) }); at >= 0 {
@@ -213,7 +228,6 @@ func permitGroup(group *Group) Permission {
 		}
 		return nil
 	}
-	const lever = v1alpha1.LeverTrafficShare
 	allows := func(n *GroupNode) bool { return n.Policy != nil && n.Policy.Allows(lever) }
 	p.Recommend = find(func(n *GroupNode) bool { return n.Policy != nil && n.Policy.Mode == v1alpha1.ModeRecommend }) != nil
 	if len(group.Members) == 0 {
@@ -238,9 +252,9 @@ func permitGroup(group *Group) Permission {
 	}
 	if n := find(func(n *GroupNode) bool { return !allows(n) }); n != nil {
 		if find(allows) == nil {
-			p.undo(v1alpha1.ReasonLeverNotAllowed, fmt.Sprintf("the levers of EnergyPolicy %s do not name TrafficShare", n.Policy.Name))
+			p.undo(v1alpha1.ReasonLeverNotAllowed, fmt.Sprintf("the levers of EnergyPolicy %s do not name %s", n.Policy.Name, lever))
 		} else {
-			p.undo(v1alpha1.ReasonMixedPolicies, fmt.Sprintf("the levers of EnergyPolicy %s, which governs node %s, do not name TrafficShare as those of the other members' nodes do", n.Policy.Name, n.Name))
+			p.undo(v1alpha1.ReasonMixedPolicies, fmt.Sprintf("the levers of EnergyPolicy %s, which governs node %s, do not name %s as those of the other members' nodes do", n.Policy.Name, n.Name, lever))
 		}
 		return p
 	}
@@ -248,7 +262,7 @@ func permitGroup(group *Group) Permission {
 		p.undo(v1alpha1.ReasonNamespaceNotSelected, fmt.Sprintf("the namespaceSelector of EnergyPolicy %s does not pick the group's namespace", n.Policy.Name))
 		return p
 	}
-	if message := groupOptOut(group); message != "" {
+	if message := groupOptOut(group, lever); message != "" {
 		p.undo(v1alpha1.ReasonOptedOut, message)
 		return p
 	}
@@ -270,8 +284,11 @@ func permitGroup(group *Group) Permission {
 
 // groupOptOut says who keeps the lever away, or is empty. One VM is enough: what others
 // lose or gain arrives at it, and a Service cannot give it the share that it had.
-func groupOptOut(group *Group) string {
-	const lever, advice = v1alpha1.LeverTrafficShare, "; all VMs of the group keep equal shares: take the VM out of the profile's selector to steer the others"
+func groupOptOut(group *Group, lever v1alpha1.Lever) string {
+	advice := ""
+	if lever == v1alpha1.LeverTrafficShare {
+		advice = "; all VMs of the group keep equal shares: take the VM out of the profile's selector to steer the others"
+	}
 	for i := range group.Members {
 		m := &group.Members[i]
 		switch {

@@ -36,15 +36,14 @@ func Plan(node model.Node, now time.Time) model.Plan {
 		w.keepAll(v1alpha1.ReasonAwaitingApproval)
 	default:
 		w.decide(now)
-		w.limitChanges(now)
 	}
 	w.explainRejections()
 	plan.Schedules = w.schedules()
 	w.repeatVerdicts()
 	w.summarize()
 	w.authorize()
+	w.Awaiting = w.isAwaiting()
 	w.repeatReason()
-	remember(&plan, &node, now)
 	return plan
 }
 
@@ -52,7 +51,7 @@ func Plan(node model.Node, now time.Time) model.Plan {
 func newPlan(node *model.Node) model.Plan {
 	plan := model.Plan{Policy: node.Policy.Name, Mode: node.Policy.Mode, VMs: make([]model.VMPlan, len(node.VMs))}
 	if node.Current != nil {
-		plan.Changes = node.Current.Changes
+		plan.ChangedAt = node.Current.ChangedAt
 	}
 	plan.Withdrawn = node.Withdrawn
 	for i, vm := range node.VMs {
@@ -89,12 +88,8 @@ type work struct {
 	kept []inForce
 	// keptPools are the cores of the pools in force.
 	keptPools model.PoolCores
-	// full is the plan of which only a part is to be done for now. Nil: all of it is.
-	// stays are the VMs that are left as they are, in the order of the plan's, and waits the
-	// reason. Empty: none.
-	full  *model.Plan
-	stays []bool
-	waits string
+	// fixed is true while VMs keep their cores, or lose them where these are too hot.
+	fixed bool
 }
 
 // inForce is what the current plan does for a VM, as far as it is still allowed.
@@ -250,9 +245,7 @@ func (w *work) summarize() {
 	w.Revision = model.Revision(w.VMs)
 }
 
-// isAwaiting returns whether the plan waits for its first rates, for a figure of a meter or for trials.
-// Such a plan repeats the reasons of the one before: a new leader would otherwise write every
-// plan of the cluster twice, to report for a second that it knows nothing.
+// isAwaiting returns what model.Plan.Awaiting is.
 func (w *work) isAwaiting() bool {
 	reason := w.permission.Reason
 	return reason == v1alpha1.ReasonAwaitingMeter || reason == v1alpha1.ReasonAwaitingProof || reason == v1alpha1.ReasonNoRates && w.node.RatesAwaited
@@ -261,7 +254,7 @@ func (w *work) isAwaiting() bool {
 // repeatReason keeps the reason of a plan that waits and does the same as before.
 func (w *work) repeatReason() {
 	current := w.node.Current
-	if w.isAwaiting() && current != nil && current.Policy == w.Policy && current.Mode == w.Mode && current.Revision == w.Revision && current.Apply == w.Apply {
+	if w.Awaiting && current != nil && w.DoesSame(current) {
 		w.Reason, w.Message = current.Reason, current.Message
 	}
 }

@@ -16,10 +16,7 @@ func (w *work) classify() {
 			continue
 		}
 		w.VMs[i].Pool = w.kept[i].pool
-		if w.isHeld(i) && w.kept[i].acts() > 0 {
-			continue
-		}
-		rates := findRates(w.node.Rates, vm.PodUID)
+		rates := w.node.Rates.VM(vm.PodUID)
 		if rates == nil || len(rates.VCPUs) == 0 {
 			continue
 		}
@@ -37,15 +34,9 @@ func (w *work) classify() {
 // dividePools decides which cores each pool has. A VM that is bound and of which the agent
 // saw no threads runs all the same: cores in force then stay as they are.
 func (w *work) dividePools() {
-	if w.isPartial() {
-		if w.poolsAllowed() {
-			w.Pools = w.keptPools
-		}
-		return
-	}
 	var members []pools.Member
 	for i, vm := range w.vms {
-		rates := findRates(w.node.Rates, vm.PodUID)
+		rates := w.node.Rates.VM(vm.PodUID)
 		if rates == nil || len(rates.VCPUs) == 0 {
 			if slices.Contains(w.affinity, i) && len(w.kept[i].pins) > 0 && w.poolsAllowed() {
 				w.Pools = w.keptPools

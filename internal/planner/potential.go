@@ -47,7 +47,6 @@ func Potential(node model.Node, now time.Time) []model.Potential {
 func withoutPolicy(node model.Node) model.Node {
 	policy := &node.Policy
 	policy.Mode, policy.Paused, policy.Levers, policy.AllowModelled = v1alpha1.ModeEnforce, false, v1alpha1.NodeLevers(), true
-	policy.MaxNodesChanging, policy.MaxChangesPerHour = 0, 0
 	node.Review, node.Frozen, node.Hold, node.NodesBusy = true, false, model.Hold{}, false
 	node.Proofs, node.ProofsAwaited, node.Current = nil, false, nil
 	return node
@@ -58,7 +57,7 @@ func withoutPolicy(node model.Node) model.Node {
 func (w *work) potentialOfAffinity(current *model.Plan) model.Potential {
 	var vms []affinity.VM
 	for _, i := range w.affinity {
-		if rates := findRates(w.node.Rates, w.VMs[i].PodUID); rates != nil && len(rates.VCPUs) > 0 {
+		if rates := w.node.Rates.VM(w.VMs[i].PodUID); rates != nil && len(rates.VCPUs) > 0 {
 			vm := w.affinityVM(i, rates)
 			if current != nil {
 				was, _ := current.VM(w.VMs[i].PodUID)
@@ -87,7 +86,7 @@ func (w *work) potentialOfBuffering(now time.Time) model.Potential {
 	const unseenError = 0.5
 	out := model.Potential{Lever: v1alpha1.LeverBuffering}
 	for _, i := range w.buffering {
-		rates := findRates(w.node.Rates, w.VMs[i].PodUID)
+		rates := w.node.Rates.VM(w.VMs[i].PodUID)
 		if rates == nil {
 			continue
 		}

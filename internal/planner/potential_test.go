@@ -35,7 +35,7 @@ func TestPotentialKnowsNoPolicy(t *testing.T) {
 		"meter late":  unknownMeter,
 		"frozen":      func(n *model.Node) { n.Frozen = true },
 		"in a freeze": inFreeze,
-		"nodes busy":  func(n *model.Node) { n.NodesBusy, n.Policy.MaxChangesPerHour = true, 1 },
+		"nodes busy":  func(n *model.Node) { n.NodesBusy = true },
 		"no review":   func(n *model.Node) { n.Review = false },
 		"kept away": func(n *model.Node) {
 			n.Proofs = []model.Proof{{Lever: v1alpha1.LeverAffinity}, {Lever: v1alpha1.LeverBuffering}}

@@ -11,7 +11,7 @@ import (
 )
 
 // Trials reject what a lever saves by. What a lever protects with stays, as
-// in the off blocks of its trials: a ceiling that a profile asks for, the defence against
+// in the off slots of its trials: a ceiling that a profile asks for, the defence against
 // floods, and slices, which save nothing at all and are never tried. The cores of the pools
 // are kept by pins: without lever Affinity there are none, and slices alone keep pools
 // apart.
@@ -74,6 +74,18 @@ func (w *work) explainRejection(proof *model.Proof) model.LeverReason {
 	}
 	why.Message = cutMessage(why.Message)
 	return why
+}
+
+// Prove restricts what a lever that the manager itself applies may do, by how it stands with trials. Nil: that
+// is not known yet, and what is in force stays.
+func (p *Permission) Prove(proof *model.Proof) {
+	switch {
+	case p.Undo:
+	case proof != nil && !proof.Use:
+		p.undo(stanceReason(proof.Stance), proof.Message)
+	case proof == nil && !p.Hold:
+		p.hold(v1alpha1.ReasonAwaitingProof, "it is not known yet what trials showed of the lever: nothing new is done until then")
+	}
 }
 
 // stanceReason is why a lever of a stance is not used. One that was adopted elsewhere is not used

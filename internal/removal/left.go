@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -73,6 +74,25 @@ func steered(launchers []metav1.PartialObjectMetadata, profiles map[types.Namesp
 	return left
 }
 
+// depending names the Services whose owners have them select by the label, and which would lose
+// these VMs, that have it from the manager alone.
+func depending(services []corev1.Service, vms []metav1.PartialObjectMetadata) []string {
+	var names []string
+	for i := range services {
+		s := &services[i]
+		if s.Spec.Selector[v1alpha1.LabelServing] == "" || s.Labels[v1alpha1.LabelAdopted] != "" {
+			continue
+		}
+		selector := labels.SelectorFromSet(s.Spec.Selector)
+		if slices.ContainsFunc(vms, func(vm metav1.PartialObjectMetadata) bool {
+			return vm.Namespace == s.Namespace && selector.Matches(labels.Set(vm.Labels))
+		}) {
+			names = append(names, s.Namespace+"/"+s.Name)
+		}
+	}
+	return names
+}
+
 // generating names the profiles that routes are generated from.
 func generating(profiles []v1alpha1.VMNetworkProfile) []string {
 	var names []string
@@ -98,6 +118,12 @@ func owned(routes []unstructured.Unstructured, services []metav1.PartialObjectMe
 		}
 	}
 	return names
+}
+
+// isGateway returns whether a pod belongs to a HybridWorkload: anybody may label a pod.
+func isGateway(pod metav1.Object) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "HybridWorkload" && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupVersion.Group+"/")
 }
 
 // profileOf names the profile that an object belongs to. Empty: none.

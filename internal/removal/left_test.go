@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,6 +73,29 @@ func TestSteered(t *testing.T) {
 		if diff := cmp.Diff(test.want, steered(pods, test.profiles)); diff != "" {
 			t.Errorf("profiles %v, -want +got:\n%s", test.profiles, diff)
 		}
+	}
+}
+
+func TestDepending(t *testing.T) {
+	service := func(namespace, name, app string, adopted bool) corev1.Service {
+		s := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		s.Spec.Selector = map[string]string{"app": app, v1alpha1.LabelServing: v1alpha1.ServingActive}
+		if adopted {
+			s.Labels = map[string]string{v1alpha1.LabelAdopted: "true"}
+		}
+		return s
+	}
+	plain := service("shop", "plain", "ours", false)
+	delete(plain.Spec.Selector, v1alpha1.LabelServing)
+	vms := []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "a", Labels: map[string]string{"app": "ours", v1alpha1.LabelServing: v1alpha1.ServingActive},
+	}}}
+	got := depending([]corev1.Service{
+		service("shop", "line", "ours", false), service("shop", "adopted", "ours", true), service("shop", "template", "template", false),
+		service("elsewhere", "line", "ours", false), plain,
+	}, vms)
+	if diff := cmp.Diff([]string{"shop/line"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -31,8 +31,12 @@ type Pod struct {
 
 // Member is one VM of a group.
 type Member struct {
-	// Name of the VirtualMachineInstance.
+	// Name of the VirtualMachineInstance, and its UID.
 	Name string
+	UID  types.UID
+	// Labelled is true when the VirtualMachineInstance has the label joulevirt.io/serving,
+	// which KubeVirt copies to each later launcher pod.
+	Labelled bool
 	// Starting is true until the VM runs: its pod may be ready before, and belongs to
 	// the group, but is not counted on.
 	Starting bool
@@ -78,6 +82,8 @@ type State struct {
 	Reverted bool
 	// RevertedBy is the field manager that did so, as far as the API server knows.
 	RevertedBy string
+	// Attached is true when Detach has something to undo, also beside a Refusal.
+	Attached bool
 }
 
 // Writer steers groups of one kind. All methods may be called again at any time
@@ -86,6 +92,10 @@ type Writer interface {
 	// Read returns what is in force. A Refusal says that the group cannot be
 	// steered, and why.
 	Read(ctx context.Context, group Group) (State, error)
+	// Attach prepares the group to be steered, without moving traffic: its VMs and, with
+	// consent of its owner and when adopt is true, its Service. A Refusal says what is
+	// missing.
+	Attach(ctx context.Context, group Group, adopt bool) error
 	// Write changes what is in force towards shares of members by name: those that
 	// are not named get none. It never leaves less than the group's minActive ready
 	// members serving, when there are so many. More calls may be needed: State says
@@ -94,6 +104,8 @@ type Writer interface {
 	// Release stops steering: all members serve alike, and what that does not need
 	// is removed. Objects that are gone are no error.
 	Release(ctx context.Context, group Group) error
+	// Detach undoes Attach, and then releases. VMs keep their label, see pods.RemoveLabels.
+	Detach(ctx context.Context, group Group) error
 }
 
 // Writers are the writers of all kinds of groups.

@@ -19,14 +19,14 @@ type class struct {
 	wander float64
 
 	// Of the current step. demand is CPU time per time; spread is the demand by
-	// CPU of list, crowding the demand of all classes on them, allBusy the chance
-	// that none of them is idle, and speed the throughput that its CPUs gave in
-	// the last step.
-	demand, speed, crowding, allBusy float64
-	spread                           []float64
-	// sliced is the sum of the threads' demand times their slices, slice the mean
-	// slice, in seconds, of what runs on the class's CPUs, and turns 1/slice.
-	sliced, slice, turns float64
+	// CPU of list, crowding the demand of all classes on them, and speed the
+	// throughput that its CPUs gave in the last step.
+	demand, speed, crowding float64
+	spread                  []float64
+	// turns is one over the mean slice, in seconds, of what runs on the class's CPUs,
+	// bySlice the demand there of threads with slices up to each of the host's lengths.
+	turns   float64
+	bySlice []float64
 	// use is what ran in the end; heat is the same weighted by the energy of
 	// the instructions; wakes are wake-ups per second, and grid those of them
 	// that fall on the common grid of buffering.
@@ -43,6 +43,8 @@ type classes struct {
 	byText   map[string]int32
 	// order has the classes from narrow to wide.
 	order []int32
+	// lengths of slices, in seconds, of what wants to run in the current step: rising.
+	lengths []float64
 }
 
 // maxClasses is when unused ones are looked for: a host has few different sets.
@@ -69,7 +71,7 @@ func (c *classes) intern(set units.CPUSet) int32 {
 		return i
 	}
 	numbers := set.CPUs()
-	one := class{cpus: set, list: make([]int32, len(numbers)), spread: make([]float64, len(numbers)), speed: 1, slice: defaultSlice, turns: 1 / defaultSlice}
+	one := class{cpus: set, list: make([]int32, len(numbers)), spread: make([]float64, len(numbers)), speed: 1, turns: 1 / defaultSlice}
 	cores := map[int]bool{}
 	for i, cpu := range numbers {
 		one.list[i] = int32(cpu)

@@ -229,14 +229,10 @@ func (t *thread) count(c *classes, part float64, w *work, dt float64) {
 	wait := 0.0
 	if short := t.full - t.granted; short > 1e-6 && run > 0.999*t.granted {
 		wait = 1 - run // never without work
-	} else if busy := k.crowd(run); busy > 0 {
-		wait = run * busy / (1 - busy)
-		delay := busy * t.slice
-		if t.slice != k.slice {
-			prompt := k.promptness(t.slice)
-			wait *= prompt
-			delay = busy * min(t.slice, k.slice*prompt)
-		}
+	} else if shorter, upTo := c.crowds(k, t.slice, run); upTo > 0 || shorter > 0 {
+		// Waits in a queue with priorities, M/M/1: by slices, for a shorter one preempts.
+		wait = run * (1/((1-shorter)*(1-upTo)) - 1)
+		delay := upTo * t.slice
 		wait = min(wait, 1-run)
 		if t.net > 0 && delay > w.delay {
 			w.wait, w.delay = wait, delay
@@ -258,14 +254,3 @@ func (t *thread) count(c *classes, part float64, w *work, dt float64) {
 	k.heat += heat
 	t.last.run, t.last.heat, t.last.wakes, t.last.computed = run, heat, wakes, computed*k.speed
 }
-
-// crowd is the chance that a thread which wakes finds all CPUs of its class
-// busy with others, at most 0.95.
-func (k *class) crowd(own float64) float64 {
-	if len(k.list) > 1 {
-		return k.allBusy // to which one thread adds little
-	}
-	return min(maxCrowd, max(0, k.crowding-own))
-}
-
-const maxCrowd = 0.95

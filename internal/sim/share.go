@@ -24,8 +24,6 @@ func (h *Host) grant(soft float64) {
 			k.crowding += load
 			crowded = crowded || load > 1
 		}
-		n := float64(len(k.list))
-		k.allBusy = min(maxCrowd, math.Pow(k.crowding/n, n))
 	}
 	for _, v := range h.vms {
 		for j := range v.threads {
@@ -35,7 +33,7 @@ func (h *Host) grant(soft float64) {
 	for i := range h.others {
 		h.others[i].granted = h.others[i].demand
 	}
-	h.meanSlices()
+	h.orderSlices()
 	if crowded {
 		h.ration(max(0, 1-soft))
 	}

@@ -164,6 +164,43 @@ func TestSlicesShortenWaits(t *testing.T) {
 	}
 }
 
+// TestShorterSlicesGoFirst: network VMs of short slices wait for one another as before when a VM of a
+// long slice computes beside them, and that one waits for all of them.
+func TestShorterSlicesGoFirst(t *testing.T) {
+	waits := func(computes bool) (network, compute, busy float64) {
+		h := study(t, KVM())
+		for range 2 {
+			add(t, h, VM{Traffic: Traffic{FromVM: 60 * mbit}})
+		}
+		if computes {
+			add(t, h, VM{Compute: Compute{Cores: 0.1}})
+		}
+		for i, v := range h.vms {
+			bind(t, h, v, 0)
+			slice(t, h, v, []time.Duration{time.Millisecond, time.Millisecond, 30 * time.Millisecond}[i])
+		}
+		h.Advance(time.Minute)
+		for _, v := range h.vms[:2] {
+			for i := range v.threads {
+				network += v.threads[i].wait / 60
+				busy += v.threads[i].run / 60
+			}
+		}
+		if computes {
+			compute = h.vms[2].threads[1].wait / 60
+		}
+		return network, compute, busy
+	}
+	alone, _, busy := waits(false)
+	beside, compute, _ := waits(true)
+	if math.Abs(relative(beside, alone)) > 1 || alone < 0.01 {
+		t.Errorf("beside a VM that computes network VMs wait %.4f, alone %.4f", beside, alone)
+	}
+	if want := 0.1 * (1/((1-busy)*(1-busy)) - 1); math.Abs(relative(compute, want)) > 5 {
+		t.Errorf("the VM that computes waits %.4f beside network VMs that run %.3f, want %.4f", compute, busy, want)
+	}
+}
+
 // TestNothingIsGrantedTwice: on hosts full of VMs with random masks and weights, each
 // CPU gives no more than it has, and nothing less while anybody wants it.
 func TestNothingIsGrantedTwice(t *testing.T) {

@@ -7,8 +7,9 @@ type cpus struct {
 	// Of the current step, per CPU: load is the demand placed on it, busy the
 	// time that it ran, heat the same weighted by the instructions' energy,
 	// wakes and grid are wake-ups per second, slices the sum of demand times slice,
-	// and mark tells CPUs apart that are shared out otherwise.
-	load, busy, heat, wakes, grid, slices, mark []float64
+	// upTo the demand of threads with slices up to some length, and mark tells CPUs
+	// apart that are shared out otherwise.
+	load, busy, heat, wakes, grid, slices, upTo, mark []float64
 	// speed is the CPU's throughput in the last step, relative to a core alone.
 	speed []float64
 	total []cpuTotal
@@ -18,10 +19,10 @@ type cpuTotal struct{ busy, idle float64 }
 
 func newCPUs(n int) cpus {
 	// One array, so that a step runs over memory in order.
-	const arrays = 8
+	const arrays = 9
 	all := make([]float64, arrays*n)
 	cut := func(i int) []float64 { return all[i*n : (i+1)*n : (i+1)*n] }
-	c := cpus{load: cut(0), busy: cut(1), heat: cut(2), wakes: cut(3), grid: cut(4), speed: cut(5), slices: cut(6), mark: cut(7), total: make([]cpuTotal, n)}
+	c := cpus{load: cut(0), busy: cut(1), heat: cut(2), wakes: cut(3), grid: cut(4), speed: cut(5), slices: cut(6), mark: cut(7), upTo: cut(8), total: make([]cpuTotal, n)}
 	for i := range c.speed {
 		c.speed[i] = 1
 	}
@@ -93,7 +94,6 @@ func (h *Host) want(dt float64) (soft float64) {
 			t.net, t.full = t.net/k.speed, t.demand/k.speed
 			t.demand = min(1, t.full)
 			k.demand += t.demand
-			k.sliced += t.demand * t.slice
 		}
 	}
 	for i := range h.others {
@@ -102,7 +102,6 @@ func (h *Host) want(dt float64) (soft float64) {
 		level := o.player.level(&o.Programme, h.seconds, dt, &o.rng)
 		o.demand = min(float64(o.Cores)*level/k.speed, float64(len(k.list)))
 		k.demand += o.demand
-		k.sliced += o.demand * defaultSlice
 	}
 	return soft
 }
@@ -138,7 +137,7 @@ func (h *Host) refreshSpeed() {
 			sum += h.cpus.speed[cpu]
 		}
 		k.speed = sum / float64(len(k.list))
-		k.demand, k.sliced, k.use, k.heat, k.wakes, k.grid = 0, 0, 0, 0, 0, 0
+		k.demand, k.use, k.heat, k.wakes, k.grid = 0, 0, 0, 0, 0
 	}
 }
 

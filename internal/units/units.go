@@ -22,6 +22,9 @@ type PacketsPerSecond float64
 // PerSecond is a rate of events, such as context switches.
 type PerSecond float64
 
+// Bytes is an amount of memory or data.
+type Bytes float64
+
 // Megahertz is a frequency of a CPU's clock.
 type Megahertz float64
 

@@ -15,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/cluster"
@@ -31,11 +32,11 @@ type Options struct {
 	Labels    map[string]string
 	// Nodes, and VMs on each.
 	Nodes, VMs int
+	// Mixed is true when one VM in three computes instead of sending.
+	Mixed bool
 	// Groups of VMs behind Services run beside them.
 	Groups []Group
-	// Harm is what levers cost on the node of a number that nobody foresees. May be nil.
-	Harm func(node int) sim.Harm
-	Seed uint64
+	Seed   uint64
 	// Dir is for the agents' journals.
 	Dir string
 	Log logr.Logger
@@ -69,7 +70,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 }
 
 func (f *Fleet) start(ctx context.Context, o Options) error {
-	if _, err := f.addNodes(ctx, &o, part{name: "fleet", nodes: o.Nodes, vms: o.VMs, labels: o.Labels, harm: o.Harm, swings: true}); err != nil {
+	if _, err := f.addNodes(ctx, &o, part{name: "fleet", nodes: o.Nodes, vms: o.VMs, labels: o.Labels, swings: true, mixed: o.Mixed}); err != nil {
 		return err
 	}
 	watching, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -106,10 +107,10 @@ type part struct {
 	name       string
 	nodes, vms int
 	labels     map[string]string
-	// harm is that of levers on the node of a number. May be nil.
-	harm func(node int) sim.Harm
 	// swings is true when each VM's traffic goes up and down by itself.
 	swings bool
+	// mixed is true when one VM in three computes instead of sending.
+	mixed bool
 	// unmetered is true when the nodes have no energy counters.
 	unmetered bool
 }
@@ -132,14 +133,11 @@ func (f *Fleet) addNodes(ctx context.Context, o *Options, p part) ([]*node, erro
 		return nil, fmt.Errorf("list launcher pods: %w", err)
 	}
 	var added []*node
-	for i, name := range names {
+	for _, name := range names {
 		number := len(f.nodes)
 		options := nodeOptions{
 			name: name, seed: o.Seed + uint64(number), clock: f.clock, config: f.asked.count(o.Cluster.RESTConfig()),
-			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name), swings: p.swings, meter: sim.Meter{Platform: true, Absent: p.unmetered},
-		}
-		if p.harm != nil {
-			options.harm = p.harm(i)
+			dir: filepath.Join(o.Dir, name), pods: podsOn(pods.Items, name), swings: p.swings, mixed: p.mixed, meter: sim.Meter{Platform: true, Absent: p.unmetered},
 		}
 		n, err := newNode(options)
 		if err != nil {
@@ -167,7 +165,7 @@ const pull = 15 * time.Second
 
 // figuresDelay is how long statuses wait for further figures, by the wall's clock: what
 // the product waits is an hour of the fleet's.
-const figuresDelay = 2 * time.Second
+const figuresDelay = 300 * time.Millisecond
 
 func podsOn(pods []corev1.Pod, node string) (on []corev1.Pod) {
 	for i := range pods {
@@ -176,6 +174,12 @@ func podsOn(pods []corev1.Pod, node string) (on []corev1.Pod) {
 		}
 	}
 	return on
+}
+
+// IsMeasuredTotal returns true for what levers were measured to save in all the time, once enough is
+// booked. A month's savings begin anew with the month, which is the fleet's.
+func IsMeasuredTotal(s v1alpha1.Savings) bool {
+	return s.Basis == v1alpha1.BasisMeasured && s.Period == "Total" && len(s.Levers) > 0
 }
 
 // Now is the fleet's time.

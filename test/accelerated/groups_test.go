@@ -2,15 +2,14 @@ package accelerated
 
 import (
 	"context"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/sim"
 )
 
@@ -61,30 +60,30 @@ func (s *story) traffic(ctx context.Context, group string) v1alpha1.TrafficStatu
 	return *profile.Status.Traffic
 }
 
-// groupsAwaited reports whether all groups were seen to wait for their trials. Until then they
-// get even traffic.
-func (s *story) groupsAwaited(ctx context.Context) bool {
+// see records how many VMs of each group serve, and where levers are off: that of a group while all do.
+func (s *story) see(ctx context.Context) {
 	s.t.Helper()
-	for _, g := range groups() {
-		if s.awaited[g.Name] {
-			continue
-		}
-		if serving := s.fleet.Serving(g.Name); len(serving) != groupNodes*groupVMs {
-			s.t.Errorf("before its trial %v of group %s serve", serving, g.Name)
-		}
-		s.awaited[g.Name] = s.traffic(ctx, g.Name).Reason == v1alpha1.ReasonAwaitingTrial
-	}
-	return len(s.awaited) == len(groups()) && !slices.Contains(slices.Collect(maps.Values(s.awaited)), false)
-}
-
-// see notes how many VMs of each group serve.
-func (s *story) see() {
 	for _, g := range groups() {
 		if s.served[g.Name] == nil {
 			s.served[g.Name] = map[int]int{}
 		}
-		s.served[g.Name][len(s.fleet.Serving(g.Name))]++
+		serving := len(s.fleet.Serving(g.Name))
+		s.served[g.Name][serving]++
+		s.pass(g.Name, serving == groupNodes*groupVMs)
 	}
+	for _, p := range s.plans(ctx) {
+		schedules, _ := observe.Switched(&p)
+		s.pass("fleet", len(schedules) == 1 && !schedules[0].At(s.fleet.Now()).On)
+	}
+}
+
+// pass records a minute in which a policy's lever was off, or not.
+func (s *story) pass(policy string, off bool) {
+	m := s.minutes[policy]
+	if m.all++; off {
+		m.off++
+	}
+	s.minutes[policy] = m
 }
 
 // wereSwitched checks that each group was even at times and at others was not, since it was

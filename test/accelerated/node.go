@@ -35,12 +35,13 @@ const (
 	// swing of each VM's traffic, and the longest period.
 	swing         = 0.4
 	longestPeriod = 3 * time.Hour
+	// busy is what a VM that computes takes, in CPUs.
+	busy = 0.1
 )
 
 type nodeOptions struct {
 	name   string
 	seed   uint64
-	harm   sim.Harm
 	clock  *clocktesting.FakeClock
 	config *rest.Config
 	dir    string
@@ -48,7 +49,9 @@ type nodeOptions struct {
 	// swings is true when each VM's traffic goes up and down by itself. Otherwise it has
 	// none yet.
 	swings bool
-	meter  sim.Meter
+	// mixed is true when one VM in three computes instead.
+	mixed bool
+	meter sim.Meter
 }
 
 // node is a simulated node with its agent.
@@ -84,7 +87,7 @@ func newNode(o nodeOptions) (*node, error) {
 func newHost(o *nodeOptions) (*sim.Host, error) {
 	h, err := sim.NewHost(sim.Config{
 		Name: o.name, Seed: o.seed, Start: o.clock.Now(), Shape: sim.Shape{CoresPerPackage: cores}, Physics: sim.KVM(),
-		CPUModel: "of the study", Meter: o.meter, Harm: o.harm,
+		CPUModel: "of the study", Meter: o.meter,
 	})
 	if err != nil {
 		return nil, err
@@ -95,19 +98,22 @@ func newHost(o *nodeOptions) (*sim.Host, error) {
 		vm := sim.VM{
 			PodUID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Labels[kubevirtv1.VirtualMachineInstanceIDLabel], VCPUs: vCPUs,
 		}
-		if o.swings {
-			vm.Traffic = sim.Traffic{
-				Programme: sim.Programme{
-					Pattern: sim.Diurnal, Period: longestPeriod/2 + time.Duration(random.Int64N(int64(longestPeriod/2))), Swing: swing,
-				},
-				FromVM: units.BitsPerSecond(total / float64(len(o.pods))),
-			}
+		switch {
+		case o.mixed && i%3 == 2:
+			vm.Compute = sim.Compute{Programme: programme(random), Cores: busy}
+		case o.swings:
+			vm.Traffic = sim.Traffic{Programme: programme(random), FromVM: units.BitsPerSecond(total / float64(len(o.pods)))}
 		}
 		if _, err := h.AddVM(vm); err != nil {
 			return nil, err
 		}
 	}
 	return h, nil
+}
+
+// programme goes up and down, in a time of its own.
+func programme(random *rand.Rand) sim.Programme {
+	return sim.Programme{Pattern: sim.Diurnal, Period: longestPeriod/2 + time.Duration(random.Int64N(int64(longestPeriod/2))), Swing: swing}
 }
 
 // start runs the agent as cmd/agent does, but for what it asks of a real host.

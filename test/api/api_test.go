@@ -32,7 +32,7 @@ func TestAPI(t *testing.T) {
 	if err := c.ApplyManifests(t.Context(), crdFolder); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.RunKubectl(t.Context(), "wait", "--for=condition=Established", "--timeout=30s", "--filename="+crdFolder+"/bases"); err != nil {
+	if _, err := c.RunKubectl(t.Context(), "wait", "--for=condition=Established", "--timeout=3m", "--filename="+crdFolder+"/bases"); err != nil {
 		t.Fatal(err)
 	}
 

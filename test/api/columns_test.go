@@ -34,6 +34,11 @@ const (
 
 const columnsPlan = `{apiVersion: joulevirt.io/v1alpha1, kind: NodePlan, metadata: {name: columns}, spec: {policy: p, mode: Enforce, revision: r, apply: true, reason: Planned, networkCPUs: 0-3, computeCPUs: 4-9}}`
 
+const columnsMoves = `{apiVersion: joulevirt.io/v1alpha1, kind: PlacementPlan, metadata: {name: columns}, spec: {policy: columns, mode: Recommend, apply: false, revision: r1, wattsBefore: "734", wattsAfter: "699"}}`
+
+const columnsHybrid = `{apiVersion: joulevirt.io/v1alpha1, kind: HybridWorkload, metadata: {name: columns, namespace: default},
+	spec: {selector: {matchLabels: {app: web}}, serviceName: web, port: 80, memory: {max: 256Mi}, targetResponseTime: 50ms}}`
+
 // testColumns shows what kubectl makes of a policy's energy, the watts beside the
 // first source that gives any and what was saved by meters, of a profile, whose wide form says what disturbs and floods its
 // VMs, and of a plan, whose wide form has the cores of pools.
@@ -45,6 +50,13 @@ func testColumns(t *testing.T, c *cluster.Cluster) {
 		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "true", "3", "2", "RAPL", "734", "37", "12.3"}, []string{"Measured", "LeverAdopted"}},
 		{"vmnetworkprofile", columnsProfile, columnsProfileStatus,
 			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners", "NoFlood"}},
+		{"placementplan", columnsMoves, `{"status": {"conditions": [
+			{"type": "Ready", "status": "True", "reason": "MovesPlanned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+			{"type": "MovesAllowed", "status": "False", "reason": "InFreeze", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`,
+			[]string{"columns", "Recommend", "false", "r1", "734", "699", "True", "MovesPlanned", "InFreeze"}, nil},
+		{"hwl", columnsHybrid, `{"status": {"vms": 3, "readyGateways": 2, "conditions": [
+			{"type": "Ready", "status": "True", "reason": "GatewayServes", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`,
+			[]string{"columns", "web", "256Mi", "3", "2", "True", "GatewayServes"}, nil},
 		{"nodeplan", columnsPlan, `{"status": {"vmsInForce": 5}}`, []string{"columns", "p", "Enforce", "r", "true", "5"}, []string{"0-3", "4-9"}},
 	} {
 		file := filepath.Join(t.TempDir(), "object.yaml")

@@ -23,7 +23,7 @@ func testDefaults(t *testing.T, c *cluster.Cluster) {
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
-buffering: {onPacketsPerSecond: 10000, floodDefence: Allow}
+buffering: {floodDefence: Allow}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,
 	}, {
@@ -34,7 +34,7 @@ serviceLevels: {maxStealPercent: 5}`,
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
-buffering: {onPacketsPerSecond: 10000, floodDefence: Allow}
+buffering: {floodDefence: Allow}
 group: {kind: Service, name: web, minActive: 2, headroom: LargestMember}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,
@@ -46,9 +46,21 @@ serviceLevels: {maxStealPercent: 5}`,
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
-buffering: {onPacketsPerSecond: 10000, floodDefence: Allow, smallPacketServices: [{protocol: UDP, port: 53}]}
+buffering: {floodDefence: Allow, smallPacketServices: [{protocol: UDP, port: 53}]}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,
+	}, {
+		name:  "a HybridWorkload",
+		kind:  "HybridWorkload",
+		given: `{selector: {matchLabels: {app: web}}, serviceName: web, port: 80, memory: {max: 1Gi}, targetResponseTime: 50ms}`,
+		want: `
+selector: {matchLabels: {app: web}}
+serviceName: web
+port: 80
+path: Cache
+memory: {min: 16Mi, max: 1Gi}
+targetResponseTime: 50ms
+idleEviction: 1m`,
 	}, {
 		name:  "a policy that only has a mode",
 		kind:  "EnergyPolicy",
@@ -60,8 +72,8 @@ energy:
   sources:
   - {type: RAPL, freshness: 2m}
   - {type: Model, freshness: 2m}
-guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
-budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
+guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace, maxNodeCPUPercent: 65, maxNodeMemoryPercent: 90}
+budgets: {maxNodesChanging: 10, maxMigrationsAtOnce: 2, maxMigrationsPerHour: 10}
 verification: {holdBackPercent: 5, trials: Required}
 recommendationValidity: 24h`,
 	}, {
@@ -75,8 +87,8 @@ energy:
   sources:
   - {type: RAPL, freshness: 2m}
   - {type: Model, freshness: 2m}
-guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
-budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
+guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace, maxNodeCPUPercent: 65, maxNodeMemoryPercent: 90}
+budgets: {maxNodesChanging: 10, maxMigrationsAtOnce: 2, maxMigrationsPerHour: 10}
 verification: {holdBackPercent: 5, trials: Required}
 tariff: {pricePerKWh: "0.28"}
 recommendationValidity: 24h`,
@@ -91,8 +103,8 @@ energy:
   sources:
   - {type: Prometheus, freshness: 2m, prometheus: {url: "https://p:9090"}}
   - {type: RAPL, freshness: 30s}
-guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace}
-budgets: {maxNodesChanging: 10, maxChangesPerHour: 60}
+guardrails: {maxCoreUtilizationPercent: 85, siblingSharing: SameNamespace, maxNodeCPUPercent: 65, maxNodeMemoryPercent: 90}
+budgets: {maxNodesChanging: 10, maxMigrationsAtOnce: 2, maxMigrationsPerHour: 10}
 verification: {holdBackPercent: 5, trials: Required}
 recommendationValidity: 24h`,
 	}} {

@@ -8,8 +8,28 @@ import (
 func energyPolicies() table {
 	return table{
 		minimal: `mode: Observe`,
-		rows:    slices.Concat(policyModeRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes"), policyTariffRows()),
+		rows:    slices.Concat(policyModeRows(), policyHostPowerRows(), policyDefaultsRows(), policyEnergyRows(), policyBoundRows(), changeTimeRows("windows"), changeTimeRows("freezes"), policyTariffRows()),
 	}
+}
+
+func policyHostPowerRows() []row {
+	hosts := func(fields string) string { return `{levers: [Placement], hostPower: {` + fields + `}}` }
+	return []row{{
+		field:   "spec",
+		rule:    "spec.hostPower needs lever Placement, which empties hosts: add Placement to spec.levers or remove spec.hostPower",
+		accepts: []string{hosts(`metal3: {namespace: metal3}`), `{levers: [Affinity]}`},
+		refuses: []string{`hostPower: {metal3: {namespace: metal3}}`, `{levers: [Affinity], hostPower: {metal3: {namespace: metal3}}}`},
+	}, {
+		field:   "spec.hostPower",
+		rule:    "spec.hostPower must have either metal3 or redfish: the provider that powers hosts",
+		accepts: []string{hosts(`redfish: {secretNamespace: bmc}`), hosts(`redfish: {secretNamespace: bmc, insecureSkipVerify: true}`)},
+		refuses: []string{hosts(``), hosts(`metal3: {namespace: a}, redfish: {secretNamespace: b}`)},
+	}, {
+		field:   "spec.hostPower.reserveNodes",
+		rule:    "reserveNodes must be from 0 to 100",
+		accepts: []string{hosts(`reserveNodes: 0, metal3: {namespace: a}`), hosts(`reserveNodes: 100, metal3: {namespace: a}`)},
+		refuses: []string{hosts(`reserveNodes: -1, metal3: {namespace: a}`), hosts(`reserveNodes: 101, metal3: {namespace: a}`)},
+	}}
 }
 
 func policyModeRows() []row {
@@ -38,6 +58,38 @@ func selectorRow(field string) row {
 		accepts: []string{field + `: {}`, field + `: {matchExpressions: [{key: pool, operator: In, values: [a]}, {key: b, operator: Exists}]}`},
 		refuses: []string{field + `: {matchExpressions: [{key: pool, operator: In}]}`, field + `: {matchExpressions: [{key: pool, operator: Gt, values: ["1"]}]}`},
 	}
+}
+
+// policyDefaultsRows are those of the fields in a profile.
+func policyDefaultsRows() []row {
+	defaults := func(fields string) string { return `defaults: {` + fields + `}` }
+	levels := func(fields string) string { return defaults(`serviceLevels: {` + fields + `}`) }
+	return []row{{
+		field:   "spec.defaults.latencyBudget",
+		rule:    "latencyBudget must be a duration from 0s (never buffer) to 100ms, such as 500us",
+		accepts: []string{defaults(``), defaults(`latencyBudget: 100ms`)},
+		refuses: []string{defaults(`latencyBudget: 101ms`), defaults(`latencyBudget: fast`)},
+	}, {
+		field:   "spec.defaults.buffering.onPacketsPerSecond",
+		rule:    "onPacketsPerSecond must be from 1000 to 10000000 packets per second",
+		accepts: []string{defaults(`buffering: {onPacketsPerSecond: 1000}`)},
+		refuses: []string{defaults(`buffering: {onPacketsPerSecond: 999}`)},
+	}, {
+		field:   "spec.defaults.serviceLevels.maxStealPercent",
+		rule:    "maxStealPercent must be from 1 to 100 percent of one CPU",
+		accepts: []string{levels(`maxStealPercent: 1`)},
+		refuses: []string{levels(`maxStealPercent: 101`)},
+	}, {
+		field:   "spec.defaults.serviceLevels.maxDropsPerMillion",
+		rule:    "maxDropsPerMillion must be from 0 to 1000000 packets per million",
+		accepts: []string{levels(`maxDropsPerMillion: 0`)},
+		refuses: []string{levels(`maxDropsPerMillion: -1`)},
+	}, {
+		field:   "spec.defaults.serviceLevels.minThroughputPercent",
+		rule:    "minThroughputPercent must be from 1 to 100 percent of the VM's own baseline",
+		accepts: []string{levels(`minThroughputPercent: 100`)},
+		refuses: []string{levels(`minThroughputPercent: 0`)},
+	}}
 }
 
 func policyEnergyRows() []row {
@@ -107,14 +159,29 @@ func policyBoundRows() []row {
 		accepts: []string{`budgets: {maxNodesChanging: 1}`},
 		refuses: []string{`budgets: {maxNodesChanging: 0}`},
 	}, {
-		field:   "spec.budgets.maxChangesPerHour",
-		rule:    "maxChangesPerHour must be 1 or more: to change nothing, set mode to Observe",
-		accepts: []string{`budgets: {maxChangesPerHour: 1}`},
-		refuses: []string{`budgets: {maxChangesPerHour: 0}`},
+		field:   "spec.budgets.maxMigrationsAtOnce",
+		rule:    "maxMigrationsAtOnce must be from 1 to 20: to move nothing, remove Placement from spec.levers",
+		accepts: []string{`budgets: {maxMigrationsAtOnce: 1}`, `budgets: {maxMigrationsAtOnce: 20}`},
+		refuses: []string{`budgets: {maxMigrationsAtOnce: 0}`, `budgets: {maxMigrationsAtOnce: 21}`},
+	}, {
+		field:   "spec.budgets.maxMigrationsPerHour",
+		rule:    "maxMigrationsPerHour must be from 1 to 100: to move nothing, remove Placement from spec.levers",
+		accepts: []string{`budgets: {maxMigrationsPerHour: 1}`, `budgets: {maxMigrationsPerHour: 100}`},
+		refuses: []string{`budgets: {maxMigrationsPerHour: 0}`, `budgets: {maxMigrationsPerHour: 101}`},
+	}, {
+		field:   "spec.guardrails.maxNodeCPUPercent",
+		rule:    "maxNodeCPUPercent must be from 10 to 85",
+		accepts: []string{`guardrails: {maxNodeCPUPercent: 10}`, `guardrails: {maxNodeCPUPercent: 85}`},
+		refuses: []string{`guardrails: {maxNodeCPUPercent: 9}`, `guardrails: {maxNodeCPUPercent: 86}`},
+	}, {
+		field:   "spec.guardrails.maxNodeMemoryPercent",
+		rule:    "maxNodeMemoryPercent must be from 10 to 100",
+		accepts: []string{`guardrails: {maxNodeMemoryPercent: 10}`, `guardrails: {maxNodeMemoryPercent: 100}`},
+		refuses: []string{`guardrails: {maxNodeMemoryPercent: 9}`, `guardrails: {maxNodeMemoryPercent: 101}`},
 	}, {
 		field:   "spec.verification.holdBackPercent",
-		rule:    "holdBackPercent must be from 0 to 50",
-		accepts: []string{`verification: {holdBackPercent: 0}`, `verification: {holdBackPercent: 50}`},
+		rule:    "holdBackPercent must be from 0 to 33",
+		accepts: []string{`verification: {holdBackPercent: 0}`, `verification: {holdBackPercent: 33}`},
 		refuses: []string{`verification: {holdBackPercent: -1}`, `verification: {holdBackPercent: 51}`},
 	}, {
 		field:   "spec.recommendationValidity",

@@ -41,27 +41,15 @@ func planShapingRows() []row {
 }
 
 func planTrialRows() []row {
-	trial := func(length, washOut, blocks string) string {
-		return fmt.Sprintf(`trials: [{lever: Buffering, seed: 1, start: "2026-01-01T00:00:00Z", blockLength: %s, washOut: %s, blocks: %s}]`, length, washOut, blocks)
+	trial := func(length string) string {
+		return fmt.Sprintf(`trials: [{lever: Buffering, seed: 1, slotLength: %s, oneIn: 2}]`, length)
 	}
-	blocks := func(blocks string) string { return trial("5m", "30s", blocks) }
-	length := func(length string) string { return trial(length, "0s", "1") }
-	washOut := func(washOut string) string { return trial("5m", washOut, "1") }
 	return []row{{
 		field: "spec.trials[].lever", rule: "lever must be Affinity, Slice, Buffering or Shaping",
-		accepts: []string{blocks("1")}, refuses: []string{strings.Replace(blocks("1"), "Buffering", "TrafficShare", 1)},
+		accepts: []string{trial("7m")}, refuses: []string{strings.Replace(trial("7m"), "Buffering", "TrafficShare", 1)},
 	}, {
-		field: "spec.trials[]", rule: "offBlocks must each be from 0 to below blocks",
-		accepts: []string{blocks("4, offBlocks: [3]")}, refuses: []string{blocks("4, offBlocks: [4]"), blocks("4, offBlocks: [-1]")},
-	}, {
-		field: "spec.trials[]", rule: "washOut must be shorter than blockLength",
-		accepts: []string{washOut("299s")}, refuses: []string{washOut("5m"), washOut("1h")},
-	}, {
-		field: "spec.trials[].blockLength", rule: "blockLength must be a duration from 1m to 24h, such as 10m",
-		accepts: []string{length("1m"), length("24h")}, refuses: []string{length("59s"), length("24h1s"), length("-5m"), length("soon")},
-	}, {
-		field: "spec.trials[].washOut", rule: "washOut must be a duration, such as 30s",
-		accepts: []string{washOut("0s"), washOut("1m30s")}, refuses: []string{washOut("-1s"), washOut("soon")},
+		field: "spec.trials[].slotLength", rule: "slotLength must be a duration from 1m to 1h, such as 7m",
+		accepts: []string{trial("1m"), trial("1h")}, refuses: []string{trial("59s"), trial("1h1s"), trial("-5m"), trial("soon")},
 	}}
 }
 

@@ -41,6 +41,7 @@ func tables() map[string]table {
 	return map[string]table{
 		"VMNetworkProfile": vmNetworkProfiles(),
 		"EnergyPolicy":     energyPolicies(),
+		"HybridWorkload":   hybridWorkloads(),
 		"NodePlan":         nodePlans(),
 		"NodeReport":       {minimal: "{}"},
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,12 +48,15 @@ func TestSamplesAndPresetsSpeakForEveryKind(t *testing.T) {
 	for _, object := range readObjects(t, os.DirFS(samplesFolder)) {
 		found[object.GetKind()]++
 	}
-	for _, kind := range []string{"VMNetworkProfile", "EnergyPolicy"} {
+	for _, kind := range []string{"VMNetworkProfile", "EnergyPolicy", "HybridWorkload"} {
 		if found[kind] == 0 {
 			t.Errorf("config/samples has no %s", kind)
 		}
 	}
 	for _, object := range readObjects(t, policies.Files) {
+		if levers, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "levers"); slices.Contains(levers, "Offload") {
+			t.Errorf("preset %s has lever Offload, which needs what is installed with it alone", object.GetName())
+		}
 		if object.GetKind() != "EnergyPolicy" {
 			t.Errorf("preset %s is a %s, want an EnergyPolicy", object.GetName(), object.GetKind())
 		}

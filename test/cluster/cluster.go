@@ -1,7 +1,6 @@
-// Package cluster starts Kubernetes and KubeVirt clusters for tests and the
-// demo. Their control planes are the real programs, run as plain processes of
-// this machine; simulated nodes come from kwok. Only the parts that act on a
-// node are stand-ins, see package handler.
+// Package cluster starts the control planes of Kubernetes and KubeVirt for tests
+// and the demo: the real programs, run as plain processes of this machine. Real
+// nodes come from package test/env/node; others are objects.
 //
 // A cluster ends with the process that started it, however that ends.
 package cluster
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/handler"
 	"github.com/joulevirt/joulevirt/test/cluster/internal/pki"
 	"github.com/joulevirt/joulevirt/test/internal/port"
 	"github.com/joulevirt/joulevirt/test/internal/proc"
@@ -27,7 +25,7 @@ import (
 
 // partTimeout bounds the start of one program. Two busy cores and a cold page
 // cache are far below it.
-const partTimeout = 3 * time.Minute
+const partTimeout = 10 * time.Minute
 
 // Cluster is a running cluster.
 type Cluster struct {
@@ -43,12 +41,10 @@ type Cluster struct {
 	etcd       string
 	apiServer  *proc.Process
 	client     client.Client
-	handler    *handler.Handler
 
 	background context.Context // ends at Stop
 	cancel     context.CancelFunc
 	tasks      sync.WaitGroup
-	handlerEnd error // read only after tasks.Wait
 }
 
 // Start brings up a cluster. ctx bounds the start only; call Stop to end the
@@ -107,11 +103,11 @@ func (c *Cluster) start(ctx context.Context) error {
 		run    func(context.Context) error
 	}{
 		{true, "etcd and the API server", c.startAPI},
+		{len(c.options.APIAddresses) > 0, "the API server's endpoints", c.publishAPIServer},
 		{true, "Kubernetes' controllers", c.startControllers},
 		{c.options.KubeVirt >= KubeVirtAPI, "KubeVirt's API", c.installKubeVirt},
-		{c.options.BeforeControllers != nil, "seed", c.seed},
 		{c.options.KubeVirt >= KubeVirtControllers, "KubeVirt's controllers", c.startKubeVirt},
-		{c.options.Handler != nil, "the stand-in for virt-handler", c.startHandler},
+		{c.options.VirtHandler != nil, "virt-handler", c.installVirtHandler},
 		{c.options.ControllerManager, "default service account", c.waitServiceAccount},
 	}
 	for _, step := range steps {
@@ -125,48 +121,17 @@ func (c *Cluster) start(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) seed(ctx context.Context) error {
-	return c.options.BeforeControllers(ctx, c)
-}
-
-func (c *Cluster) startHandler(ctx context.Context) error {
-	options := *c.options.Handler
-	if options.Log.GetSink() == nil {
-		options.Log = c.options.Log
-	}
-	h, err := handler.New(c.RESTConfig(), options)
-	if err != nil {
-		return err
-	}
-	c.handler = h
-	ended := make(chan struct{})
-	c.tasks.Go(func() {
-		defer close(ended)
-		c.handlerEnd = h.Run(c.background)
-	})
-	select {
-	case <-h.Ready():
-		return nil
-	case <-ended:
-		return errors.New("it ended before it was ready") // Stop says why
-	case <-ctx.Done():
-		return fmt.Errorf("wait until it is ready: %w", context.Cause(ctx))
-	}
-}
-
-// Stop ends all programs, pods of real nodes and background work and removes
-// the cluster's data. It is idempotent. The error says what was left behind, or
-// why the handler ended by itself.
+// Stop ends all programs and background work and removes the cluster's data. It
+// is idempotent. The error says what was left behind.
 func (c *Cluster) Stop() error {
 	c.cancel()
 	c.tasks.Wait()
 	c.group.Stop()
 	c.ports.Close()
-	err := c.handlerEnd
-	if gone := os.RemoveAll(c.dir); gone != nil {
-		err = errors.Join(err, fmt.Errorf("remove the test cluster's data: %w", gone))
+	if err := os.RemoveAll(c.dir); err != nil {
+		return fmt.Errorf("remove the test cluster's data: %w", err)
 	}
-	return err
+	return nil
 }
 
 // RESTConfig returns a copy of the administrator's client configuration,
@@ -193,9 +158,6 @@ func (c *Cluster) CACert() []byte { return c.ca.Pair.Cert }
 // Kubernetes, CustomResourceDefinitions and KubeVirt.
 func (c *Cluster) Client() client.Client { return c.client }
 
-// Handler returns the stand-in for virt-handler; nil when not asked for.
-func (c *Cluster) Handler() *handler.Handler { return c.handler }
-
 // Dir is the folder of the cluster's data and, without Options.LogDir, of its
 // logs (NAME.log).
 func (c *Cluster) Dir() string { return c.dir }
@@ -203,6 +165,3 @@ func (c *Cluster) Dir() string { return c.dir }
 // TakePort returns a free TCP port of the loopback address, which no cluster of
 // this user hands out again before Stop.
 func (c *Cluster) TakePort() (int, error) { return c.ports.Take() }
-
-// PIDs returns the process ids of all programs of the cluster.
-func (c *Cluster) PIDs() []int { return c.group.PIDs() }

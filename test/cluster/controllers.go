@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,25 +14,14 @@ import (
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
-// kwokStages says how kwok moves the pods of simulated nodes.
-//
-//go:embed stages.yaml
-var kwokStages []byte
-
-// kwokAnnotation marks the nodes that kwok plays.
-const (
-	kwokAnnotation      = "kwok.x-k8s.io/node"
-	kwokAnnotationValue = "fake"
-)
-
 // running is a started program and where it tells its health.
 type running struct {
 	process *proc.Process
 	health  string
 }
 
-// startControllers starts the wanted ones of kube-controller-manager,
-// kube-scheduler and kwok, all at once, and waits for them.
+// startControllers starts the wanted ones of kube-controller-manager and
+// kube-scheduler, both at once, and waits for them.
 func (c *Cluster) startControllers(ctx context.Context) error {
 	var all []running
 	for _, part := range []struct {
@@ -42,7 +30,6 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 	}{
 		{c.options.ControllerManager, c.launchControllerManager},
 		{c.options.Scheduler, c.launchScheduler},
-		{c.options.Kwok, c.launchKwok},
 	} {
 		if !part.wanted {
 			continue
@@ -100,32 +87,6 @@ func (c *Cluster) launchKubernetes(name, program string, flags ...string) (runni
 		"--kube-api-qps=500", "--kube-api-burst=1000",
 	}, flags...)...)
 	return running{process, fmt.Sprintf("https://localhost:%d/healthz", port)}, err
-}
-
-func (c *Cluster) launchKwok() (running, error) {
-	port, err := c.ports.Take()
-	if err != nil {
-		return running{}, err
-	}
-	kubeconfig, err := c.certificateKubeconfig("kwok", pki.Identity{
-		CommonName: "kwok-controller", Organizations: []string{"system:masters"},
-	})
-	if err != nil {
-		return running{}, err
-	}
-	stages := filepath.Join(c.dir, "kwok-stages.yaml")
-	if err := os.WriteFile(stages, kwokStages, 0o644); err != nil {
-		return running{}, fmt.Errorf("write kwok's stages: %w", err)
-	}
-	process, err := c.group.Start("kwok", c.paths[binaries.Kwok],
-		"--kubeconfig="+kubeconfig,
-		"--config="+stages,
-		"--manage-nodes-with-annotation-selector="+kwokAnnotation+"="+kwokAnnotationValue,
-		"--node-lease-duration-seconds=40",
-		"--cidr=10.128.0.0/9", "--node-ip=127.0.0.1",
-		fmt.Sprintf("--server-address=127.0.0.1:%d", port),
-	)
-	return running{process, fmt.Sprintf("http://127.0.0.1:%d/healthz", port)}, err
 }
 
 // servingFiles issues a server certificate for the loopback address and names,

@@ -14,7 +14,9 @@ import (
 // The error quotes its standard error.
 func (c *Cluster) RunKubectl(ctx context.Context, args ...string) (string, error) {
 	var output, problems bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.Kubectl(), append([]string{"--kubeconfig=" + c.kubeconfig}, args...)...)
+	cmd := exec.CommandContext(ctx, c.Kubectl(), args...)
+	// Plug-ins take no flag before their name.
+	cmd.Env = append(cmd.Environ(), "KUBECONFIG="+c.kubeconfig)
 	cmd.Stdout, cmd.Stderr = &output, &problems
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(problems.String()))

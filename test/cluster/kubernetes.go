@@ -5,23 +5,28 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	extensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/internal/pki"
+	"github.com/joulevirt/joulevirt/test/internal/fetch"
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
@@ -136,7 +141,7 @@ func (c *Cluster) launchAPIServer(etcd string) (*proc.Process, error) {
 	if len(c.options.APIAddresses) > 0 {
 		flags = append(flags, "--bind-address=0.0.0.0") // the last one counts
 	}
-	return c.group.Start("kube-apiserver", c.paths[binaries.APIServer], append(flags, c.options.APIServerFlags...)...)
+	return c.group.Start("kube-apiserver", c.paths[binaries.APIServer], flags...)
 }
 
 // disabledAdmission lists the admission plugins that wait for the work of a
@@ -168,13 +173,18 @@ func (c *Cluster) writeAPIServerKeys() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Group system:masters may do anything at kubelets, too.
+	kubelets, err := c.ca.Issue(adminIdentity())
+	if err != nil {
+		return nil, err
+	}
 	tokens, err := pki.SigningKey()
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{}
 	for name, pair := range map[string]pki.Pair{
-		"ca": c.ca.Pair, "apiserver": serving, "front-proxy": proxy, "tokens": tokens,
+		"ca": c.ca.Pair, "apiserver": serving, "front-proxy": proxy, "kubelets": kubelets, "tokens": tokens,
 	} {
 		cert, key, err := pair.Write(c.dir, name)
 		if err != nil {
@@ -204,10 +214,42 @@ func apiServerFlags(etcd string, port int, files map[string]string, disabled []s
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + files["front-proxy.crt"],
 		"--proxy-client-key-file=" + files["front-proxy.key"],
+		"--kubelet-client-certificate=" + files["kubelets.crt"], "--kubelet-client-key=" + files["kubelets.key"],
+		// Nothing resolves the names of nodes.
+		"--kubelet-preferred-address-types=InternalIP",
 		"--endpoint-reconciler-type=none",
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 		"--disable-admission-plugins=" + strings.Join(disabled, ","),
 	}
+}
+
+// publishAPIServer makes Service kubernetes lead to the API server, which
+// would publish the loopback address itself.
+func (c *Cluster) publishAPIServer(ctx context.Context) error {
+	host, err := url.Parse(c.config.Host)
+	if err != nil {
+		return fmt.Errorf("address of the API server: %w", err)
+	}
+	port, err := strconv.ParseInt(host.Port(), 10, 32)
+	if err != nil {
+		return fmt.Errorf("port of the API server: %w", err)
+	}
+	const service = "kubernetes"
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: corev1.NamespaceDefault, Name: service,
+			Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(port))}},
+	}
+	for _, address := range c.options.APIAddresses {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address.String()}})
+	}
+	if err := c.client.Create(ctx, slice); err != nil {
+		return fmt.Errorf("create the endpoints of Service %s: %w", service, err)
+	}
+	return nil
 }
 
 // trusting returns a client for the health endpoints of our own programs.
@@ -221,31 +263,19 @@ func (c *Cluster) trusting() *http.Client {
 }
 
 // ready waits until url answers 200.
-func ready(ctx context.Context, p *proc.Process, web *http.Client, url string) error {
-	return answers(ctx, p, web, url, "")
+func ready(ctx context.Context, p *proc.Process, client *http.Client, url string) error {
+	return answers(ctx, p, client, url, "")
 }
 
 // answers waits until url answers 200 with text in the body.
-func answers(ctx context.Context, p *proc.Process, web *http.Client, url, text string) error {
+func answers(ctx context.Context, p *proc.Process, client *http.Client, url, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, partTimeout)
 	defer cancel()
 	return p.WaitReady(ctx, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
+		body, err := fetch.Body(ctx, client, url)
+		if err == nil && !strings.Contains(body, text) {
+			err = fmt.Errorf("%s: %s", url, body)
 		}
-		response, err := web.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(response.Body, 4096))
-		if err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusOK || !strings.Contains(string(body), text) {
-			return fmt.Errorf("%s: %s: %s", url, response.Status, body)
-		}
-		return nil
+		return err
 	})
 }

@@ -62,9 +62,9 @@ func (c *Cluster) installKubeVirt(ctx context.Context) error {
 
 // kubevirtManifests asks KubeVirt's own generators for a part of what
 // virt-operator would install.
-func (c *Cluster) kubevirtManifests(ctx context.Context, part string) ([]*unstructured.Unstructured, error) {
+func (c *Cluster) kubevirtManifests(ctx context.Context, part string, images ...string) ([]*unstructured.Unstructured, error) {
 	var problems bytes.Buffer
-	cmd := exec.CommandContext(ctx, c.paths[binaries.KubeVirtManifests], part)
+	cmd := exec.CommandContext(ctx, c.paths[binaries.KubeVirtManifests], append([]string{part}, images...)...)
 	cmd.Stderr = &problems
 	text, err := cmd.Output()
 	if err != nil {
@@ -145,6 +145,9 @@ func (c *Cluster) createKubeVirt(ctx context.Context) error {
 				ParallelOutboundMigrationsPerNode: ptr.To[uint32](2), // written out
 			},
 		}},
+	}
+	if c.options.KubeVirtConfig != nil {
+		c.options.KubeVirtConfig(&kubevirt.Spec.Configuration)
 	}
 	if err := c.client.Create(ctx, kubevirt); err != nil {
 		return fmt.Errorf("create the KubeVirt object: %w", err)

@@ -24,7 +24,7 @@ const (
 	writers = 32
 )
 
-// SimulatedNodes describes nodes that only kwok and the handler simulate.
+// SimulatedNodes describes nodes that are objects only.
 type SimulatedNodes struct {
 	// Prefix starts the names, which go on with -000, -001 ...; empty: "node".
 	Prefix string
@@ -32,8 +32,8 @@ type SimulatedNodes struct {
 	Labels map[string]string
 }
 
-// defaultCapacity is a node for some dozens of small VMs: 32 CPUs, 256 GiB.
-func defaultCapacity() corev1.ResourceList {
+// capacity is a node for some dozens of small VMs: 32 CPUs, 256 GiB.
+func capacity() corev1.ResourceList {
 	devices := resource.MustParse("1k") // KubeVirt's device plugins offer as many
 	return corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("32"),
@@ -46,7 +46,8 @@ func defaultCapacity() corev1.ResourceList {
 	}
 }
 
-// AddSimulatedNodes creates n ready KubeVirt nodes and returns their names.
+// AddSimulatedNodes creates n ready KubeVirt nodes and returns their names. Nobody
+// renews their leases: for clusters without a controller manager.
 func (c *Cluster) AddSimulatedNodes(ctx context.Context, n int, description SimulatedNodes) ([]string, error) {
 	prefix := description.Prefix
 	if prefix == "" {
@@ -55,8 +56,7 @@ func (c *Cluster) AddSimulatedNodes(ctx context.Context, n int, description Simu
 	names := make([]string, n)
 	err := parallel(ctx, n, func(ctx context.Context, i int) error {
 		names[i] = fmt.Sprintf("%s-%03d", prefix, i)
-		node := newNode(names[i], "127.0.0.1", nil)
-		node.Annotations[kwokAnnotation] = kwokAnnotationValue
+		node := newNode(names[i])
 		maps.Copy(node.Labels, description.Labels)
 		if err := c.client.Create(ctx, node); err != nil {
 			return fmt.Errorf("create simulated node %s: %w", names[i], err)
@@ -66,29 +66,12 @@ func (c *Cluster) AddSimulatedNodes(ctx context.Context, n int, description Simu
 	return names, err
 }
 
-// RealNode describes a node that is a real machine.
-type RealNode struct {
-	Name string
-	// IP is the node's address; empty: 127.0.0.1.
-	IP string
-	// Capacity; what is not in it comes from defaultCapacity.
-	Capacity corev1.ResourceList
-	// Labels are added to those of a KubeVirt node.
-	Labels map[string]string
-}
-
-// AddNode creates the Node of a real machine, ready, and renews its lease until
-// the cluster stops. Its launcher pods are the handler's to run, see
-// handler.Options.RealNodes; other pods stay Pending.
-func (c *Cluster) AddNode(ctx context.Context, description RealNode) error {
-	ip := description.IP
-	if ip == "" {
-		ip = "127.0.0.1"
-	}
-	node := newNode(description.Name, ip, description.Capacity)
-	maps.Copy(node.Labels, description.Labels)
+// AddNode creates the Node of a machine, ready, and renews its lease until the
+// cluster stops.
+func (c *Cluster) AddNode(ctx context.Context, name string) error {
+	node := newNode(name)
 	if err := c.client.Create(ctx, node); err != nil {
-		return fmt.Errorf("create node %s: %w", description.Name, err)
+		return fmt.Errorf("create node %s: %w", name, err)
 	}
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -110,8 +93,8 @@ func (c *Cluster) AddNode(ctx context.Context, description RealNode) error {
 	return nil
 }
 
-// renew keeps a lease fresh. A failed renewal is logged and made up by the next
-// one; the node turns NotReady after four.
+// renew keeps a lease fresh. A failed renewal is made up by the next one; the node
+// turns NotReady after four.
 func (c *Cluster) renew(lease *coordinationv1.Lease) {
 	ticker := time.NewTicker(leaseInterval)
 	defer ticker.Stop()
@@ -123,18 +106,15 @@ func (c *Cluster) renew(lease *coordinationv1.Lease) {
 		}
 		before := lease.DeepCopy()
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-		if err := c.client.Patch(c.background, lease, client.MergeFrom(before)); err != nil && c.background.Err() == nil {
-			c.options.Log.Error(err, "renew a node's lease", "node", lease.Name)
-		}
+		_ = c.client.Patch(c.background, lease, client.MergeFrom(before))
 	}
 }
 
 // newNode returns a ready node with what KubeVirt's node labeller and
 // virt-handler would have written. A Node, as no other object, may be created
 // with its status.
-func newNode(name, ip string, capacity corev1.ResourceList) *corev1.Node {
-	resources := defaultCapacity()
-	maps.Copy(resources, capacity)
+func newNode(name string) *corev1.Node {
+	resources := capacity()
 	now := metav1.Now()
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{
@@ -162,7 +142,7 @@ func newNode(name, ip string, capacity corev1.ResourceList) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Capacity: resources, Allocatable: resources,
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: ip},
+				{Type: corev1.NodeInternalIP, Address: "127.0.0.1"},
 				{Type: corev1.NodeHostName, Address: name},
 			},
 			Conditions: []corev1.NodeCondition{

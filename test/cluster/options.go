@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"context"
-	"fmt"
+	"errors"
 	"net/netip"
 
-	"github.com/go-logr/logr"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/handler"
 )
 
 // KubeVirtParts says how much of KubeVirt a cluster has.
@@ -21,7 +19,7 @@ const (
 	// on VMIs and nothing validates them, so tests may write their status.
 	KubeVirtAPI
 	// KubeVirtControllers adds virt-api, its webhooks and subresources, and
-	// virt-controller. VMIs start once a Handler runs too.
+	// virt-controller.
 	KubeVirtControllers
 )
 
@@ -35,50 +33,32 @@ type Options struct {
 	ControllerManager bool
 	// Scheduler adds kube-scheduler.
 	Scheduler bool
-	// Kwok adds kwok, the kubelet of simulated nodes.
-	Kwok bool
 	// KubeVirt adds parts of KubeVirt.
 	KubeVirt KubeVirtParts
-	// BeforeControllers, when set, runs after KubeVirt's API is there and
-	// before its controllers and webhooks: the time to seed objects that they
-	// would refuse or take minutes to make.
-	BeforeControllers func(context.Context, *Cluster) error
-	// Handler, when set, starts the stand-in for virt-handler. It needs
-	// KubeVirt's API.
-	Handler *handler.Options
+	// VirtHandler, when set, adds KubeVirt's virt-handler as a DaemonSet, for
+	// nodes with a kubelet. It needs KubeVirtControllers.
+	VirtHandler *VirtHandler
+	// KubeVirtConfig, when set, changes the configuration of the KubeVirt object
+	// before KubeVirt's controllers start.
+	KubeVirtConfig func(*kubevirtv1.KubeVirtConfiguration)
 	// LogDir is where the programs' logs (NAME.log) go and stay. Empty: they go
 	// with the cluster.
 	LogDir string
 	// APIAddresses are addresses of this machine, beside the loopback address,
 	// that the API server serves at too, for programs in other network
-	// namespaces. See Cluster.ComponentKubeconfig.
+	// namespaces. See Cluster.ComponentKubeconfig. They are the endpoints of
+	// Service kubernetes.
 	APIAddresses []netip.Addr
-	// APIServerFlags are added to the API server's.
-	APIServerFlags []string
-	// Log gets what the cluster itself does in the background (not the
-	// programs' logs, which go to files). The zero value discards it.
-	Log logr.Logger
 }
 
-// Full returns the Options of a whole cluster: all control planes and
-// simulated nodes.
-func Full(source binaries.Source) Options {
-	return Options{
-		Binaries:          source,
-		ControllerManager: true,
-		Scheduler:         true,
-		Kwok:              true,
-		KubeVirt:          KubeVirtControllers,
-		Handler:           &handler.Options{},
-	}
+// VirtHandler names the images of KubeVirt's parts on a node.
+type VirtHandler struct {
+	Image, LauncherImage string
 }
 
 func (o Options) validate() error {
-	if o.Handler != nil && o.KubeVirt == NoKubeVirt {
-		return fmt.Errorf("cluster options: Handler needs KubeVirt: set KubeVirt to KubeVirtAPI or KubeVirtControllers")
-	}
-	if o.BeforeControllers != nil && o.KubeVirt == NoKubeVirt {
-		return fmt.Errorf("cluster options: BeforeControllers needs KubeVirt: set KubeVirt to KubeVirtAPI or KubeVirtControllers")
+	if (o.VirtHandler != nil) != (o.KubeVirt == KubeVirtControllers) {
+		return errors.New("cluster options: VirtHandler and KubeVirt's controllers go together: set both")
 	}
 	return nil
 }
@@ -93,7 +73,6 @@ func (o Options) components() []binaries.Component {
 	}
 	add(o.ControllerManager, binaries.ControllerManager)
 	add(o.Scheduler, binaries.Scheduler)
-	add(o.Kwok, binaries.Kwok)
 	add(o.KubeVirt >= KubeVirtAPI, binaries.KubeVirtManifests)
 	add(o.KubeVirt >= KubeVirtControllers, binaries.VirtAPI, binaries.VirtController)
 	return all

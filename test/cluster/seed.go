@@ -15,13 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/joulevirt/joulevirt/test/cluster/handler"
 )
 
-// seededAnnotation keeps kwok from writing the status of seeded pods, see
-// stages.yaml.
-const seededAnnotation = "test.joulevirt.io/seeded"
+// simulatedLauncher names what seeded launcher pods would run; nothing pulls it.
+const simulatedLauncher = "registry.local/kubevirt/virt-launcher:test"
 
 // Seed describes VMIs that run already, each with its launcher pod.
 type Seed struct {
@@ -59,16 +56,16 @@ func (s Seed) withDefaults() (Seed, error) {
 }
 
 // SeedVMIs writes running VMIs and their launcher pods as KubeVirt would have
-// left them, a hundred a second and more. virt-controller adopts them when it starts
-// later (see Options.BeforeControllers); once its webhooks are there, they
-// refuse such writes.
+// left them, a hundred a second and more, in a cluster without controllers, which
+// would refuse them.
 func (c *Cluster) SeedVMIs(ctx context.Context, seed Seed) ([]types.NamespacedName, error) {
 	seed, err := seed.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if err := c.prepareNamespace(ctx, seed.Namespace); err != nil {
-		return nil, err
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: seed.Namespace}}
+	if err := client.IgnoreAlreadyExists(c.client.Create(ctx, namespace)); err != nil {
+		return nil, fmt.Errorf("create namespace %s: %w", seed.Namespace, err)
 	}
 	names := make([]types.NamespacedName, seed.Count)
 	err = parallel(ctx, seed.Count, func(ctx context.Context, i int) error {
@@ -79,21 +76,6 @@ func (c *Cluster) SeedVMIs(ctx context.Context, seed Seed) ([]types.NamespacedNa
 		return nil
 	})
 	return names, err
-}
-
-// prepareNamespace makes a namespace in which pods can be created.
-func (c *Cluster) prepareNamespace(ctx context.Context, name string) error {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := client.IgnoreAlreadyExists(c.client.Create(ctx, namespace)); err != nil {
-		return fmt.Errorf("create namespace %s: %w", name, err)
-	}
-	if !c.options.ControllerManager {
-		return nil // then no service account is asked for
-	}
-	key := client.ObjectKey{Namespace: name, Name: "default"}
-	return c.WaitFor(ctx, partTimeout, "service account "+key.String(), func(ctx context.Context) error {
-		return c.client.Get(ctx, key, &corev1.ServiceAccount{})
-	})
 }
 
 // seedOne takes four writes: the UIDs that VMI and pod tell of each other are
@@ -112,10 +94,7 @@ func (c *Cluster) seedOne(ctx context.Context, seed Seed, i int, name types.Name
 		return fmt.Errorf("launcher pod: %w", err)
 	}
 	created := pod.DeepCopy()
-	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
-		Type: kubevirtv1.VirtualMachineUnpaused, Status: corev1.ConditionTrue, LastTransitionTime: now,
-	})
-	handler.MarkRunning(pod, address, "127.0.0.1", now)
+	markRunning(pod, address, now)
 	if err := c.client.Status().Patch(ctx, pod, client.MergeFrom(created)); err != nil {
 		return fmt.Errorf("status of the launcher pod: %w", err)
 	}
@@ -127,7 +106,7 @@ func (c *Cluster) seedOne(ctx context.Context, seed Seed, i int, name types.Name
 	return nil
 }
 
-// podAddress returns the i-th address of 10.64.0.0/10, which kwok does not use.
+// podAddress returns the i-th address of 10.64.0.0/10.
 func podAddress(i int) string {
 	n := uint32(10<<24|64<<16) + uint32(i) + 1
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
@@ -165,19 +144,29 @@ func runningVMI(seed Seed, name types.NamespacedName, node, address string, now 
 	vmi.Status = kubevirtv1.VirtualMachineInstanceStatus{
 		NodeName:                      node,
 		MigrationTransport:            kubevirtv1.MigrationTransportUnix,
-		LauncherContainerImageVersion: launcherImage,
+		LauncherContainerImageVersion: simulatedLauncher,
 		RuntimeUser:                   107,
 	}
 	for _, phase := range []kubevirtv1.VirtualMachineInstancePhase{
-		kubevirtv1.Pending, kubevirtv1.Scheduling, kubevirtv1.Scheduled,
+		kubevirtv1.Pending, kubevirtv1.Scheduling, kubevirtv1.Scheduled, kubevirtv1.Running,
 	} {
 		vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps,
 			kubevirtv1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: now})
 	}
-	handler.MarkVMIRunning(vmi, address, now)
-	vmi.Status.Conditions = append(vmi.Status.Conditions, kubevirtv1.VirtualMachineInstanceCondition{
-		Type: kubevirtv1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: now,
-	})
+	vmi.Status.Phase = kubevirtv1.Running
+	vmi.Status.SelinuxContext = "none"
+	vmi.Status.MigrationMethod = kubevirtv1.LiveMigration
+	vmi.Status.CurrentCPUTopology = &kubevirtv1.CPUTopology{Cores: seed.Cores, Sockets: 1, Threads: 1}
+	for _, kind := range []kubevirtv1.VirtualMachineInstanceConditionType{
+		kubevirtv1.VirtualMachineInstanceIsMigratable, kubevirtv1.VirtualMachineInstanceIsStorageLiveMigratable,
+		kubevirtv1.VirtualMachineInstanceReady,
+	} {
+		vmi.Status.Conditions = append(vmi.Status.Conditions,
+			kubevirtv1.VirtualMachineInstanceCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	}
+	vmi.Status.Interfaces = []kubevirtv1.VirtualMachineInstanceNetworkInterface{
+		{Name: "default", InfoSource: "domain", IP: address, IPs: []string{address}},
+	}
 	return vmi
 }
 
@@ -193,7 +182,6 @@ func launcherPod(vmi *kubevirtv1.VirtualMachineInstance, node string) *corev1.Po
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vmi.Namespace, Name: "virt-launcher-" + vmi.Name, Labels: labels,
 			Annotations: map[string]string{
-				seededAnnotation:                            "true",
 				kubevirtv1.DomainAnnotation:                 vmi.Name,
 				kubevirtv1.MigrationTransportUnixAnnotation: "true",
 			},
@@ -207,12 +195,29 @@ func launcherPod(vmi *kubevirtv1.VirtualMachineInstance, node string) *corev1.Po
 			AutomountServiceAccountToken: ptr.To(false),
 			ReadinessGates:               []corev1.PodReadinessGate{{ConditionType: kubevirtv1.VirtualMachineUnpaused}},
 			Containers: []corev1.Container{{
-				Name: "compute", Image: launcherImage,
+				Name: "compute", Image: simulatedLauncher,
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 					corev1.ResourceCPU:    resource.MustParse("200m"),
 					corev1.ResourceMemory: resource.MustParse("1300Mi"),
 				}},
 			}},
 		},
+	}
+}
+
+// markRunning makes the status of a launcher pod that of one that runs and is ready.
+func markRunning(pod *corev1.Pod, address string, now metav1.Time) {
+	s := &pod.Status
+	s.Phase, s.StartTime = corev1.PodRunning, &now
+	s.PodIP, s.PodIPs = address, []corev1.PodIP{{IP: address}}
+	s.HostIP, s.HostIPs = "127.0.0.1", []corev1.HostIP{{IP: "127.0.0.1"}}
+	for _, c := range pod.Spec.Containers {
+		s.ContainerStatuses = append(s.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: true, Started: ptr.To(true),
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+		})
+	}
+	for _, kind := range []corev1.PodConditionType{kubevirtv1.VirtualMachineUnpaused, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		s.Conditions = append(s.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	}
 }

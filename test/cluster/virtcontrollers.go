@@ -15,11 +15,8 @@ import (
 // virtAPIName is the Service that the API server reaches virt-api by.
 const virtAPIName = "virt-api"
 
-// images name what launcher pods would run; nothing pulls them.
-const (
-	launcherImage = "registry.local/kubevirt/virt-launcher:test"
-	exporterImage = "registry.local/kubevirt/virt-exportserver:test"
-)
+// exporterImage is what nothing runs here.
+const exporterImage = "registry.local/kubevirt/virt-exportserver:test"
 
 // startKubeVirt starts virt-api and virt-controller under their own service
 // accounts and wires virt-api into the API server.
@@ -50,10 +47,6 @@ func (c *Cluster) launchVirtAPI(ctx context.Context) (running, int, error) {
 	if err != nil {
 		return running{}, 0, err
 	}
-	console, err := c.ports.Take()
-	if err != nil {
-		return running{}, 0, err
-	}
 	service := virtAPIName + "." + kubevirtNamespace
 	cert, key, err := c.servingFiles(virtAPIName, "localhost", virtAPIName, service, service+".svc")
 	if err != nil {
@@ -65,7 +58,7 @@ func (c *Cluster) launchVirtAPI(ctx context.Context) (running, int, error) {
 	}
 	process, err := c.group.Start(virtAPIName, c.paths[binaries.VirtAPI],
 		"--kubeconfig="+kubeconfig,
-		"--listen=127.0.0.1", fmt.Sprintf("--port=%d", port), fmt.Sprintf("--console-server-port=%d", console),
+		"--listen=127.0.0.1", fmt.Sprintf("--port=%d", port),
 		"--subresources-only",
 		"--tls-cert-file="+cert, "--tls-key-file="+key,
 		"--handler-cert-file="+clientCert, "--handler-key-file="+clientKey,
@@ -92,7 +85,7 @@ func (c *Cluster) launchVirtController(ctx context.Context) (running, error) {
 		"--kubeconfig="+kubeconfig,
 		"--listen=127.0.0.1", fmt.Sprintf("--port=%d", port),
 		"--prom-cert-file="+cert, "--prom-key-file="+key,
-		"--launcher-image="+launcherImage, "--exporter-image="+exporterImage,
+		"--launcher-image="+c.options.VirtHandler.LauncherImage, "--exporter-image="+exporterImage,
 		// It is the only one, and would end when the machine stands still for longer.
 		"--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m",
 		"-v=2",
@@ -161,6 +154,10 @@ func pointAt(object *unstructured.Unstructured, port int64, bundle string) error
 			return err
 		}
 		if err := unstructured.SetNestedField(fields, bundle, "clientConfig", "caBundle"); err != nil {
+			return err
+		}
+		// The longest that there may be: a busy machine fails no request.
+		if err := unstructured.SetNestedField(fields, int64(30), "timeoutSeconds"); err != nil {
 			return err
 		}
 	}

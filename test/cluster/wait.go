@@ -14,7 +14,7 @@ const pollInterval = 50 * time.Millisecond
 // ends, the error says what was waited for and why it was not so at the last
 // look.
 func (c *Cluster) WaitFor(ctx context.Context, timeout time.Duration, what string, condition func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not so within %s", timeout))
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -33,7 +33,7 @@ func (c *Cluster) WaitFor(ctx context.Context, timeout time.Duration, what strin
 			if last == nil {
 				last = err
 			}
-			return fmt.Errorf("%s: not so within %s: %w", what, timeout, last)
+			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), last)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,26 @@ func (c *Cluster) WaitForVMI(ctx context.Context, timeout time.Duration, key typ
 		}
 		return wanted(vmi)
 	})
+	if err != nil && vmi.UID != "" {
+		err = fmt.Errorf("%w\n%s", err, c.describeLaunchers(ctx, vmi))
+	}
 	return vmi, err
+}
+
+// describeLaunchers says how a VMI's launcher pods and their node are.
+func (c *Cluster) describeLaunchers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) string {
+	const longest = 20 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	defer cancel()
+	var all string
+	for _, args := range [][]string{
+		{"describe", "pods", "--namespace=" + vmi.Namespace, "--selector=" + kubevirtv1.CreatedByLabel + "=" + string(vmi.UID)},
+		{"describe", "nodes"},
+	} {
+		text, err := c.RunKubectl(ctx, args...)
+		all += fmt.Sprintf("kubectl %s: %v\n%s\n", strings.Join(args, " "), err, text)
+	}
+	return all
 }
 
 // Ready wants a VMI to run and to be ready, by virt-controller.

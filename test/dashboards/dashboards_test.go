@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/joulevirt/joulevirt/internal/metrics"
-	"github.com/joulevirt/joulevirt/internal/metricstest"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/metricstest"
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
@@ -141,7 +141,7 @@ func checkSeries(t *testing.T, s *scene) {
 // startServer starts a Prometheus server that scrapes the scene.
 func startServer(ctx context.Context, t *testing.T, rules *prometheus.Rules, s *scene) promapi.API {
 	t.Helper()
-	program, err := prometheus.Program(ctx, binaries.FromEnvironment(os.Getenv, nil).Cache, os.Stderr)
+	program, err := prometheus.Program(ctx, binaries.FromEnvironment(os.Getenv, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func startServer(ctx context.Context, t *testing.T, rules *prometheus.Rules, s *
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		t.Fatal(err)
 	}
-	targets := []prometheus.Target{{Job: "joulevirt-manager-metrics", Address: address, Path: "/manager", HonorLabels: true}}
+	targets := []prometheus.Target{{Job: "joulevirt-manager-metrics", Address: address, Path: "/manager", HonorLabels: true}, startGateway(ctx, t, s.cluster)}
 	for _, node := range s.fleet.Nodes() {
 		targets = append(targets, prometheus.Target{
 			Job: "joulevirt-agent-metrics", Address: address, Path: "/agent/" + node, HonorLabels: true, Labels: map[string]string{"node": node},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 	floodedVMs = 2
 	floodOf    = units.BitsPerSecond(10e6)
 	// longest is how much of the fleet's time may pass until all is there.
-	longest = 12 * time.Hour
+	longest = 24 * time.Hour
 )
 
 // scene is a simulated fleet with three policies: one whose lever is adopted, with a
@@ -55,6 +56,9 @@ func startScene(ctx context.Context, t *testing.T) *scene {
 		Namespace: namespace, Labels: map[string]string{"app": "fleet"}, Nodes: fleetNodes, VMs: fleetVMs, Groups: groups(), Seed: 1,
 	})
 	s := &scene{t: t, cluster: c, fleet: f}
+	if err := c.ApplyManifests(ctx, "../../config/host-power"); err != nil {
+		t.Fatal(err)
+	}
 	for _, object := range objects() {
 		if err := c.Client().Create(ctx, object); err != nil {
 			t.Fatal(err)
@@ -63,7 +67,7 @@ func startScene(ctx context.Context, t *testing.T) *scene {
 	return s
 }
 
-// objects are profiles and policies, by parts of the fleet.
+// objects are profiles and policies, by parts of the fleet, and a HybridWorkload.
 func objects() []client.Object {
 	fleet := policyOf("fleet", v1alpha1.PowerRAPL, v1alpha1.LeverAffinity, v1alpha1.LeverBuffering, v1alpha1.LeverTrafficShare)
 	fleet.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -86,7 +90,13 @@ func objects() []client.Object {
 		}
 		out = append(out, profile)
 	}
-	return out
+	return append(out, &v1alpha1.HybridWorkload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fleet"},
+		Spec: v1alpha1.HybridWorkloadSpec{
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "fleet"}}, ServiceName: "fleet", Port: 80,
+			Memory: v1alpha1.GatewayMemory{Min: resource.MustParse("16Mi"), Max: resource.MustParse("32Mi")}, TargetResponseTime: &metav1.Duration{Duration: time.Second},
+		},
+	})
 }
 
 // policyOf the nodes of a part of the fleet.
@@ -104,10 +114,11 @@ func policyOf(part string, source v1alpha1.PowerSource, levers ...v1alpha1.Lever
 // flooded creates the policy of the flooded node.
 func (s *scene) flooded(ctx context.Context) {
 	s.t.Helper()
-	policy := policyOf("flooded", v1alpha1.PowerRAPL, v1alpha1.LeverBuffering)
+	policy := policyOf("flooded", v1alpha1.PowerRAPL, v1alpha1.LeverBuffering, v1alpha1.LeverPlacement)
 	policy.Spec.Energy.Sources = append(policy.Spec.Energy.Sources, v1alpha1.EnergySource{
 		Type: v1alpha1.PowerPrometheus, Prometheus: &v1alpha1.PrometheusSource{URL: s.prometheus},
 	})
+	policy.Spec.HostPower = &v1alpha1.HostPower{Metal3: &v1alpha1.Metal3Power{Namespace: "metal3"}}
 	if err := s.cluster.Client().Create(ctx, policy); err != nil {
 		s.t.Fatal(err)
 	}
@@ -147,7 +158,7 @@ func (s *scene) missing(ctx context.Context) string {
 	switch {
 	case len(policies["fleet"].Status.Proven) == 0:
 		return fmt.Sprintf("proven saving: %+v", policies["fleet"].Status.Trials)
-	case len(policies["fleet"].Status.Savings) == 0 || len(policies["fleet"].Status.Savings[0].Levers) == 0:
+	case !slices.ContainsFunc(policies["fleet"].Status.Savings, accelerated.IsMeasuredTotal):
 		return "measured saving"
 	case len(policies["web"].Status.Trials) == 0:
 		return "group on trial"

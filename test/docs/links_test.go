@@ -33,6 +33,25 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestFolders: folders of code that a page names exist, `internal/a/{b,c}` both.
+func TestFolders(t *testing.T) {
+	folder := regexp.MustCompile("`((?:api|cmd|controllers|internal|test|hack)/[a-z0-9-/]*)({[a-z0-9,-]+})?`")
+	found := 0
+	for name, text := range readPages(t) {
+		for _, match := range folder.FindAllStringSubmatch(text, -1) {
+			for last := range strings.SplitSeq(strings.Trim(match[2], "{}"), ",") {
+				found++
+				if _, err := os.Stat(filepath.Join(root, match[1]+last)); err != nil {
+					t.Errorf("%s: no folder %s", name, match[1]+last)
+				}
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d folders were found", found)
+	}
+}
+
 // follow says what is wrong with a link of a page.
 func follow(pages map[string]string, from, link string) string {
 	target, err := url.Parse(link)

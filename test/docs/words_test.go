@@ -37,7 +37,7 @@ func TestConditionsAndEvents(t *testing.T) {
 // TestMetricsOfPages finds each metric that a page names.
 func TestMetricsOfPages(t *testing.T) {
 	known := map[string]bool{}
-	for _, metric := range slices.Concat(metrics.Agent(), metrics.Manager()) {
+	for _, metric := range slices.Concat(metrics.Agent(), metrics.Manager(), metrics.Gateway()) {
 		known[metric.Name] = true
 	}
 	for name, text := range readPages(t) {

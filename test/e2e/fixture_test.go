@@ -2,67 +2,61 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
+	"net/http"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/test/cluster/launcher"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"github.com/joulevirt/joulevirt/test/env/node"
+	"github.com/joulevirt/joulevirt/test/env/product"
 )
 
 const (
-	// vmTimeout covers a guest that boots under emulation on busy cores.
-	vmTimeout = 3 * time.Minute
+	shop = "shop" // namespace of the VMs
 	// changeTimeout covers a change's way through manager and agent. What is
 	// tested is that it arrives, not how fast.
-	changeTimeout = 4 * time.Minute
+	changeTimeout = 10 * time.Minute
 )
 
-// fixture is one test's namespace.
+// fixture is what a story sees of the node.
 type fixture struct {
 	*testing.T
-	client    client.Client
-	namespace string
+	*node.Environment
+	node *node.Node
+	// web has little to do, and compute may be busy.
+	web     *machine
+	compute []*machine
 }
 
-func newFixture(t *testing.T) *fixture {
-	t.Helper()
-	f := &fixture{T: t, client: world.Client()}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
-	f.create(namespace)
-	f.namespace = namespace.Name
-	if world.Agent() == nil {
-		if err := world.StartAgent(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return f
-}
+func (f *fixture) machines() []*machine { return append([]*machine{f.web}, f.compute...) }
 
-// create creates an object and deletes it at the test's end.
-func (f *fixture) create(o client.Object) {
+func (f *fixture) must(err error) {
 	f.Helper()
-	if err := f.client.Create(f.Context(), o); err != nil {
+	if err != nil {
 		f.Fatal(err)
 	}
+}
+
+// create creates an object and deletes it at the story's end.
+func (f *fixture) create(o client.Object) {
+	f.Helper()
+	f.must(f.Client().Create(f.Context(), o))
 	f.Cleanup(func() { f.delete(o) })
 }
 
 func (f *fixture) delete(o client.Object) {
 	f.Helper()
-	if err := client.IgnoreNotFound(f.client.Delete(context.WithoutCancel(f.Context()), o)); err != nil {
+	if err := client.IgnoreNotFound(f.Client().Delete(context.WithoutCancel(f.Context()), o)); err != nil {
 		f.Error(err)
 	}
 }
@@ -70,115 +64,89 @@ func (f *fixture) delete(o client.Object) {
 // eventually waits until a condition holds.
 func (f *fixture) eventually(what string, condition func(context.Context) error) {
 	f.Helper()
-	if err := world.WaitFor(f.Context(), changeTimeout, what, condition); err != nil {
-		f.Fatalf("%v\n--- plan\n%s\n--- agent\n%s", err, f.planText(), logTail(world.Agent()))
-	}
-}
-
-// planText has the parts of the plan that explain failures.
-func (f *fixture) planText() string {
-	plan, err := f.plan(context.WithoutCancel(f.Context()))
-	if err != nil {
-		return err.Error()
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s, CPUs of pools %s and %s\n", plan.Spec.Reason, plan.Spec.Message, plan.Spec.NetworkCPUs, plan.Spec.ComputeCPUs)
-	for _, vm := range plan.Spec.VMs {
-		fmt.Fprintf(&text, "VM %s, pool %q, affinity %+v, slice %d, reasons %+v\n", vm.Name, vm.Pool, vm.Affinity, ptr.Deref(vm.SliceMicroseconds, 0), vm.Reasons)
-	}
-	for _, vm := range plan.Status.VMs {
-		fmt.Fprintf(&text, "applied %+v\n", vm)
-	}
-	return text.String()
-}
-
-// machine is a VM that runs on this machine.
-type machine struct {
-	vm      *kubevirtv1.VirtualMachine
-	vmi     *kubevirtv1.VirtualMachineInstance
-	sandbox *launcher.Sandbox
-}
-
-// newVM describes a VM bound to this machine.
-func (f *fixture) newVM(name string, vcpus uint32) *kubevirtv1.VirtualMachine {
-	return world.VM(f.namespace, name, vcpus)
-}
-
-// startVM applies a VM and waits until its guest answers.
-func (f *fixture) startVM(vm *kubevirtv1.VirtualMachine) *machine {
-	f.Helper()
-	f.create(vm)
-	vmi, sandbox, err := world.WaitVMRunning(f.Context(), vm.Namespace, vm.Name, vmTimeout)
-	if err != nil {
-		f.Fatalf("%v\n%s", err, f.launcherPods())
-	}
-	ready, cancel := context.WithTimeout(f.Context(), vmTimeout)
-	defer cancel()
-	if err := sandbox.WaitGuestReady(ready); err != nil {
+	began := time.Now()
+	if err := f.WaitFor(f.Context(), changeTimeout, what, condition); err != nil {
+		f.Log(product.State(f.Context(), f.Environment))
 		f.Fatal(err)
 	}
-	return &machine{vm: vm, vmi: vmi, sandbox: sandbox}
+	f.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond))
 }
 
-// launcherPods has the states of the test's launcher pods.
-func (f *fixture) launcherPods() string {
-	pods, err := world.LauncherPods(f.Context(), f.namespace)
+// machine is a VM of the node.
+type machine struct {
+	name, request string
+	vmi           *kubevirtv1.VirtualMachineInstance
+	qemu          int
+	// allCPUs is the mask of a thread that may run anywhere.
+	allCPUs string
+}
+
+// start starts a VM and waits until its guest answers.
+func (f *fixture) start(ctx context.Context, m *machine) error {
+	var err error
+	m.vmi, err = f.StartVM(ctx, f.NewVM(shop, m.name, func(t *kubevirtv1.VirtualMachineInstanceTemplateSpec) {
+		// Room for a second vCPU, as KubeVirt leaves each VM that says how many sockets it has.
+		t.Spec.Domain.CPU = &kubevirtv1.CPU{Cores: 1, Sockets: 1, MaxSockets: 2}
+		t.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(m.request)}
+		t.Spec.ReadinessProbe = &kubevirtv1.Probe{
+			Handler: kubevirtv1.Handler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(80)}},
+			// A guest that has to wait for a CPU is slow, and as ready as before.
+			PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 30,
+		}
+	}))
 	if err != nil {
-		return err.Error()
+		return err
 	}
-	var text strings.Builder
-	for i := range pods {
-		fmt.Fprintf(&text, "launcher pod %s: %+v\n", pods[i].Name, pods[i].Status)
-	}
-	return text.String()
+	m.qemu, err = f.node.QEMU(client.ObjectKeyFromObject(m.vmi))
+	return err
 }
 
-// profile selects the VM of the same name and wants it pinned.
-func (f *fixture) profile(name string) *v1alpha1.VMNetworkProfile {
-	profile := newProfile(f.namespace, name, map[string]string{"app": name})
-	profile.Spec.Affinity = v1alpha1.AffinityPinned
+// post asks a guest to do something.
+func (f *fixture) post(m *machine, path string) {
+	f.Helper()
+	request, err := http.NewRequestWithContext(context.WithoutCancel(f.Context()), http.MethodPost, "http://"+m.vmi.Status.Interfaces[0].IP+path, http.NoBody)
+	f.must(err)
+	response, err := http.DefaultClient.Do(request)
+	f.must(err)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		f.Fatalf("the guest of VM %s answers %s to %s", m.name, response.Status, path)
+	}
+}
+
+// burn keeps a vCPU of a guest busy for a time. 0 ends it.
+func (f *fixture) burn(m *machine, seconds int) {
+	f.Helper()
+	f.post(m, fmt.Sprintf("/burn?workers=%d&seconds=%d", min(1, seconds), seconds))
+}
+
+// profile selects the VMs whose label has a value.
+func (f *fixture) profile(name string, labels map[string]string, affinity v1alpha1.AffinityPreference) *v1alpha1.VMNetworkProfile {
+	f.Helper()
+	profile := &v1alpha1.VMNetworkProfile{
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name},
+		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: labels}, Affinity: affinity},
+	}
 	f.create(profile)
 	return profile
 }
 
-func newProfile(namespace, name string, labels map[string]string) *v1alpha1.VMNetworkProfile {
-	return &v1alpha1.VMNetworkProfile{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: labels}},
-	}
+// pinProfile wants a VM pinned.
+func (f *fixture) pinProfile(m *machine) *v1alpha1.VMNetworkProfile {
+	f.Helper()
+	return f.profile(m.name, map[string]string{"app": m.name}, v1alpha1.AffinityPinned)
 }
 
-// enforce allows the affinity lever in the test's namespace on this machine.
-func (f *fixture) enforce() *v1alpha1.EnergyPolicy {
-	return f.enforceLevers(v1alpha1.LeverAffinity)
-}
-
-// enforceLevers is enforce with other levers.
-func (f *fixture) enforceLevers(levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
-	return f.enforceBy(v1alpha1.EnergySettings{AllowModelled: true}, levers...)
-}
-
-// enforceBy is enforceLevers with other energy settings.
-func (f *fixture) enforceBy(energy v1alpha1.EnergySettings, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
-	return f.policy(v1alpha1.ModeEnforce, energy, levers...)
-}
-
-// policy governs the test's namespace on this machine.
-func (f *fixture) policy(mode v1alpha1.PolicyMode, energy v1alpha1.EnergySettings, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
+// policy allows levers on the node.
+func (f *fixture) policy(mode v1alpha1.PolicyMode, levers ...v1alpha1.Lever) *v1alpha1.EnergyPolicy {
+	f.Helper()
 	policy := &v1alpha1.EnergyPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: f.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: "levers"},
 		Spec: v1alpha1.EnergyPolicySpec{
-			Mode:   mode,
-			Levers: levers,
-			NodeSelector: &metav1.LabelSelector{
-				MatchLabels: map[string]string{corev1.LabelHostname: nodeName},
-			},
-			NamespaceSelector: &metav1.LabelSelector{
-				MatchLabels: map[string]string{corev1.LabelMetadataName: f.namespace},
-			},
-			Energy: energy,
+			Mode: mode, Levers: levers,
+			Energy: v1alpha1.EnergySettings{AllowModelled: true},
 			// Whatever meter the machine has, levers are to act at once.
-			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled, HoldBackPercent: ptr.To[int32](0)},
 			// The machine also runs the whole control plane: what it leaves must
 			// not prevent pins of an idle guest.
 			Guardrails: v1alpha1.Guardrails{MaxCoreUtilizationPercent: 100},
@@ -188,93 +156,41 @@ func (f *fixture) policy(mode v1alpha1.PolicyMode, energy v1alpha1.EnergySetting
 	return policy
 }
 
-// vcpuMasks are the masks of the vCPUs' threads, by index.
-func (m *machine) vcpuMasks(ctx context.Context) ([]string, error) {
-	all, err := stack.Threads(ctx, m.sandbox.QEMUPID())
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(all, func(a, b stack.Thread) int { return strings.Compare(a.Name, b.Name) })
-	var masks []string
-	for _, t := range all {
-		if strings.HasPrefix(t.Name, "CPU ") {
-			masks = append(masks, t.CPUs)
-		}
-	}
-	return masks, nil
-}
-
-// othersUnrestricted fails when a thread that is no vCPU's has another mask.
-func (m *machine) othersUnrestricted(ctx context.Context, mask string) error {
-	all, err := stack.Threads(ctx, m.sandbox.QEMUPID())
-	if err != nil {
-		return err
-	}
-	for _, t := range all {
-		if !strings.HasPrefix(t.Name, "CPU ") && t.CPUs != mask {
-			return fmt.Errorf("thread %d %q may run on %s, want %s", t.ID, t.Name, t.CPUs, mask)
-		}
-	}
-	return nil
-}
-
-// pinned is satisfied when each vCPU has one CPU. Idle ones may share it.
-func (m *machine) pinned(ctx context.Context) error {
-	masks, err := m.vcpuMasks(ctx)
-	if err != nil {
-		return err
-	}
-	for i, mask := range masks {
-		if _, err := strconv.Atoi(mask); err != nil {
-			return fmt.Errorf("vCPU %d may run on %q, of all %q", i, mask, masks)
-		}
-	}
-	if len(masks) == 0 {
-		return fmt.Errorf("QEMU %d has no vCPU thread", m.sandbox.QEMUPID())
-	}
-	return nil
-}
-
-// unrestricted is satisfied when all threads may run on all of mask.
-func (m *machine) unrestricted(mask string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		masks, err := m.vcpuMasks(ctx)
-		if err != nil {
-			return err
-		}
-		for i, got := range masks {
-			if got != mask {
-				return fmt.Errorf("vCPU %d may run on %s, want %s", i, got, mask)
-			}
-		}
-		return m.othersUnrestricted(ctx, mask)
-	}
-}
-
-// plan reads this machine's plan.
+// plan reads the node's plan.
 func (f *fixture) plan(ctx context.Context) (*v1alpha1.NodePlan, error) {
-	var plan v1alpha1.NodePlan
-	err := f.client.Get(ctx, types.NamespacedName{Name: nodeName}, &plan)
-	return &plan, err
+	return product.Plan(ctx, f.Client(), f.node.Name)
 }
 
 // applied is satisfied when the agent reports that the current plan is in force
 // and acts on so many VMs.
 func (f *fixture) applied(vms int) func(context.Context) error {
-	return func(ctx context.Context) error {
-		plan, err := f.plan(ctx)
-		if err != nil {
-			return err
-		}
-		condition := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
-		switch {
-		case condition == nil || condition.Status != metav1.ConditionTrue:
-			return fmt.Errorf("condition Applied is %+v, plan's reason %s: %s", condition, plan.Spec.Reason, plan.Spec.Message)
-		case condition.ObservedGeneration != plan.Generation:
-			return fmt.Errorf("Applied is of generation %d, the plan is %d", condition.ObservedGeneration, plan.Generation)
-		case int(plan.Status.VMsInForce) != vms:
-			return fmt.Errorf("%d VMs in force, want %d: %+v", plan.Status.VMsInForce, vms, plan.Spec.VMs)
-		}
-		return nil
+	return func(ctx context.Context) error { return product.ActsOn(ctx, f.Client(), f.node.Name, vms) }
+}
+
+// noPlan is satisfied when the node has no plan.
+func (f *fixture) noPlan(ctx context.Context) error {
+	plan, err := f.plan(ctx)
+	if err == nil {
+		err = fmt.Errorf("there is one of policy %s", plan.Spec.Policy)
 	}
+	return client.IgnoreNotFound(err)
+}
+
+// undo deletes what a story made and waits until nothing of it acts.
+func (f *fixture) undo(all ...client.Object) {
+	f.Helper()
+	for _, o := range all {
+		f.delete(o)
+	}
+	f.eventually("there is no plan", f.noPlan)
+	f.eventually("nothing is bound, nothing is sliced", f.untouched)
+}
+
+// untouched is satisfied when no thread of any VM is bound or has a slice.
+func (f *fixture) untouched(ctx context.Context) error {
+	var problems []error
+	for _, m := range f.machines() {
+		problems = append(problems, m.unsliced(ctx), m.unrestricted(ctx))
+	}
+	return errors.Join(problems...)
 }

@@ -13,28 +13,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/test/cluster/handler"
 )
 
 // coolDown is how long a lever that hurt once stays away.
 const coolDown = 5 * time.Minute
 
-// setReady makes the launcher of a VM fail its readiness probe, or pass it again, and waits
-// until KubeVirt says so.
+// setReady makes a VM's guest fail its readiness probe, or pass it again, and waits until
+// KubeVirt says so.
 func (f *fixture) setReady(m *machine, ready bool) {
 	f.Helper()
-	key := client.ObjectKeyFromObject(m.vmi)
-	if err := world.Handler().SetVMFault(f.Context(), key, handler.VMFault{NotReady: !ready}); err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() {
-		if err := world.Handler().SetVMFault(context.WithoutCancel(f.Context()), key, handler.VMFault{}); err != nil {
-			f.Error(err)
-		}
-	})
+	f.post(m, fmt.Sprintf("/ready?ready=%t", ready))
 	f.eventually(fmt.Sprintf("KubeVirt reports that the VM is ready: %t", ready), func(ctx context.Context) error {
 		vmi := &kubevirtv1.VirtualMachineInstance{}
-		if err := f.client.Get(ctx, key, vmi); err != nil {
+		if err := f.Client().Get(ctx, client.ObjectKeyFromObject(m.vmi), vmi); err != nil {
 			return err
 		}
 		isReady := slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirtv1.VirtualMachineInstanceCondition) bool {
@@ -59,9 +50,7 @@ func (f *fixture) awaitPull() {
 func (f *fixture) pause(policy *v1alpha1.EnergyPolicy, paused bool) {
 	f.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
-	if err := f.client.Patch(f.Context(), policy, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		f.Fatal(err)
-	}
+	f.must(f.Client().Patch(f.Context(), policy, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // withdrawn is what the plan withdraws from a VM, or nil.
@@ -85,11 +74,11 @@ func (f *fixture) vmPlan(ctx context.Context, m *machine) (*v1alpha1.VMPlan, err
 		return nil, err
 	}
 	for i, vm := range plan.Spec.VMs {
-		if vm.Namespace == m.vmi.Namespace && vm.Name == m.vmi.Name {
+		if vm.Namespace == shop && vm.Name == m.name {
 			return &plan.Spec.VMs[i], nil
 		}
 	}
-	return nil, fmt.Errorf("the plan does not name VM %s: %s: %s", m.vmi.Name, plan.Spec.Reason, plan.Spec.Message)
+	return nil, fmt.Errorf("the plan does not name VM %s: %s: %s", m.name, plan.Spec.Reason, plan.Spec.Message)
 }
 
 // guarded is satisfied when lever Affinity is withdrawn from a VM for a sign, the plan says
@@ -114,7 +103,7 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 			return fmt.Errorf("the VM's plan is %+v", planned)
 		}
 		var events corev1.EventList
-		if err := f.client.List(ctx, &events, client.InNamespace(f.namespace)); err != nil {
+		if err := f.Client().List(ctx, &events, client.InNamespace(shop)); err != nil {
 			return err
 		}
 		reported := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
@@ -130,7 +119,7 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 
 // guestFailsAfterLever has the VM's guest cease to be ready each time that the lever comes
 // on, until the guard has seen enough of it.
-func (f *fixture) guestFailsAfterLever(m *machine, policy *v1alpha1.EnergyPolicy, every string) {
+func (f *fixture) guestFailsAfterLever(m *machine, policy *v1alpha1.EnergyPolicy) {
 	f.Helper()
 	// Two times are enough. One may not count: the manager has no rates of the VM from before
 	// its lever came on, or other work on the machine takes the pins away meanwhile.
@@ -144,11 +133,16 @@ func (f *fixture) guestFailsAfterLever(m *machine, policy *v1alpha1.EnergyPolicy
 			break
 		}
 		f.pause(policy, true)
-		f.eventually("a paused policy reverts", m.unrestricted(every))
+		f.eventually("a paused policy reverts", m.unrestricted)
 		f.awaitPull()
 		f.pause(policy, false)
-		f.eventually("each vCPU is bound to one CPU again", m.pinned)
+		f.eventually("each vCPU is bound to one CPU again, or the guard has withdrawn the lever", func(ctx context.Context) error {
+			if is, err := f.withdrawn(ctx, m); err != nil || is != nil {
+				return err
+			}
+			return m.pinned(ctx)
+		})
 	}
 	f.eventually("the guard withdraws the lever", f.guarded(m, "Readiness", "the guest ceased to be ready"))
-	f.eventually("all threads are unrestricted", m.unrestricted(every))
+	f.eventually("all threads are unrestricted", m.unrestricted)
 }

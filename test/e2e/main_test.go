@@ -1,58 +1,76 @@
-// Package e2e tests the product's stories on real parts: real control planes,
-// KubeVirt's controllers, QEMU VMs, the shipped manifests, the manager and the
-// agent as processes with their own ServiceAccounts and capabilities.
+// Package e2e tests what the levers on a VM's threads do, on a real node with the product as
+// its pods: real kubelet, KubeVirt, QEMU VMs, the shipped manifests.
 package e2e
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"github.com/joulevirt/joulevirt/test/env/node"
+	"github.com/joulevirt/joulevirt/test/env/product"
 )
 
-// nodeName is the Node that is this machine.
-const nodeName = "this-machine"
-
-// startTimeout bounds a start that may have to build everything first.
-const startTimeout = 40 * time.Minute
-
-// world is the one stack of the suite: starting one costs more than a test.
-var world *stack.Stack
-
-func TestMain(m *testing.M) {
-	// The cluster's stand-ins would log each retry.
-	log.SetLogger(logr.Discard())
-	code, err := runSuite(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
+// TestLevers tells the stories of a node with three VMs. Each leaves no policy and no profile.
+func TestLevers(t *testing.T) {
+	f := newFixture(t)
+	for _, story := range []struct {
+		name string
+		tell func(*fixture)
+	}{
+		{"Pools", (*fixture).pools},
+		{"Contested", (*fixture).contested},
+		{"Pins", (*fixture).pins}, // the last of levers: the guard keeps them away from its VM
+		{"AgentServes", (*fixture).agentServes},
+		{"Migrates", (*fixture).migrates}, // the last of all: its VM ends on another node
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			part := *f
+			part.T = t
+			story.tell(&part)
+		})
 	}
-	os.Exit(code)
 }
 
-func runSuite(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	source := binaries.FromEnvironment(os.Getenv, os.Stderr)
-	world, err = stack.Start(ctx, stack.Options{
-		Binaries: source, NodeName: nodeName, SimulatedNodes: 2,
-		CacheDir: filepath.Join(source.Cache, "guest"), Progress: os.Stderr,
-	})
-	if err != nil {
-		return 1, err
+// newFixture starts a node with the product and the VMs. All have one vCPU: a pool must have a
+// CPU for each vCPU of a VM, and small machines have two. The two that compute weigh twenty
+// times as much each.
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	e := node.StartForTest(t, node.Options{Product: true})
+	f := &fixture{T: t, Environment: e, node: e.Nodes()[0]}
+	f.must(product.Install(t.Context(), e, product.QuickArguments()...))
+	f.must(e.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}))
+	f.web = &machine{name: "web", request: "30m"}
+	f.compute = []*machine{{name: "sums-a", request: "600m"}, {name: "sums-b", request: "600m"}}
+	every := allCPUs(t)
+	starts, ctx := errgroup.WithContext(t.Context())
+	for _, m := range f.machines() {
+		m.allCPUs = every
+		starts.Go(func() error { return f.start(ctx, m) })
 	}
-	defer func() {
-		if stopErr := world.Stop(context.Background()); err == nil {
-			err = stopErr
-		}
-	}()
-	return m.Run(), nil
+	f.must(starts.Wait())
+	return f
+}
+
+// allCPUs is the mask of an unrestricted thread of this machine, as taskset prints it: to
+// distinguish masks, tests need two CPUs.
+func allCPUs(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	online := strings.TrimSpace(string(text))
+	if !strings.ContainsAny(online, "-,") {
+		t.Fatalf("only CPU %s is online: a pin could not be distinguished from none", online)
+	}
+	if online == "0-1" {
+		return "0,1"
+	}
+	return online
 }

@@ -7,17 +7,16 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/prometheus/procfs"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/planner/pools"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/env/product"
 )
 
 const (
@@ -27,42 +26,29 @@ const (
 	burnSeconds = 1800
 )
 
-// poolStage is a network VM that is asked all the time beside two compute VMs that
-// are busy all the time and weigh twenty times as much each. All have one vCPU: a
-// pool must have a CPU for each vCPU of a VM, and small machines have two.
+// poolStage is the network VM, which is asked all the time, beside the compute VMs, which are
+// busy all the time.
 type poolStage struct {
 	*fixture
-	network *machine
-	compute []*machine
 	profile *v1alpha1.VMNetworkProfile
 	policy  *v1alpha1.EnergyPolicy
 	asker   *asker
-	every   string
 }
 
-func newPoolStage(t *testing.T) *poolStage {
-	t.Helper()
-	s := &poolStage{fixture: newFixture(t), every: asTaskset(allCPUs(t))}
-	s.network = s.startVM(s.newVM("web", 1)) // asks for 100m, by KubeVirt's default
-	for _, name := range []string{"sums-a", "sums-b"} {
-		vm := pluggable(s.newVM(name, 1))
-		vm.Spec.Template.ObjectMeta.Labels["role"] = "sums"
-		vm.Spec.Template.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
-		s.compute = append(s.compute, s.startVM(vm))
-	}
-	s.profile = newProfile(s.namespace, "web", map[string]string{"app": "web"})
-	s.create(s.profile)
-	s.create(newProfile(s.namespace, "sums", map[string]string{"role": "sums"}))
-	s.asker = startAsker(t, net.JoinHostPort(s.network.sandbox.IP(), "7"))
+func (f *fixture) newPoolStage() *poolStage {
+	f.Helper()
+	s := &poolStage{fixture: f}
+	s.profile = s.fixture.profile("web", map[string]string{"app": "web"}, "")
 	for _, m := range s.compute {
-		if err := m.sandbox.GuestBurn(t.Context(), 1, burnSeconds); err != nil {
-			t.Fatal(err)
-		}
+		s.fixture.profile(m.name, map[string]string{"app": m.name}, "")
+	}
+	s.asker = startAsker(s.T, net.JoinHostPort(s.web.vmi.Status.Interfaces[0].IP, "7"))
+	for _, m := range s.compute {
+		s.burn(m, burnSeconds)
+		s.Cleanup(func() { s.burn(m, 0) })
 	}
 	return s
 }
-
-func (s *poolStage) all() []*machine { return append([]*machine{s.network}, s.compute...) }
 
 // replies measures how the network VM answers, again when other programs kept the machine busy
 // meanwhile. Quiet is false when they did each time.
@@ -99,8 +85,8 @@ func (s *poolStage) othersCPUTime() float64 {
 	}
 	of := stat.CPUTotal
 	seconds := of.User + of.Nice + of.System + of.IRQ + of.SoftIRQ + of.Steal
-	for _, m := range s.all() {
-		process, err := proc.Proc(m.sandbox.QEMUPID())
+	for _, m := range s.machines() {
+		process, err := proc.Proc(m.qemu)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -116,7 +102,7 @@ func (s *poolStage) othersCPUTime() float64 {
 // disturbed is satisfied when the network VM's profile names it as disturbed by others.
 func (s *poolStage) disturbed(ctx context.Context) error {
 	var profile v1alpha1.VMNetworkProfile
-	if err := s.client.Get(ctx, client.ObjectKeyFromObject(s.profile), &profile); err != nil {
+	if err := s.Client().Get(ctx, client.ObjectKeyFromObject(s.profile), &profile); err != nil {
 		return err
 	}
 	if found := profile.Status.DisturbedVMs; len(found) != 1 || found[0].Reason != string(v1alpha1.InterferenceCoRunner) {
@@ -125,21 +111,19 @@ func (s *poolStage) disturbed(ctx context.Context) error {
 	return nil
 }
 
-// untouched is satisfied when no thread of any VM is bound or has a slice.
-func (s *poolStage) untouched(ctx context.Context) error {
-	var problems []error
-	for _, m := range s.all() {
-		problems = append(problems, m.unsliced(ctx), m.unrestricted(s.every)(ctx))
-	}
-	return errors.Join(problems...)
-}
-
 // slicesOfPools is satisfied when all VMs have the slices of their pools, by the kernel
 // and by the plan's status.
 func (s *poolStage) slicesOfPools(ctx context.Context) error {
-	problems := []error{s.network.sliced(pools.NetworkSlice)(ctx), s.sliceReported(s.network)(ctx)}
+	plan, err := s.plan(ctx)
+	if err != nil {
+		return err
+	}
+	if reported := product.InForceOn(plan, v1alpha1.LeverSlice); len(reported) != len(s.machines()) {
+		return fmt.Errorf("slices are in force on %v: %+v", reported, plan.Status.VMs)
+	}
+	problems := []error{s.web.sliced(ctx, pools.NetworkSlice)}
 	for _, m := range s.compute {
-		problems = append(problems, m.sliced(pools.ComputeSlice)(ctx), s.sliceReported(m)(ctx))
+		problems = append(problems, m.sliced(ctx, pools.ComputeSlice))
 	}
 	return errors.Join(problems...)
 }
@@ -165,90 +149,62 @@ func (s *poolStage) divided(ctx context.Context) error {
 	if !network.Intersection(compute).IsEmpty() || network.IsEmpty() || compute.IsEmpty() {
 		return fmt.Errorf("the pools have CPUs %s and %s", network, compute)
 	}
-	problems := []error{s.network.within(ctx, network)}
+	problems := []error{s.web.within(ctx, network)}
 	for _, m := range s.compute {
 		problems = append(problems, m.within(ctx, compute))
 	}
 	return errors.Join(append(problems, s.slicesOfPools(ctx))...)
 }
 
-// within is satisfied when the VM's vCPUs may run on no other CPUs than these.
-func (m *machine) within(ctx context.Context, cpus units.CPUSet) error {
-	masks, err := m.vcpuMasks(ctx)
-	if err != nil {
-		return err
-	}
-	for i, mask := range masks {
-		got, err := units.ParseCPUSet(mask)
-		if err != nil {
-			return err
-		}
-		if got.IsEmpty() || !got.IsSubsetOf(cpus) {
-			return fmt.Errorf("vCPU %d of VM %s may run on %s, want it within %s", i, m.vmi.Name, mask, cpus)
-		}
-	}
-	return nil
-}
-
-// TestPools: a network VM starves beside compute VMs, until pools end that.
-func TestPools(t *testing.T) {
-	s := newPoolStage(t)
-	levers := []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice}
-	s.policy = s.fixture.policy(v1alpha1.ModeObserve, v1alpha1.EnergySettings{AllowModelled: true}, levers...)
+// pools end that a network VM starves beside compute VMs.
+func (f *fixture) pools() {
+	s := f.newPoolStage()
+	s.policy = s.fixture.policy(v1alpha1.ModeObserve, v1alpha1.LeverAffinity, v1alpha1.LeverSlice)
 	s.eventually("the VM is disturbed by others", s.disturbed)
-	if err := s.untouched(t.Context()); err != nil {
-		t.Errorf("mode Observe: %v", err)
+	if err := s.untouched(s.Context()); err != nil {
+		s.Errorf("mode Observe: %v", err)
 	}
 	without, quiet := s.replies("without pools")
 
 	before := s.policy.DeepCopy()
 	s.policy.Spec.Mode = v1alpha1.ModeEnforce
-	if err := s.client.Patch(t.Context(), s.policy, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	s.must(s.Client().Patch(s.Context(), s.policy, client.MergeFrom(before)))
 	s.eventually("the pools share no core", s.divided)
 	with, alsoQuiet := s.replies("with pools")
 	slow, fast := without.p95, with.p95
-	t.Logf("reply time p95: %v with pools, %v without, ratio %.3g", fast, slow, float64(fast)/float64(slow))
+	s.Logf("reply time p95: %v with pools, %v without, ratio %.3g", fast, slow, float64(fast)/float64(slow))
 	switch {
 	case !quiet || !alsoQuiet:
-		t.Log("reply times are not compared: other programs, which are in no pool, kept the machine busy in each measurement")
+		s.Log("reply times are not compared: other programs, which are in no pool, kept the machine busy in each measurement")
 	case fast > slow || with.lost > without.lost:
-		t.Errorf("pools made it worse: %v before, %v after", without, with)
+		s.Errorf("pools made it worse: %v before, %v after", without, with)
 	}
 	s.agentEnds()
-
-	s.delete(s.policy)
-	s.eventually("nothing is bound, nothing is sliced", s.untouched)
+	s.undo(s.policy)
 }
 
-// agentEnds: SIGTERM reverts everything, and after kill -9 the restore command does.
+// agentEnds: an agent that is asked to end undoes what it did, and the next one does it again. What
+// becomes of it when programs are killed is in test/faults and test/install.
 func (s *poolStage) agentEnds() {
 	s.Helper()
-	if code, err := world.TerminateAgent(); err != nil || code != 0 {
+	agent, err := product.Agent(s.Context(), s.Client(), s.node.Name)
+	s.must(err)
+	out, err := s.RunKubectl(s.Context(), "exec", "--namespace="+agent.Namespace, agent.Name, "--", "/agent", "restore")
+	if err == nil || !strings.Contains(err.Error(), "another agent is running") {
+		s.Errorf("agent restore beside the agent: %v: %s", err, out)
+	}
+	if code, err := product.EndAgents(s.Context(), s.Environment, s.node); err != nil || code != 0 {
 		s.Errorf("the agent ended with %d, %v: want 0", code, err)
 	}
 	if err := s.untouched(s.Context()); err != nil {
 		s.Errorf("after SIGTERM: %v", err)
 	}
-	start := func() {
-		s.Helper()
-		if err := world.StartAgent(s.Context()); err != nil {
-			s.Fatal(err)
-		}
-		s.eventually("the pools are apart again", s.divided)
+	plan, err := s.plan(s.Context())
+	s.must(err)
+	if applied := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied); applied == nil ||
+		applied.Reason != "AgentEnded" || plan.Status.VMsInForce != 0 {
+		s.Errorf("the ended agent left the status %+v", plan.Status)
 	}
-	start()
-
-	if out, err := s.restore(); err == nil || !strings.Contains(out, "another agent is running") {
-		s.Errorf("agent restore beside the agent: %v: %s", err, out)
-	}
-	world.KillAgent()
-	if out, err := s.restore(); err != nil {
-		s.Errorf("agent restore: %v: %s", err, out)
-	}
-	if err := s.untouched(s.Context()); err != nil {
-		s.Errorf("after agent restore: %v", err)
-	}
-	start()
+	s.must(product.StartAgents(s.Context(), s.Environment, s.node, nil))
+	s.eventually("the pools are apart again", s.divided)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"github.com/joulevirt/joulevirt/test/env/product"
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
@@ -34,13 +37,12 @@ const (
 
 // apiServerAway stops the API server for what are 10 minutes to the agent: levers stay.
 func (f *fault) apiServerAway() {
-	world.AgentFlags = []string{"--stale-after=" + staleAfter.String()}
-	defer func() { world.AgentFlags = nil }()
-	f.restartAgent()
+	f.endAgent()
+	f.startAgent("--stale-after=" + staleAfter.String()) // the next agent has it no more
 	f.eventually("levers are in force", f.inForce)
-	before, leading := f.actedNow(), f.startManager()
+	before, leading := f.actedNow(), f.leader()
 	began := time.Now()
-	f.must(world.APIServer().Signal(syscall.SIGSTOP))
+	f.must(f.APIServer().Signal(syscall.SIGSTOP))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for ; time.Since(began) < away; <-tick.C {
@@ -50,21 +52,21 @@ func (f *fault) apiServerAway() {
 			f.Errorf("levers act on VMs %v after %v without API server, before on %v", after, time.Since(began), before)
 		}
 	}
-	f.must(world.APIServer().Signal(syscall.SIGCONT))
+	f.must(f.APIServer().Signal(syscall.SIGCONT))
 	f.ends("the manager that led", leading)
 }
 
 // etcdFull has etcd refuse writes as it does when it has no space. The manager cannot renew its Lease
 // and ends; levers stay.
 func (f *fault) etcdFull() {
-	before, leading := f.actedNow(), f.startManager()
+	before, leading := f.actedNow(), f.leader()
 	f.alarm("ACTIVATE")
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "full"}}
 	f.eventually("writes fail", func(ctx context.Context) error {
-		if err := world.Client().Create(ctx, config, client.DryRunAll); err != nil {
+		if err := f.Client().Create(ctx, config, client.DryRunAll); err != nil {
 			return err
 		}
-		if err := world.Client().Create(ctx, config); err == nil || !strings.Contains(err.Error(), "database space exceeded") {
+		if err := f.Client().Create(ctx, config); err == nil || !strings.Contains(err.Error(), "database space exceeded") {
 			return fmt.Errorf("the write says: %w", err)
 		}
 		return nil
@@ -74,7 +76,7 @@ func (f *fault) etcdFull() {
 		f.Errorf("levers act on VMs %v, before on %v", after, before)
 	}
 	f.alarm("DEACTIVATE")
-	f.eventually("writes succeed", func(ctx context.Context) error { return world.Client().Create(ctx, config) })
+	f.eventually("writes succeed", func(ctx context.Context) error { return f.Client().Create(ctx, config) })
 }
 
 // alarm raises etcd's alarm that it is full, or ends it.
@@ -93,7 +95,7 @@ func (f *fault) etcd(call string, question, answer any) {
 	f.Helper()
 	body, err := json.Marshal(question)
 	f.must(err)
-	request, err := http.NewRequestWithContext(f.Context(), http.MethodPost, world.Etcd()+"/v3/maintenance/"+call, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(f.Context(), http.MethodPost, f.Etcd()+"/v3/maintenance/"+call, bytes.NewReader(body))
 	f.must(err)
 	response, err := http.DefaultClient.Do(request)
 	f.must(err)
@@ -104,14 +106,14 @@ func (f *fault) etcd(call string, question, answer any) {
 	f.must(json.NewDecoder(response.Body).Decode(answer))
 }
 
-// watts is this machine's power by the stand-in for Kepler.
+// watts is the node's power by the stand-in for Kepler.
 const watts = 100
 
-// prometheusFails has the policy trust a Prometheus server alone, which then is away, slow, and lies.
-// It is not believed until it can be trusted again. That levers are reverted without a meter is in
-// test/e2e.
+// prometheusFails has the policy trust a Prometheus server alone, behind a proxy that asks for a
+// token, which then is away, slow, lies, stands still and refuses the token. It is not believed until
+// it can be trusted again, and without a meter levers are reverted.
 func (f *fault) prometheusFails() {
-	program, err := prometheus.Program(f.Context(), programs.Cache, f.Output())
+	program, err := prometheus.Program(f.Context(), f.programs)
 	f.must(err)
 	server, err := prometheus.Start(f.Context(), prometheus.Options{Program: program, Dir: f.TempDir()})
 	f.must(err)
@@ -119,12 +121,30 @@ func (f *fault) prometheusFails() {
 	exporter := prometheus.NewExporter()
 	f.Cleanup(exporter.Close)
 	says := func(watts float64) {
-		exporter.Set(nodeName, prometheus.Meter{Family: prometheus.Kepler, Zone: "package", Watts: watts})
+		exporter.Set(f.node.Name,
+			prometheus.Meter{Family: prometheus.Kepler, Zone: "package", Watts: watts},
+			prometheus.Meter{Family: prometheus.Kepler, Zone: "core", Watts: watts / 2},
+			prometheus.Meter{Family: prometheus.Kepler, Zone: "dram", Watts: watts / 10})
 	}
 	says(watts)
-	f.must(server.Scrape(exporter.Target("kepler", nodeName)))
-	f.patch(f.policy, `{"spec":{"energy":{"allowModelled":false,"sources":[{"type":"Prometheus","freshness":"5s","prometheus":{"url":%q}}]}}}`, server.URL)
+	f.must(server.Scrape(exporter.Target("kepler", f.node.Name)))
+	proxy, err := prometheus.NewProxy(server, f.MachineAddress())
+	f.must(err)
+	f.Cleanup(proxy.Close)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: product.Namespace, Name: "meter", Labels: map[string]string{v1alpha1.LabelEnergyCredentials: ""}},
+	}
+	f.create(secret)
+	token := func(token string) {
+		proxy.Admit(token)
+		secret.Data = map[string][]byte{"token": []byte(token), "ca.crt": proxy.CA}
+		f.must(f.Client().Update(f.Context(), secret))
+	}
+	token("first")
+	f.patch(f.policy, `{"spec":{"energy":{"allowModelled":false,"sources":[{"type":"Prometheus","freshness":"5s",`+
+		`"prometheus":{"url":%q,"secret":%q,"matchers":{"job":"kepler"}}}]}}}`, proxy.URL, secret.Name)
 	f.metered()
+	f.reportsWatts()
 	for _, wrong := range []struct {
 		name       string
 		begin, end func()
@@ -138,14 +158,49 @@ func (f *fault) prometheusFails() {
 		{"slow", func() { f.must(server.Pause()) }, func() { f.must(server.Resume()) }, []energy.Reason{energy.ReasonUnreachable}},
 		// The mean over the seconds since is more, or much more, than any machine draws.
 		{"lying", func() { says(1e5 * watts) }, func() { says(watts) }, []energy.Reason{energy.ReasonJumped, energy.ReasonImplausible}},
+		{"refusing", func() { proxy.Expire("first") }, func() { token("second") }, []energy.Reason{energy.ReasonUnauthorized}},
+		{
+			"frozen", func() { exporter.Fail(f.node.Name, prometheus.Frozen) }, func() { exporter.Fail(f.node.Name, prometheus.Working) },
+			[]energy.Reason{energy.ReasonFrozen},
+		},
 	} {
 		f.Logf("Prometheus is %s", wrong.name)
 		wrong.begin()
 		f.unmetered(wrong.why)
+		if wrong.name == "frozen" {
+			f.eventually("levers are reverted", f.threadsUntouched)
+		}
 		wrong.end()
 		f.metered()
 	}
 	f.patch(f.policy, `{"spec":{"energy":{"allowModelled":true,"sources":null}}}`)
+}
+
+// reportsWatts waits until policy and metrics have the node's power from the meter.
+func (f *fault) reportsWatts() {
+	f.Helper()
+	reader, err := stack.MetricsToken(f.Context(), f.Cluster, f.namespace)
+	f.must(err)
+	series := fmt.Sprintf(`joulevirt_node_power_watts{node=%q,source="Prometheus"}`, f.node.Name)
+	f.eventually("the policy and the manager's metrics have the node's power", func(ctx context.Context) error {
+		var policy v1alpha1.EnergyPolicy
+		if err := f.Client().Get(ctx, client.ObjectKeyFromObject(f.policy), &policy); err != nil {
+			return err
+		}
+		if s := policy.Status; s.Nodes.Metered != 1 || s.Watts == nil || *s.Watts < watts*9/10 || *s.Watts > watts*11/10 ||
+			len(s.EnergySources) != 1 || s.EnergySources[0].Nodes != 1 {
+			return fmt.Errorf("status is %+v, and the exporter says %d W", s, watts)
+		}
+		_, pod, err := product.Lease(ctx, f.Client())
+		if err != nil {
+			return err
+		}
+		status, body, err := stack.Scrape(ctx, net.JoinHostPort(pod.Status.PodIP, "8443"), reader)
+		if err != nil || status != http.StatusOK || !strings.Contains(body, series) {
+			return fmt.Errorf("status %d, error %w, no %s", status, err, series)
+		}
+		return nil
+	})
 }
 
 // metered waits until the meter is used and levers are in force.
@@ -174,7 +229,7 @@ func (f *fault) unmetered(why []energy.Reason) {
 // meter is what the policy says of its meter.
 func (f *fault) meter(ctx context.Context) *metav1.Condition {
 	var policy v1alpha1.EnergyPolicy
-	if err := world.Client().Get(ctx, client.ObjectKeyFromObject(f.policy), &policy); err != nil {
+	if err := f.Client().Get(ctx, client.ObjectKeyFromObject(f.policy), &policy); err != nil {
 		return nil
 	}
 	return meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionMeterAvailable)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"github.com/joulevirt/joulevirt/test/env/product"
+	"github.com/joulevirt/joulevirt/test/env/tasks"
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
@@ -37,7 +39,14 @@ func (f *fault) hostileNames() {
 	f.create(profile)
 
 	pod, claimed := f.cgroup(f.machines[0])
-	kubepods := filepath.Dir(pod)
+	// Not beside those of pods: the kubelet ends what it does not know there.
+	kubepods := filepath.Join(filepath.Dir(filepath.Dir(pod)), "odd")
+	f.must(os.Mkdir(kubepods, 0o755))
+	f.Cleanup(func() {
+		if err := unix.Rmdir(kubepods); err != nil {
+			f.Error(err)
+		}
+	})
 	if err := os.Mkdir(filepath.Join(kubepods, "pod\nnew line"), 0o755); !errors.Is(err, unix.EINVAL) {
 		f.Errorf("the kernel made a cgroup with a new line: %v", err)
 	}
@@ -45,11 +54,9 @@ func (f *fault) hostileNames() {
 	for range 12 {
 		deep = filepath.Join(deep, strings.Repeat("d", 250))
 	}
-	group := proc.NewGroup(f.TempDir())
-	f.Cleanup(group.Stop)
 	var fakes []int
 	for _, folder := range []string{filepath.Join(kubepods, "pod \xff\xfe"), filepath.Join(kubepods, "pod.. "+odd[6:16]), deep, filepath.Join(pod, " (\xff) ")} {
-		fakes = append(fakes, f.fake(group, folder, claimed))
+		fakes = append(fakes, f.fake(folder, claimed))
 	}
 	f.eventually("the VM that two claim to run is left alone", f.free(f.machines[0]))
 	f.requests()
@@ -63,19 +70,21 @@ func (f *fault) hostileNames() {
 		return err
 	})
 	for _, fake := range fakes {
-		threads, err := stack.Threads(f.Context(), fake)
+		threads, err := tasks.Threads(f.Context(), fake)
 		f.must(err)
 		if len(threads) != 1 || threads[0].CPUs != f.allCPUs || threads[0].Slice != f.byDefault {
 			f.Errorf("a process that is no VM has threads %+v", threads)
 		}
 	}
-	group.Stop()
+	for _, fake := range fakes {
+		f.must(syscall.Kill(fake, syscall.SIGKILL))
+	}
 }
 
 // cgroup returns the folder of a VM's pod in some hierarchy, and the name that its QEMU has.
 func (f *fault) cgroup(m *machine) (folder, guest string) {
 	f.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", m.sandbox.QEMUPID()))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", m.qemu))
 	f.must(err)
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -93,13 +102,16 @@ func (f *fault) cgroup(m *machine) (folder, guest string) {
 	return "", ""
 }
 
-// fake starts a process in a cgroup that calls itself QEMU, and stops.
-func (f *fault) fake(group *proc.Group, folder, guest string) (pid int) {
+// fake starts a process of the node in a cgroup that calls itself QEMU, and stops.
+func (f *fault) fake(folder, guest string) (pid int) {
 	f.Helper()
 	f.must(os.MkdirAll(folder, 0o755))
+	var started *proc.Process
 	f.Cleanup(func() {
-		group.Stop()
-		for ; filepath.Base(folder) != "burstable" && filepath.Base(folder) != "kubepods"; folder = filepath.Dir(folder) {
+		if started != nil {
+			started.Kill()
+		}
+		for ; filepath.Base(folder) != "odd" && filepath.Base(folder) != "burstable"; folder = filepath.Dir(folder) {
 			if err := unix.Rmdir(folder); err != nil {
 				break // not ours, or not empty
 			}
@@ -107,22 +119,32 @@ func (f *fault) fake(group *proc.Group, folder, guest string) (pid int) {
 	})
 	shell, err := os.ReadFile("/bin/sh")
 	f.must(err)
-	program := filepath.Join(f.TempDir(), "qemu-\n) \xffx86")
-	f.must(os.WriteFile(program, shell, 0o755))
-	process, err := group.Start(fmt.Sprintf("fake-%d", len(folder)), program, "-c", "kill -STOP $$; exit",
+	const program = "/tmp/qemu-\n) \xffx86"
+	path, err := f.node.Root(program)
+	f.must(err)
+	f.must(errors.Join(os.RemoveAll(path), os.WriteFile(path, shell, 0o755)))
+	started, err = f.node.Start(fmt.Sprintf("fake-%d", len(folder)), program, "-c", "kill -STOP $$; exit",
 		"-name", "guest="+guest+",debug-threads=on", strings.Repeat("\xff\n", 50_000))
 	f.must(err)
-	f.must(os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(process.PID)), 0o644))
-	return process.PID
+	f.eventually("the process runs in the node", func(context.Context) error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", started.PID, started.PID))
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err
+	})
+	f.must(os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644))
+	return pid
 }
 
 // foreignToken uses the token of another node's agent for the objects of this one, and for its own
 // when its node is gone.
 func (f *fault) foreignToken() {
-	other := world.SimulatedNodes[0]
-	config, _, err := world.ServiceAccountConfig(f.Context(), stack.Namespace, "joulevirt-agent", other)
+	const other = "other"
+	f.must(f.Client().Create(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}))
+	config, _, err := f.ServiceAccountConfig(f.Context(), product.Namespace, "joulevirt-agent", other)
 	f.must(err)
-	agent, err := client.New(config, client.Options{Scheme: world.Client().Scheme()})
+	agent, err := client.New(config, client.Options{Scheme: f.Client().Scheme()})
 	f.must(err)
 	report := func(node string) *v1alpha1.NodeReport {
 		return &v1alpha1.NodeReport{ObjectMeta: metav1.ObjectMeta{Name: node}}
@@ -133,20 +155,20 @@ func (f *fault) foreignToken() {
 	}
 	f.must(lie(report(other), `{"status":{"kernelVersion":"6.12"}}`))
 	for _, err := range []error{
-		lie(report(nodeName), `{"status":{"kernelVersion":"6.12"}}`),
-		lie(&v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, `{"status":{"vmsInForce":0}}`),
-		agent.Delete(f.Context(), report(nodeName)),
+		lie(report(f.node.Name), `{"status":{"kernelVersion":"6.12"}}`),
+		lie(&v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: f.node.Name}}, `{"status":{"vmsInForce":0}}`),
+		agent.Delete(f.Context(), report(f.node.Name)),
 	} {
 		if !apierrors.IsForbidden(err) {
 			f.Errorf("another node's agent: %v, want it forbidden", err)
 		}
 	}
-	f.must(world.Client().Delete(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}))
+	f.must(f.Client().Delete(f.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: other}}))
 	f.eventually("the token ends with its node", func(context.Context) error {
 		if err := lie(report(other), `{"status":{"kernelVersion":"6.13"}}`); !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("the API server says: %w", err)
 		}
 		return nil
 	})
-	f.must(client.IgnoreNotFound(world.Client().Delete(f.Context(), report(other))))
+	f.must(client.IgnoreNotFound(f.Client().Delete(f.Context(), report(other))))
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,21 +18,18 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
-
-// bootID is what the agent reads of the node's start.
-const bootID = "/proc/sys/kernel/random/boot_id"
 
 // diskFull has no space under the journal: nothing new is changed, and what was changed is reverted.
 func (f *fault) diskFull() {
-	was := world.StateDir
-	disk := hosttest.NewDisk(f)
-	world.StateDir = disk.Dir
-	f.restartAgent()
+	f.endAgent()
+	f.onNode("/bin/mount", "-t", "tmpfs", "-o", "size=64k,mode=0700", "tmpfs", stateDir)
+	f.startAgent()
 	f.eventually("levers are in force", f.inForce)
-	free := disk.Fill()
+	const ballast = stateDir + "/ballast"
+	if _, err := f.node.Run(f.Context(), "/bin/dd", "if=/dev/zero", "of="+ballast, "bs=4096"); err == nil || !strings.Contains(err.Error(), "No space left on device") {
+		f.Fatalf("fill the disk: %v", err)
+	}
 	f.pause(true)
 	f.eventually("a full disk does not keep levers in force", f.untouched)
 	f.pause(false)
@@ -51,17 +47,21 @@ func (f *fault) diskFull() {
 	if err := f.untouched(f.Context()); err != nil {
 		f.Errorf("with a full disk: %v", err)
 	}
-	free()
+	f.onNode("/bin/rm", ballast)
 	f.eventually("levers are in force", f.inForce)
-	world.StateDir = was // of the next agent
+	f.onNode("/bin/umount", stateDir) // the next agent has the old one
 }
 
-// nodeRestarts starts an agent after another boot, as the kernel says to it, with the journal of the
-// boot before. That names the very threads that there are, as new ones may have their IDs, with slices
-// that it would restore.
+func (f *fault) onNode(program string, args ...string) {
+	f.Helper()
+	_, err := f.node.Run(f.Context(), program, args...)
+	f.must(err)
+}
+
+// nodeRestarts starts an agent with the journal of another boot. That names the very threads that
+// there are, as new ones may have their IDs, with slices that it would restore.
 func (f *fault) nodeRestarts() {
-	path := filepath.Join(world.StateDir, "journal.json")
-	world.KillAgent()
+	path := f.journalFile()
 	text, err := os.ReadFile(path)
 	f.must(err)
 	var old struct {
@@ -72,25 +72,17 @@ func (f *fault) nodeRestarts() {
 	if len(old.Slices) == 0 {
 		f.Fatalf("the journal names no thread: %s", text)
 	}
+	old.BootID = "11111111-2222-3333-4444-555555555555"
 	for i := range old.Slices {
 		old.Slices[i].Ours, old.Slices[i].Original = 0, journal.Slice(handSlice)
 	}
-	out, err := exec.CommandContext(f.Context(), filepath.Join(world.Dir(), "programs", "agent"), "restore", "--state-dir="+world.StateDir).CombinedOutput()
-	if err != nil {
-		f.Fatalf("restore: %v: %s", err, out)
-	}
-	f.must(f.threadsUntouched(f.Context()))
 	text, err = json.Marshal(old)
 	f.must(err)
+	f.endAgent()
+	f.must(f.threadsUntouched(f.Context()))
 	f.must(os.WriteFile(path, text, 0o600))
-
-	next := filepath.Join(f.TempDir(), "boot_id")
-	f.must(os.WriteFile(next, []byte("11111111-2222-3333-4444-555555555555\n"), 0o600))
 	f.pause(true)
-	// The agent's alone: others on this machine read it too.
-	world.AgentPrefix = []string{"/usr/bin/unshare", "--mount", "/bin/sh", "-c", `mount --bind "$0" ` + bootID + ` && exec "$@"`, next}
-	defer func() { world.AgentPrefix = nil }()
-	f.must(world.StartAgent(f.Context()))
+	f.startAgent()
 	f.requests()
 	f.eventually("the agent leaves what another boot had", f.untouched)
 	f.pause(false)
@@ -99,12 +91,12 @@ func (f *fault) nodeRestarts() {
 // clocksSet sets the clocks of agent and manager forward and back by an hour, each alone. Where the
 // manager's Lease looks an hour old, levers are reverted.
 func (f *fault) clocksSet() {
-	for _, program := range []*stack.Program{world.Agent(), world.Manager()} {
+	for _, program := range []process{f.agent(), f.leader()} {
 		clock := f.wallClock(program)
 		for _, seconds := range []int32{3600, -3600} {
-			f.Logf("the clock of the %s is set by %d s", program.Name, seconds)
+			f.Logf("the clock of the %s is set by %d s", program.name, seconds)
 			clock.set(f, seconds)
-			if (program == world.Agent()) == (seconds > 0) {
+			if (program.name == "agent") == (seconds > 0) {
 				f.eventually("levers are reverted", f.threadsUntouched)
 			}
 			f.requests()
@@ -126,10 +118,10 @@ type wallClock struct {
 // that asks the kernel and adds a number of seconds to the wall clock:
 //
 //	mov eax, 228; syscall; test edi, edi; jne end; add qword [rsi], seconds; end: ret
-func (f *fault) wallClock(p *stack.Program) *wallClock {
+func (f *fault) wallClock(p process) *wallClock {
 	f.Helper()
-	c := &wallClock{pid: p.PID}
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
+	c := &wallClock{pid: p.pid}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
 	f.must(err)
 	for line := range strings.Lines(string(maps)) {
 		if strings.Contains(line, "[vdso]") {
@@ -137,7 +129,7 @@ func (f *fault) wallClock(p *stack.Program) *wallClock {
 			f.must(err)
 		}
 	}
-	c.memory, err = os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
+	c.memory, err = os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.pid), os.O_RDWR, 0)
 	f.must(err)
 	f.Cleanup(func() { c.memory.Close() })
 	image := make([]byte, c.to-c.from)

@@ -1,3 +1,5 @@
+// Package faults provokes faults of the product, its node and its cluster on a real node: VMs
+// under load behind a Service, kube-proxy, the product as its pods.
 package faults
 
 import (
@@ -11,41 +13,56 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/test/cluster/launcher"
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/dataplane/load"
+	"github.com/joulevirt/joulevirt/test/env/node"
+	"github.com/joulevirt/joulevirt/test/env/product"
+	"github.com/joulevirt/joulevirt/test/env/tasks"
 )
 
 const (
 	// patience covers all that a busy machine does in some seconds when it is idle.
-	patience = 4 * time.Minute
+	patience = 10 * time.Minute
+	// answerTimeout is longer than a connection is tried for to a VM that is gone.
+	answerTimeout = 4 * time.Minute
 	// requestsPerSecond of all clients of the group.
 	requestsPerSecond = 20
 	clients           = 4
 	// during is how many requests at least are made while a fault is there: some seconds.
 	during = 40
+	// stateDir is the agent's on the node.
+	stateDir = "/var/lib/joulevirt"
 )
 
 // machine is a VM of the group.
 type machine struct {
-	vmi     *kubevirtv1.VirtualMachineInstance
-	sandbox *launcher.Sandbox
+	vmi *kubevirtv1.VirtualMachineInstance
+	// qemu is its process.
+	qemu int
 }
 
 // scene is a group of VMs behind a Service that is asked all the time, with all levers allowed.
 type scene struct {
+	*node.Environment
+	node      *node.Node
+	programs  binaries.Source
 	namespace string
 	machines  []*machine
 	policy    *v1alpha1.EnergyPolicy
@@ -55,6 +72,8 @@ type scene struct {
 	byDefault time.Duration
 	// before are the surroundings before there was a policy.
 	before string
+	// arguments are the agent's.
+	arguments []string
 
 	tried, changed int
 }
@@ -69,10 +88,11 @@ type fault struct {
 // get scheduler slices of their own, however busy the machine is.
 var sums = "sums-" + strings.Repeat("x", 58)
 
-// startScene starts the group and has the product steer it.
+// startScene starts a node with the group and has the product steer it.
 func startScene(t *testing.T) *fault {
 	t.Helper()
-	f := &fault{T: t, scene: &scene{}}
+	f := &fault{T: t, scene: &scene{programs: binaries.FromEnvironment(os.Getenv, os.Stderr)}}
+	f.startNode()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "faults-"}}
 	f.create(namespace)
 	f.namespace = namespace.Name
@@ -85,9 +105,12 @@ func startScene(t *testing.T) *fault {
 	}
 	f.create(service)
 	f.startVMs()
+	network, err := f.node.Network()
+	f.must(err)
+	t.Cleanup(network.Close)
 	f.traffic = load.Start(load.Options{
 		Dial: network.Dial, URL: "http://" + net.JoinHostPort(service.Spec.ClusterIP, "80") + "/",
-		Clients: clients, PerSecond: requestsPerSecond, Timeout: patience,
+		Clients: clients, PerSecond: requestsPerSecond, Timeout: answerTimeout,
 	})
 	t.Cleanup(func() { f.traffic.Stop() })
 	f.readDefaults()
@@ -102,37 +125,55 @@ func startScene(t *testing.T) *fault {
 	return f
 }
 
+// startNode starts a node with the product.
+func (f *fault) startNode() {
+	f.Helper()
+	e := node.StartForTest(f.T, node.Options{
+		Cluster: cluster.Options{Binaries: f.programs}, Product: true,
+		// Agents that are killed again and again are started anew all the same.
+		Node: node.NodeOptions{Kubelet: map[string]any{"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"}}},
+	})
+	f.Environment, f.node = e, e.Nodes()[0]
+	f.must(product.Install(f.Context(), e, product.QuickArguments()...))
+	agents := &appsv1.DaemonSet{}
+	f.must(f.Client().Get(f.Context(), client.ObjectKey{Namespace: product.Namespace, Name: "joulevirt-agent"}, agents))
+	f.arguments = agents.Spec.Template.Spec.Containers[0].Args
+}
+
 func (f *fault) startVMs() {
 	f.Helper()
-	names := []string{"web-0", "web-1", sums}
-	for _, name := range names {
-		vm := world.VM(f.namespace, name, 1)
-		vm.Spec.Template.ObjectMeta.Labels = map[string]string{
-			"role": name[:len("web")], v1alpha1.LabelServing: v1alpha1.ServingActive,
-			// What a label may be at most.
-			strings.Repeat("a1.", 60) + "example.com/" + strings.Repeat("K", 60) + "_.z": "0" + strings.Repeat("-._", 20) + "Z",
-		}
-		f.create(vm)
+	starts, ctx := errgroup.WithContext(f.Context())
+	for _, name := range []string{"web-0", "web-1", sums} {
+		m := &machine{}
+		f.machines = append(f.machines, m)
+		vm := f.NewVM(f.namespace, name, func(t *kubevirtv1.VirtualMachineInstanceTemplateSpec) {
+			t.ObjectMeta.Labels = map[string]string{
+				"role": name[:len("web")], v1alpha1.LabelServing: v1alpha1.ServingActive,
+				// What a label may be at most.
+				strings.Repeat("a1.", 60) + "example.com/" + strings.Repeat("K", 60) + "_.z": "0" + strings.Repeat("-._", 20) + "Z",
+			}
+			t.Spec.Domain.CPU = &kubevirtv1.CPU{Cores: 1}
+		})
+		starts.Go(func() (err error) {
+			if m.vmi, err = f.StartVM(ctx, vm); err != nil {
+				return err
+			}
+			m.qemu, err = f.node.QEMU(client.ObjectKeyFromObject(m.vmi))
+			return err
+		})
 	}
-	for _, name := range names {
-		vmi, sandbox, err := world.WaitVMRunning(f.Context(), f.namespace, name, patience)
-		f.must(err)
-		ctx, cancel := context.WithTimeout(f.Context(), patience)
-		defer cancel()
-		f.must(sandbox.WaitGuestReady(ctx))
-		f.machines = append(f.machines, &machine{vmi, sandbox})
-	}
+	f.must(starts.Wait())
 }
 
 // readDefaults records what there is before the product may act.
 func (f *fault) readDefaults() {
 	f.Helper()
-	threads, err := stack.Threads(f.Context(), f.machines[0].sandbox.QEMUPID())
+	threads, err := tasks.Threads(f.Context(), f.machines[0].qemu)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.allCPUs = threads[0].CPUs
-	if f.byDefault, err = stack.DefaultSlice(); err != nil {
+	if f.byDefault, err = tasks.DefaultSlice(); err != nil {
 		f.Fatal(err)
 	}
 	if f.before, err = f.surroundings(f.Context(), true); err != nil {
@@ -162,10 +203,10 @@ func (f *fault) newPolicy() *v1alpha1.EnergyPolicy {
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode:         v1alpha1.ModeEnforce,
 			Levers:       []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice, v1alpha1.LeverTrafficShare},
-			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: nodeName}},
+			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: f.node.Name}},
 			Energy:       v1alpha1.EnergySettings{AllowModelled: true},
 			// Whatever meter the machine has, levers are to act at once.
-			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled, HoldBackPercent: ptr.To[int32](0)},
 			// The machine also runs the whole control plane.
 			Guardrails: v1alpha1.Guardrails{MaxCoreUtilizationPercent: 100},
 		},
@@ -175,9 +216,9 @@ func (f *fault) newPolicy() *v1alpha1.EnergyPolicy {
 // create creates an object and deletes it at the test's end.
 func (f *fault) create(o client.Object) {
 	f.Helper()
-	f.must(world.Client().Create(f.Context(), o))
+	f.must(f.Client().Create(f.Context(), o))
 	f.Cleanup(func() {
-		if err := client.IgnoreNotFound(world.Client().Delete(context.WithoutCancel(f.Context()), o)); err != nil && !meta.IsNoMatchError(err) {
+		if err := client.IgnoreNotFound(f.Client().Delete(context.WithoutCancel(f.Context()), o)); err != nil && !meta.IsNoMatchError(err) {
 			f.Error(err)
 		}
 	})
@@ -194,23 +235,11 @@ func (f *fault) must(err error) {
 func (f *fault) eventually(what string, condition func(context.Context) error) {
 	f.Helper()
 	began := time.Now()
-	if err := world.WaitFor(f.Context(), patience, what, condition); err != nil {
-		plan, planErr := f.plan(context.WithoutCancel(f.Context()))
-		f.Fatalf("%v\n--- plan %+v, %v\n--- agent\n%s\n--- manager\n%s", err, plan, planErr, tail(world.Agent()), tail(world.Manager()))
+	if err := f.WaitFor(f.Context(), patience, what, condition); err != nil {
+		f.Log(product.State(f.Context(), f.Environment))
+		f.Fatal(err)
 	}
 	f.Logf("%s: after %v", what, time.Since(began).Round(100*time.Millisecond))
-}
-
-func tail(p *stack.Program) string {
-	if p == nil {
-		return "(does not run)"
-	}
-	text, err := os.ReadFile(p.Log())
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
 // requests waits until the group was asked some more.
@@ -221,9 +250,7 @@ func (f *fault) requests() {
 }
 
 func (f *fault) plan(ctx context.Context) (*v1alpha1.NodePlan, error) {
-	var plan v1alpha1.NodePlan
-	err := world.Client().Get(ctx, types.NamespacedName{Name: nodeName}, &plan)
-	return &plan, err
+	return product.Plan(ctx, f.Client(), f.node.Name)
 }
 
 // inForce is satisfied when the current plan is in force. Guards may have withdrawn it from some
@@ -231,28 +258,22 @@ func (f *fault) plan(ctx context.Context) (*v1alpha1.NodePlan, error) {
 func (f *fault) inForce(ctx context.Context) error { return f.inForceOn(ctx, 1) }
 
 func (f *fault) inForceOn(ctx context.Context, least int) error {
-	plan, err := f.plan(ctx)
+	plan, err := product.InForce(ctx, f.Client(), f.node.Name)
 	if err != nil {
 		return err
-	}
-	applied := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionApplied)
-	if applied == nil || applied.Status != metav1.ConditionTrue || applied.ObservedGeneration != plan.Generation {
-		return fmt.Errorf("Applied is %+v of plan %d: %s: %s", applied, plan.Generation, plan.Spec.Reason, plan.Spec.Message)
 	}
 	now, err := f.acted(ctx)
 	if err != nil {
 		return err
 	}
-	reported := 0
-	for _, vm := range plan.Status.VMs {
-		if vm.Lever == v1alpha1.LeverSlice && vm.State == v1alpha1.LeverInForce {
-			if reported++; !now[vm.Name] {
-				return fmt.Errorf("VM %s is reported as %+v, and the kernel says otherwise", vm.Name, vm)
-			}
+	reported := product.InForceOn(plan, v1alpha1.LeverSlice)
+	for _, vm := range reported {
+		if !now[vm.Name] {
+			return fmt.Errorf("slices of VM %s are reported to be in force, and the kernel says otherwise", vm.Name)
 		}
 	}
-	if reported < least {
-		return fmt.Errorf("a lever acts on %d VMs, want %d: %+v", reported, least, plan.Status.VMs)
+	if len(reported) < least {
+		return fmt.Errorf("a lever acts on %v, want %d VMs: %+v", reported, least, plan.Status.VMs)
 	}
 	return nil
 }
@@ -261,11 +282,11 @@ func (f *fault) inForceOn(ctx context.Context, least int) error {
 func (f *fault) acted(ctx context.Context) (map[string]bool, error) {
 	names := map[string]bool{}
 	for _, m := range f.machines {
-		threads, err := stack.Threads(ctx, m.sandbox.QEMUPID())
+		threads, err := tasks.Threads(ctx, m.qemu)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(threads, func(t stack.Thread) bool { return t.Slice == f.byDefault }) {
+		if !slices.ContainsFunc(threads, func(t tasks.Thread) bool { return t.Slice == f.byDefault }) {
 			names[m.vmi.Name] = true
 		}
 	}
@@ -281,10 +302,10 @@ func (f *fault) actedNow() map[string]bool {
 }
 
 // touched are the threads of the VMs that are bound or have slices, by their IDs.
-func (f *fault) touched(ctx context.Context) (map[int]stack.Thread, error) {
-	touched := map[int]stack.Thread{}
+func (f *fault) touched(ctx context.Context) (map[int]tasks.Thread, error) {
+	touched := map[int]tasks.Thread{}
 	for _, m := range f.machines {
-		threads, err := stack.Threads(ctx, m.sandbox.QEMUPID())
+		threads, err := tasks.Threads(ctx, m.qemu)
 		if err != nil {
 			return nil, err
 		}
@@ -322,22 +343,26 @@ func (f *fault) threadsUntouched(ctx context.Context) error {
 // surroundings are the queues of the VMs' pods, pinned BPF objects, and labels. Marked: with the
 // annotation that a profile leaves.
 func (f *fault) surroundings(ctx context.Context, marked bool) (string, error) {
-	pods, err := world.LauncherPods(ctx, f.namespace)
+	var pods corev1.PodList
+	if err := f.Client().List(ctx, &pods, client.InNamespace(f.namespace)); err != nil {
+		return "", err
+	}
+	pins, err := f.node.Root("/sys/fs/bpf/joulevirt/*")
 	if err != nil {
 		return "", err
 	}
-	lines, err := filepath.Glob("/sys/fs/bpf/joulevirt/*")
+	lines, err := filepath.Glob(pins)
 	if err != nil {
 		return "", err
 	}
-	for i := range pods {
-		lines = append(lines, fmt.Sprint(pods[i].Name, pods[i].Labels))
-		if profile := pods[i].Annotations[v1alpha1.AnnotationProfile]; marked && profile != "" {
-			lines = append(lines, pods[i].Name+" of profile "+profile)
+	for _, pod := range pods.Items {
+		lines = append(lines, fmt.Sprint(pod.Name, pod.Labels))
+		if profile := pod.Annotations[v1alpha1.AnnotationProfile]; marked && profile != "" {
+			lines = append(lines, pod.Name+" of profile "+profile)
 		}
 	}
 	for _, m := range f.machines {
-		out, err := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(m.sandbox.QEMUPID()), "--net", "tc", "qdisc", "show").CombinedOutput()
+		out, err := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(m.qemu), "--net", "tc", "qdisc", "show").CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("queues of VM %s: %w: %s", m.vmi.Name, err, out)
 		}
@@ -351,7 +376,8 @@ func (f *fault) surroundings(ctx context.Context, marked bool) (string, error) {
 // has ended nothing is left.
 func (f *fault) try(name string, provoke func(*fault)) bool {
 	return f.attempt(name, func(now *fault) {
-		uses := now.usage()
+		uses, err := now.usage()
+		now.must(err)
 		provoke(now)
 		now.requests()
 		now.aManagerLeads()
@@ -359,7 +385,7 @@ func (f *fault) try(name string, provoke func(*fault)) bool {
 		now.bounded(uses)
 		now.endAgent()
 		now.leftUnchanged()
-		now.must(world.StartAgent(now.Context()))
+		now.startAgent()
 		now.eventually("levers are in force with the next agent", now.inForce)
 	})
 }
@@ -379,7 +405,7 @@ func (f *fault) attempt(name string, do func(*fault)) bool {
 // leftUnchanged waits until nothing of the product is left on the node.
 func (f *fault) leftUnchanged() {
 	f.Helper()
-	if err := world.WaitFor(f.Context(), patience, "nothing is left", f.untouched); err != nil {
+	if err := f.WaitFor(f.Context(), patience, "nothing is left", f.untouched); err != nil {
 		f.changed++
 		f.Error(err)
 	}
@@ -393,7 +419,7 @@ func (f *fault) pause(paused bool) {
 
 func (f *fault) patch(o client.Object, patch string, args ...any) {
 	f.Helper()
-	f.must(world.Client().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, patch, args...))))
+	f.must(f.Client().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, patch, args...))))
 }
 
 // optOut takes a VM out of the plan, or lets it in again, so that the manager plans anew.
@@ -409,7 +435,7 @@ func (f *fault) optOut(m *machine, out bool) {
 // free is satisfied when no lever acts on a VM.
 func (f *fault) free(m *machine) func(context.Context) error {
 	return func(ctx context.Context) error {
-		threads, err := stack.Threads(ctx, m.sandbox.QEMUPID())
+		threads, err := tasks.Threads(ctx, m.qemu)
 		if err != nil {
 			return err
 		}
@@ -422,37 +448,71 @@ func (f *fault) free(m *machine) func(context.Context) error {
 	}
 }
 
-// startManager starts a manager beside the one that runs, which is returned.
-func (f *fault) startManager() (before *stack.Program) {
-	f.Helper()
-	before = world.Manager()
-	f.must(world.StartManager(f.Context()))
-	return before
+// process is one of the product's.
+type process struct {
+	name string
+	pid  int
 }
 
-func (f *fault) ends(what string, p *stack.Program) {
+func (f *fault) agent() process {
+	f.Helper()
+	pid, err := product.AgentProcess(f.node)
+	f.must(err)
+	return process{"agent", pid}
+}
+
+// leader waits for a manager that leads and runs: one that loses its Lease on a busy machine ends.
+func (f *fault) leader() process {
+	f.Helper()
+	var pid int
+	f.must(f.WaitFor(f.Context(), patience, "the manager that leads runs", func(ctx context.Context) error {
+		_, pod, err := product.Lease(ctx, f.Client())
+		if err == nil {
+			pid, err = f.node.PodProcess(pod.UID, "/manager")
+		}
+		return err
+	}))
+	return process{"manager", pid}
+}
+
+func (f *fault) signal(p process, signal syscall.Signal) {
+	f.Helper()
+	f.must(syscall.Kill(p.pid, signal))
+}
+
+// ended reports whether a process is gone.
+func (p process) ended() bool { return errors.Is(syscall.Kill(p.pid, 0), syscall.ESRCH) }
+
+func (f *fault) ends(what string, p process) {
 	f.Helper()
 	f.eventually(what+" ends", func(context.Context) error {
-		select {
-		case <-p.Done():
-			return nil
-		default:
+		if !p.ended() {
 			return errors.New("it runs")
 		}
+		return nil
 	})
 }
 
 // endAgent asks the agent to end, as the kubelet does.
 func (f *fault) endAgent() {
 	f.Helper()
-	if code, err := world.TerminateAgent(); err != nil || code != 0 {
+	if code, err := product.EndAgents(f.Context(), f.Environment, f.node); err != nil || code != 0 {
 		f.Errorf("the agent ended with %d, %v", code, err)
 	}
 }
 
-// restartAgent starts the next agent after the present one has reverted the node.
-func (f *fault) restartAgent() {
+// startAgent starts the next agent, with more arguments than it is shipped with.
+func (f *fault) startAgent(more ...string) {
 	f.Helper()
-	f.endAgent()
-	f.must(world.StartAgent(f.Context()))
+	f.must(product.StartAgents(f.Context(), f.Environment, f.node, func(spec *corev1.PodSpec) {
+		spec.Containers[0].Args = slices.Concat(f.arguments, more)
+	}))
+}
+
+// journalFile is the agent's journal as this machine reaches it.
+func (f *fault) journalFile() string {
+	f.Helper()
+	path, err := f.node.Root(stateDir, "journal.json")
+	f.must(err)
+	return path
 }

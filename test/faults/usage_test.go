@@ -5,27 +5,31 @@ import (
 	"fmt"
 
 	"github.com/prometheus/procfs"
-
-	"github.com/joulevirt/joulevirt/test/cluster/stack"
 )
 
 // usage is what a program holds.
 type usage struct{ bytes, files int }
 
 // usage of agent and manager.
-func (f *fault) usage() []usage {
+func (f *fault) usage() ([]usage, error) {
 	f.Helper()
 	var all []usage
-	for _, p := range []*stack.Program{world.Agent(), world.Manager()} {
-		process, err := procfs.NewProc(p.PID)
-		f.must(err)
+	for _, p := range []process{f.agent(), f.leader()} {
+		process, err := procfs.NewProc(p.pid)
+		if err != nil {
+			return nil, err
+		}
 		stat, err := process.Stat()
-		f.must(err)
+		if err != nil {
+			return nil, err
+		}
 		files, err := process.FileDescriptorsLen()
-		f.must(err)
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, usage{stat.ResidentMemory(), files})
 	}
-	return all
+	return all, nil
 }
 
 // bounded waits until agent and manager hold about as much as before the fault, or those that came
@@ -33,8 +37,11 @@ func (f *fault) usage() []usage {
 func (f *fault) bounded(before []usage) {
 	f.Helper()
 	const moreBytes, moreFiles = 48 << 20, 100
-	f.eventually("agent and manager are as large as before", func(context.Context) error {
-		now := f.usage()
+	var now []usage
+	f.eventually("agent and manager are as large as before", func(context.Context) (err error) {
+		if now, err = f.usage(); err != nil {
+			return err
+		}
 		for i := range now {
 			if now[i].bytes > before[i].bytes+moreBytes || now[i].files > before[i].files+moreFiles {
 				return fmt.Errorf("they hold %+v, before %+v", now, before)
@@ -42,5 +49,5 @@ func (f *fault) bounded(before []usage) {
 		}
 		return nil
 	})
-	f.Logf("bytes and files of agent and manager: %v, before %v", f.usage(), before)
+	f.Logf("bytes and files of agent and manager: %v, before %v", now, before)
 }

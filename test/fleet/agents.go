@@ -39,6 +39,9 @@ type Agents struct {
 	authority *pki.Authority
 	server    *http.Server
 	address   string
+	// Faster is how much faster the agents' clocks go than the manager's. It is set before rates are pulled.
+	Faster float64
+	began  time.Time
 
 	mu sync.Mutex
 	// agents by the name that a handshake asks for.
@@ -51,15 +54,18 @@ type agent struct {
 }
 
 // NewAgents starts to listen. Close ends it.
-func NewAgents() (*Agents, error) {
+func NewAgents() (*Agents, error) { return NewAgentsAt("127.0.0.1") }
+
+// NewAgentsAt listens at an address that the manager reaches.
+func NewAgentsAt(address string) (*Agents, error) {
 	authority, err := pki.NewAuthority(time.Now())
 	if err != nil {
 		return nil, err
 	}
-	a := &Agents{authority: authority, agents: map[string]agent{}}
+	a := &Agents{authority: authority, agents: map[string]agent{}, Faster: 1, began: time.Now()}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority.BundlePEM())
-	listener, err := tls.Listen("tcp", net.JoinHostPort("127.0.0.1", "0"), &tls.Config{
+	listener, err := tls.Listen("tcp", net.JoinHostPort(address, "0"), &tls.Config{
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
 		GetCertificate: a.certificateFor,
 	})
@@ -127,8 +133,12 @@ func (a *Agents) SetRates(node string, r model.NodeRates) error {
 // Rates returns what a node's agent would answer now.
 func (a *Agents) Rates(node string) (*model.NodeRates, error) {
 	known, err := a.agent(pki.ServerName(node))
-	known.rates.Time = time.Now()
+	known.rates.Time = a.now()
 	return &known.rates, err
+}
+
+func (a *Agents) now() time.Time {
+	return a.began.Add(time.Duration(a.Faster * float64(time.Since(a.began))))
 }
 
 // Report writes the NodeReport of a node as its agent would.
@@ -168,7 +178,7 @@ func (a *Agents) serveRates(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	known.rates.Time = time.Now()
+	known.rates.Time = a.now()
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(&known.rates) // a client that went needs no answer
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,8 +18,10 @@ import (
 
 	"github.com/joulevirt/joulevirt/controllers"
 	"github.com/joulevirt/joulevirt/controllers/group"
+	"github.com/joulevirt/joulevirt/controllers/hostpower"
 	"github.com/joulevirt/joulevirt/controllers/node"
 	"github.com/joulevirt/joulevirt/controllers/objects"
+	"github.com/joulevirt/joulevirt/controllers/placement"
 	"github.com/joulevirt/joulevirt/controllers/policy"
 	"github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
@@ -36,7 +39,7 @@ type Manager struct {
 // Metrics of the controllers.
 func (m *Manager) Metrics() prometheus.Gatherer { return m.registry }
 
-// Timing is how the manager paces itself.
+// Timing is how the manager paces itself, and what it reaches by other ways than as shipped.
 type Timing struct {
 	Pull        controllers.PullOptions
 	Energy      node.EnergyOptions
@@ -46,6 +49,12 @@ type Timing struct {
 	FiguresDelay time.Duration
 	// Memory of experiments and savings. Its zero value: as shipped.
 	Memory trials.MemoryOptions
+	// Placement of VMs. Its zero value: as shipped.
+	Placement placement.Options
+	// HostPower of empty nodes. Its zero value: as shipped.
+	HostPower hostpower.Options
+	// DialGateway connects to gateways. Nil: the network.
+	DialGateway func(ctx context.Context, network, address string) (net.Conn, error)
 	// Clock that the controllers go by. Nil: the wall's.
 	Clock clock.WithTicker
 }
@@ -54,8 +63,9 @@ type Timing struct {
 func Fast() Timing {
 	return Timing{
 		Pull: controllers.PullOptions{
-			Interval: 200 * time.Millisecond, Timeout: 5 * time.Second,
-			StaleAfter: 5 * time.Second, Settle: 200 * time.Millisecond, Review: time.Second, Concurrency: 8,
+			Interval: 200 * time.Millisecond, Timeout: controllers.DefaultPullOptions().Timeout,
+			// As shipped: a machine that stands still for some seconds makes no rates old.
+			StaleAfter: controllers.DefaultPullOptions().StaleAfter, Settle: 200 * time.Millisecond, Review: time.Second, Concurrency: 8,
 		},
 		Energy:      node.EnergyOptions{Interval: 200 * time.Millisecond, Namespace: "joulevirt-system"},
 		Traffic:     group.Options{Replan: 400 * time.Millisecond, Figures: 400 * time.Millisecond},
@@ -63,6 +73,8 @@ func Fast() Timing {
 		Memory: trials.MemoryOptions{
 			Store: time.Second, Settle: 100 * time.Millisecond,
 		},
+		Placement: placement.Options{Window: 9 * time.Second, Decide: 400 * time.Millisecond, Follow: 200 * time.Millisecond, Stands: 2 * time.Second, Suffers: 2 * time.Second},
+		HostPower: hostpower.Options{Decide: 400 * time.Millisecond, Follow: 200 * time.Millisecond},
 	}
 }
 
@@ -104,10 +116,12 @@ func StartManager(ctx context.Context, cfg *rest.Config, clients rates.Clients, 
 		Mapper: mgr.GetRESTMapper(), Required: controllers.Required(), Clock: clock.RealClock{}, Log: log,
 		Setup: func(ctx context.Context) error {
 			err := controllers.Setup(ctx, mgr, controllers.Options{
-				Clients: clients, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic,
+				Clients: clients, DialGateway: timing.DialGateway, Pull: timing.Pull, Energy: timing.Energy, Traffic: timing.Traffic,
 				StatusDelay: timing.StatusDelay, FiguresDelay: cmp.Or(timing.FiguresDelay, policy.DefaultFiguresDelay),
-				Memory: cmp.Or(timing.Memory, trials.DefaultMemoryOptions()),
-				Clock:  timing.clock(), Registry: registry,
+				Memory:    cmp.Or(timing.Memory, trials.DefaultMemoryOptions()),
+				Placement: cmp.Or(timing.Placement, placement.DefaultOptions()),
+				HostPower: cmp.Or(timing.HostPower, hostpower.DefaultOptions()),
+				Clock:     timing.clock(), Registry: registry,
 			})
 			close(started)
 			return err

@@ -103,6 +103,11 @@ func moduleFiles(host, release string, wanted []string) ([]file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the module list of kernel %s: %w", release, err)
 	}
+	builtin, err := os.ReadFile(filepath.Join(root, "modules.builtin"))
+	if err != nil {
+		return nil, fmt.Errorf("read what is built into kernel %s: %w", release, err)
+	}
+	wanted = slices.DeleteFunc(slices.Clone(wanted), func(name string) bool { return isBuiltin(string(builtin), name) })
 	order, err := loadOrder(bytes.NewReader(deps), wanted)
 	if err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", release, err)
@@ -121,6 +126,23 @@ func moduleFiles(host, release string, wanted []string) ([]file, error) {
 	return append(files, file{path: "modules/order", mode: 0o644, content: []byte(names.String())}), nil
 }
 
+// isBuiltin reports whether a module is in the list of those that are part of a
+// kernel: kernel/FOLDER/NAME.ko on each line.
+func isBuiltin(list, name string) bool {
+	for path := range strings.Lines(list) {
+		if moduleName(path) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// moduleName is that of a module's file.
+func moduleName(path string) string {
+	name, _, _ := strings.Cut(filepath.Base(path), ".")
+	return strings.ReplaceAll(name, "-", "_")
+}
+
 // loadOrder reads the modules.dep format and returns the files of the wanted
 // modules and all they depend on, each after its dependencies. modules.dep
 // lists a module's dependencies with the deepest last.
@@ -134,8 +156,7 @@ func loadOrder(modulesDep io.Reader, wanted []string) ([]string, error) {
 			continue
 		}
 		dependencies[path] = strings.Fields(rest)
-		name, _, _ := strings.Cut(filepath.Base(path), ".")
-		pathOf[strings.ReplaceAll(name, "-", "_")] = path
+		pathOf[moduleName(path)] = path
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read modules.dep: %w", err)

@@ -16,7 +16,9 @@ import (
 func RunTests(t *testing.T, tag string, packages map[string]string, job Job, wanted ...string) {
 	t.Helper()
 	dir := t.TempDir()
-	job.Programs = map[string]string{}
+	if job.Programs == nil {
+		job.Programs = map[string]string{}
+	}
 	for name, pkg := range packages {
 		job.Programs[name] = filepath.Join(dir, name)
 		if err := gobuild.Tests(t.Context(), "github.com/joulevirt/joulevirt/"+pkg, tag, job.Programs[name]); err != nil {

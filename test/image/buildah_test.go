@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
+	"github.com/joulevirt/joulevirt/test/env/images"
 )
 
 // root is the folder of the module.
@@ -21,6 +23,7 @@ const root = "../.."
 const (
 	goImage   = "localhost/golang"
 	emptyBase = "localhost/empty"
+	nginxBase = "localhost/nginx"
 )
 
 // builder runs buildah with storage of its own.
@@ -35,7 +38,7 @@ type builder struct {
 // Dockerfile's own commands then do is what they do on any Go image.
 func newBuilder(t *testing.T) *builder {
 	t.Helper()
-	if err := debian.Host().Ensure(t.Context(), os.Stderr, "buildah", "busybox-static"); err != nil {
+	if err := debian.Host().Ensure(t.Context(), nil, "buildah", "busybox-static"); err != nil {
 		t.Fatal(err)
 	}
 	goroot, modules, cache := goEnv(t, "GOROOT"), goEnv(t, "GOMODCACHE"), goEnv(t, "GOCACHE")
@@ -57,6 +60,23 @@ WORKDIR /tmp
 ENV PATH=/usr/local/go/bin:/bin HOME=/root GOPATH=/go GOPROXY=off GOTOOLCHAIN=local
 `)
 	return b
+}
+
+// debianBase builds the base image that has Debian's nginx.
+func (b *builder) debianBase(t *testing.T) {
+	t.Helper()
+	root, err := images.NginxRootFS(t.Context(), binaries.FromEnvironment(os.Getenv, os.Stderr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\nADD root.tar /\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(root, filepath.Join(dir, "root.tar")); err != nil {
+		t.Fatal(err)
+	}
+	b.buildah(t, "build", "--isolation", "chroot", "--tag", nginxBase, dir)
 }
 
 // base builds a base image from a Dockerfile beside a static busybox.
@@ -85,6 +105,7 @@ func (b *builder) build(t *testing.T, target string) string {
 		"--target", target, "--tag", name,
 		"--build-arg", "GO_IMAGE=" + goImage,
 		"--build-arg", "BASE_IMAGE=" + emptyBase,
+		"--build-arg", "DEBIAN_IMAGE=" + nginxBase,
 	}
 	b.buildah(t, append(append(args, b.mounts...), root)...)
 	return name

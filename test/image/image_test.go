@@ -46,9 +46,26 @@ func TestImages(t *testing.T) {
 			checkOnlyFiles(t, files, test.target)
 			checkBill(t, filepath.Join(files, "usr/share/sbom", test.target+".cdx.json"), filepath.Join(files, test.target), test.embeds)
 			checkStatic(t, filepath.Join(files, test.target))
-			checkRuns(t, files, "/"+test.target, test.uid)
+			checkRuns(t, files, test.uid, "/"+test.target, "--help")
 		})
 	}
+}
+
+// TestGatewayImage checks the image that has Debian's nginx.
+func TestGatewayImage(t *testing.T) {
+	b := newBuilder(t)
+	b.debianBase(t)
+	image := b.build(t, "gateway")
+	want := config{User: "65532:65532", Entrypoint: []string{"/joulevirt-gateway"}}
+	if diff := cmp.Diff(want, b.config(t, image)); diff != "" {
+		t.Errorf("configuration, -want +got:\n%s", diff)
+	}
+	files := b.mount(t, image)
+	program := filepath.Join(files, "joulevirt-gateway")
+	checkBill(t, filepath.Join(files, "usr/share/sbom/joulevirt-gateway.cdx.json"), program, nil)
+	checkStatic(t, program)
+	checkRuns(t, files, 65532, "/joulevirt-gateway", "--help")
+	checkRuns(t, files, 65532, "/usr/sbin/nginx", "-v")
 }
 
 // checkBill fails when the bill of materials lacks a module that is linked into the program,
@@ -142,15 +159,15 @@ func checkStatic(t *testing.T, path string) {
 
 // checkRuns starts the program with nothing around it but the image, as the
 // image's user.
-func checkRuns(t *testing.T, files, program string, uid uint32) {
+func checkRuns(t *testing.T, files string, uid uint32, program string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program, "--help")
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Chroot:     files,
 		Credential: &syscall.Credential{Uid: uid, Gid: uid},
 	}
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%s --help: %v\n%s", program, err, text)
+		t.Errorf("%s %q: %v\n%s", program, args, err, text)
 	}
 }

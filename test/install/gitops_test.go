@@ -47,7 +47,6 @@ func TestFlux(t *testing.T) {
 	f := &flux{world: w}
 	f.install()
 	before := w.everything()
-	w.startKubelet()
 
 	product := f.apply("config/gitops/flux/manifests.yaml", "Kustomization/joulevirt")
 	f.reconciled(product)

@@ -25,10 +25,11 @@ func TestReleasedChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, registry := t.TempDir(), "registry.example/joulevirt"
-	manager, agent := "sha256:"+strings.Repeat("a", 64), "sha256:"+strings.Repeat("b", 64)
+	digest := func(of string) string { return "sha256:" + strings.Repeat(of, 64) }
+	manager, agent, gateway := digest("a"), digest("b"), digest("c")
 	release := func(version, manager string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), "make", "release-chart", "HELM="+h.program, "KUBECTL="+tools[binaries.Kubectl], "RELEASE_DIR="+dir,
-			"REGISTRY="+registry, "VERSION="+version, "MANAGER_DIGEST="+manager, "AGENT_DIGEST="+agent)
+		cmd := exec.CommandContext(t.Context(), "make", "release-chart", "HELM="+h.Program, "KUBECTL="+tools[binaries.Kubectl], "RELEASE_DIR="+dir,
+			"REGISTRY="+registry, "VERSION="+version, "MANAGER_DIGEST="+manager, "AGENT_DIGEST="+agent, "GATEWAY_DIGEST="+gateway)
 		cmd.Dir = root
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -52,10 +53,20 @@ func TestReleasedChart(t *testing.T) {
 			t.Errorf("images of the %s, -want +got:\n%s", what, diff)
 		}
 	}
+	offload, err := os.ReadFile(filepath.Join(dir, "offload.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want[:1], registry+"/gateway@"+gateway, want[1])
+	for what, text := range map[string]string{"manifests of lever Offload": string(manifests) + "---\n" + string(offload), "chart with it": h.must(t, "template", "joulevirt", file, "--set", "offload.enabled=true")} {
+		if diff := cmp.Diff(want, images(objects(t, text))); diff != "" {
+			t.Errorf("images of the %s, -want +got:\n%s", what, diff)
+		}
+	}
 	if meta := h.must(t, "show", "chart", file); !strings.Contains(meta, "appVersion: v1.2.3\n") || !strings.Contains(meta, "\nversion: 1.2.3") {
 		t.Errorf("the chart says %s", meta)
 	}
-	if _, err := h.run(t.Context(), "template", file, "--set", "agent.image.digest=,agent.image.tag=v1.2.3"); err == nil || !strings.Contains(err.Error(), "/agent/image/digest") {
+	if _, err := h.Run(t.Context(), "template", file, "--set", "agent.image.digest=,agent.image.tag=v1.2.3"); err == nil || !strings.Contains(err.Error(), "/agent/image/digest") {
 		t.Errorf("an image without a digest: %v", err)
 	}
 }
@@ -65,7 +76,8 @@ func images(all map[string]*unstructured.Unstructured) []string {
 	found := map[string]bool{}
 	for _, o := range all {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-		for _, c := range containers {
+		ofTemplate, _, _ := unstructured.NestedSlice(o.Object, "template", "spec", "containers")
+		for _, c := range append(containers, ofTemplate...) {
 			of, _ := c.(map[string]any)
 			image, _ := of["image"].(string)
 			found[image] = true
@@ -85,7 +97,7 @@ func TestPinned(t *testing.T) {
 		uses, want *regexp.Regexp
 	}{
 		{[]string{filepath.Join(root, "Dockerfile")}, regexp.MustCompile(`(?m)^ARG \w+_IMAGE=.*$`), regexp.MustCompile(`:[\w.-]+@sha256:[0-9a-f]{64}$`)},
-		{[]string{filepath.Join(root, "Dockerfile")}, regexp.MustCompile(`(?m)^FROM .*$`), regexp.MustCompile(`^FROM (--platform=\$BUILDPLATFORM )?\$\{(GO|BASE)_IMAGE\} AS \w+$`)},
+		{[]string{filepath.Join(root, "Dockerfile")}, regexp.MustCompile(`(?m)^FROM .*$`), regexp.MustCompile(`^FROM (--platform=\$BUILDPLATFORM )?\$\{(GO|BASE|DEBIAN)_IMAGE\} AS \w+$`)},
 		{workflows, regexp.MustCompile(`(?m)\buses: .*$`), regexp.MustCompile(`@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)},
 	} {
 		for _, file := range check.files {

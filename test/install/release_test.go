@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/cluster/stack"
+	"github.com/joulevirt/joulevirt/test/env/product"
 )
 
 // TestRelease installs a release, changes a value, rolls it back and uninstalls it while VMs
@@ -29,18 +29,26 @@ import (
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	h := newHelm(t, w.Kubeconfig())
-	w.seedVMs()
 	before := w.everything()
-	w.startKubelet()
 	helm := func(args ...string) {
-		h.must(t, append(args, "--namespace", namespace, "--timeout", "6m", "--wait")...)
+		h.must(t, append(args, "--namespace", namespace, "--timeout", "10m", "--wait")...)
 	}
 
 	start := time.Now()
-	helm("install", release, chart, "--set", "policy.preset=observe")
+	// Shipped, an agent has no lever begin to act for two minutes.
+	helm("install", release, chart, "--set", "policy.preset=observe", "--set", "agent.extraArgs={--start-delay=0s}")
 	w.reported()
 	t.Logf("figure install_to_first_report_s %.4g s", time.Since(start).Seconds())
 	w.eventually("the manager has seen the preset", w.policySeen("observe"))
+	w.eventually("an Event tells who leads", func(ctx context.Context) error {
+		found, err := w.RunKubectl(ctx, "get", "events", "--namespace="+namespace, "--field-selector=reason=LeaderElection", "--output=name")
+		if err == nil && found == "" {
+			err = errors.New("no such Event exists")
+		}
+		return err
+	})
+	w.confined()
+	w.agentKilled(start)
 	w.steer()
 
 	helm("upgrade", release, chart, "--reset-then-reuse-values", "--set", "agent.sampleInterval=2s")
@@ -57,19 +65,35 @@ func TestRelease(t *testing.T) {
 	w.served()
 }
 
-// TestUndeploy installs the manifests and removes them while a VM is on standby.
+// TestUndeploy installs the manifests and removes them while a VM is on standby. Its Service's owner
+// agreed to have it adopted, and the VMs have no label.
 func TestUndeploy(t *testing.T) {
 	w := newWorld(t)
-	w.seedVMs()
+	w.unlabel()
 	before := w.everything()
-	w.startKubelet()
 	w.make("deploy")
 	_, err := w.RunKubectl(t.Context(), "scale", "deployment/joulevirt-manager", "--namespace="+namespace, "--replicas=1")
 	w.check(err)
 	w.reported()
 	w.steer()
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "web"}}
+	selects := func(want bool) {
+		t.Helper()
+		w.eventually(fmt.Sprintf("the Service selects by the label: %t", want), func(ctx context.Context) error {
+			err := w.Client().Get(ctx, client.ObjectKeyFromObject(service), service)
+			if got := service.Spec.Selector[v1alpha1.LabelServing] != "" && service.Labels[v1alpha1.LabelAdopted] != ""; err == nil && got != want {
+				err = fmt.Errorf("it selects %v", service.Spec.Selector)
+			}
+			return err
+		})
+	}
+	selects(true)
+	w.heldUpByOwner(service)
 	w.make("undeploy")
 	w.nothingLeft(before)
+	selects(false)
+	w.labelled("")
+	w.relabel()
 	w.served()
 	w.make("undeploy") // with nothing to remove
 }
@@ -84,16 +108,79 @@ func (w *world) make(target string) {
 	}
 }
 
+// patchVMs sets the label of VMs and launcher pods, and the Service's selector and annotation, as
+// people do.
+func (w *world) patchVMs(label, annotation string) {
+	w.Helper()
+	for what, patch := range map[string]string{
+		"virtualmachineinstance/web-0": `{"metadata":{"labels":{"joulevirt.io/serving":` + label + `}}}`,
+		"virtualmachineinstance/web-1": `{"metadata":{"labels":{"joulevirt.io/serving":` + label + `}}}`,
+		"pod/" + w.launchers()[0].Name: `{"metadata":{"labels":{"joulevirt.io/serving":` + label + `}}}`,
+		"pod/" + w.launchers()[1].Name: `{"metadata":{"labels":{"joulevirt.io/serving":` + label + `}}}`,
+		"service/web":                  `{"metadata":{"annotations":{"joulevirt.io/adopt":` + annotation + `}},"spec":{"selector":{"joulevirt.io/serving":` + label + `}}}`,
+	} {
+		_, err := w.RunKubectl(w.Context(), "patch", what, "--namespace="+shop, "--type=merge", "--patch="+patch)
+		w.check(err)
+	}
+}
+
+// unlabel makes the VMs and their Service such as they are before the product is installed,
+// but for the owner's consent.
+func (w *world) unlabel() { w.Helper(); w.patchVMs("null", `"true"`) }
+
+func (w *world) relabel() { w.Helper(); w.patchVMs(`"active"`, "null") }
+
+// labelled wants VMs and launcher pods to have a value of the label.
+func (w *world) labelled(want string) {
+	w.Helper()
+	var vms virtv1.VirtualMachineInstanceList
+	w.check(w.Client().List(w.Context(), &vms, client.InNamespace(shop)))
+	for i := range vms.Items {
+		if got := vms.Items[i].Labels[v1alpha1.LabelServing]; got != want {
+			w.Errorf("VM %s has label %q, want %q", vms.Items[i].Name, got, want)
+		}
+	}
+	for _, pod := range w.launchers() {
+		if got := pod.Labels[v1alpha1.LabelServing]; got != want {
+			w.Errorf("pod %s has label %q, want %q", pod.Name, got, want)
+		}
+	}
+}
+
+// heldUpByOwner runs what the Job runs while an owner's own Service selects by the label that the
+// VMs have from the manager.
+func (w *world) heldUpByOwner(adopted *corev1.Service) {
+	w.Helper()
+	own := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "own"}, Spec: corev1.ServiceSpec{
+		Ports: adopted.Spec.Ports, Selector: map[string]string{"role": "web", v1alpha1.LabelServing: v1alpha1.ServingActive},
+	}}
+	own.Spec.Ports[0].NodePort = 0
+	w.check(w.Client().Create(w.Context(), own))
+	if out, err := w.remove(); err == nil || !strings.Contains(out, "selector of Service "+shop+"/own") {
+		w.Errorf("removal with a Service that would lose its VMs: %v: %s", err, out)
+	}
+	w.check(w.Client().Delete(w.Context(), own))
+}
+
+// remove runs what the Job runs, for a short time.
+func (w *world) remove() (string, error) {
+	w.Helper()
+	manager, err := stack.Build(w.Context(), "manager", w.TempDir())
+	w.check(err)
+	out, err := exec.CommandContext(w.Context(), manager, "remove", "--kubeconfig="+w.Kubeconfig(), "--namespace="+namespace, "--timeout=15s").CombinedOutput()
+	return string(out), err
+}
+
 // heldUpByProfile tries an uninstall that would cut clients of a route off: it says so and stops.
 func (w *world) heldUpByProfile(h *helm) {
 	w.Helper()
 	w.check(w.ApplyManifests(w.Context(), root+"/config/samples/joulevirt_v1alpha1_vmnetworkprofile.yaml"))
-	if out, err := h.run(w.Context(), "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "6m"); err == nil {
+	if out, err := h.Run(w.Context(), "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "6m"); err == nil {
 		w.Fatalf("uninstalled although clients lose their route: %s", out)
 	}
-	log, err := os.ReadFile(filepath.Join(w.Dir(), "removal.log"))
+	log, err := w.RunKubectl(w.Context(), "logs", "job/joulevirt-removal", "--namespace="+namespace)
 	w.check(err)
-	if !strings.Contains(string(log), "VMNetworkProfile default/shop") {
+	if !strings.Contains(log, "VMNetworkProfile default/shop") {
 		w.Errorf("the removal does not say what holds it up: %s", log)
 	}
 	w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: "steer"}, &v1alpha1.EnergyPolicy{}))
@@ -122,9 +209,8 @@ func (w *world) heldUpByAgent() {
 		})
 	}
 	selectNodes(`{"none":"here"}`, 0)
-	out, err := exec.CommandContext(w.Context(), filepath.Join(programs, "manager"), "remove", "--kubeconfig="+w.Kubeconfig(),
-		"--namespace="+namespace, "--timeout=15s").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "node "+nodeName+" (its agent") {
+	out, err := w.remove()
+	if err == nil || !strings.Contains(out, "node "+w.node.Name+" (its agent") {
 		w.Errorf("removal without the node's agent: %v: %s", err, out)
 	}
 	var policy v1alpha1.EnergyPolicy
@@ -135,22 +221,24 @@ func (w *world) heldUpByAgent() {
 	selectNodes("null", 1)
 }
 
-// seedVMs has two VMs run behind a Service, and pods that call themselves VMs'.
-func (w *world) seedVMs() {
+// startVMs has two VMs run behind a Service, and pods that call themselves VMs'.
+func (w *world) startVMs() {
 	w.Helper()
-	names, err := w.SeedVMIs(w.Context(), cluster.Seed{
-		Namespace: shop, Prefix: "web", Count: 2, Nodes: []string{nodeName},
-		Labels: func(int) map[string]string {
-			return map[string]string{"role": "web", v1alpha1.LabelServing: v1alpha1.ServingActive}
-		},
-	})
-	w.check(err)
-	vmi := &metav1.PartialObjectMetadata{}
-	vmi.SetGroupVersionKind(virtv1.VirtualMachineInstanceGroupVersionKind)
-	w.check(w.Client().Get(w.Context(), names[0], vmi))
+	w.check(w.Client().Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}))
+	var vmis [2]*virtv1.VirtualMachineInstance
+	starts, ctx := errgroup.WithContext(w.Context())
+	for i := range vmis {
+		starts.Go(func() (err error) {
+			vmis[i], err = w.StartVM(ctx, w.NewVM(shop, fmt.Sprintf("web-%d", i), func(template *virtv1.VirtualMachineInstanceTemplateSpec) {
+				template.ObjectMeta.Labels["role"], template.ObjectMeta.Labels[v1alpha1.LabelServing] = "web", v1alpha1.ServingActive
+			}))
+			return err
+		})
+	}
+	w.check(starts.Wait())
 	// Anybody may create pods that call themselves a VM's, with a label that no manager would set.
 	for name, owners := range map[string][]metav1.OwnerReference{
-		"labelled": nil, "owned": {*metav1.NewControllerRef(vmi, virtv1.VirtualMachineInstanceGroupVersionKind)},
+		"labelled": nil, "owned": {*metav1.NewControllerRef(vmis[0], virtv1.VirtualMachineInstanceGroupVersionKind)},
 	} {
 		w.check(w.Client().Create(w.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
@@ -158,7 +246,8 @@ func (w *world) seedVMs() {
 				Labels:      map[string]string{"kubevirt.io": "virt-launcher", v1alpha1.LabelServing: "nonsense"},
 				Annotations: map[string]string{v1alpha1.AnnotationProfile: "gone"},
 			},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			// No scheduler has this name: it never runs.
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}, SchedulerName: "none"},
 		}))
 	}
 	w.check(w.Client().Create(w.Context(), &corev1.Service{
@@ -208,7 +297,7 @@ func (w *world) steer() {
 func (w *world) launchers() []corev1.Pod {
 	w.Helper()
 	var pods corev1.PodList
-	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(shop), client.MatchingLabels{"role": "web"}))
+	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(shop), client.MatchingLabels{"role": "web", virtv1.AppLabel: "virt-launcher"}))
 	if len(pods.Items) != 2 {
 		w.Fatalf("%d launcher pods, want 2", len(pods.Items))
 	}
@@ -248,16 +337,9 @@ func (w *world) policySeen(name string) func(context.Context) error {
 // agentHas checks the arguments of the running agent.
 func (w *world) agentHas(argument string, want bool) {
 	w.Helper()
-	var pods corev1.PodList
-	w.check(w.Client().List(w.Context(), &pods, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/component": "agent"}))
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.DeletionTimestamp == nil {
-			if has := slices.Contains(pod.Spec.Containers[0].Args, argument); has != want {
-				w.Errorf("pod %s has argument %s: %t, want %t", pod.Name, argument, has, want)
-			}
-			return
-		}
+	pod, err := product.Agent(w.Context(), w.Client(), w.node.Name)
+	w.check(err)
+	if has := slices.Contains(pod.Spec.Containers[0].Args, argument); has != want {
+		w.Errorf("pod %s has argument %s: %t, want %t", pod.Name, argument, has, want)
 	}
-	w.Error("no agent runs")
 }

@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os/exec"
@@ -18,6 +19,9 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
 
+// mutates is what an API server serves that has MutatingAdmissionPolicies.
+const mutates = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+
 // values are some for all that people set.
 const values = "test/install/testdata/values.yaml"
 
@@ -25,10 +29,10 @@ const values = "test/install/testdata/values.yaml"
 // differ in the Namespace, which Helm creates, in Helm's labels and in hook annotations.
 func TestChartInstallsTheManifests(t *testing.T) {
 	h := newHelm(t, "")
-	got := objects(t, h.must(t, "template", release, chart, "--namespace", namespace, "--set",
-		"serviceMonitor.enabled=true,prometheusRule.enabled=true,grafana.enabled=true,openshift.enabled=true,policy.preset=observe"))
+	got := objects(t, h.must(t, "template", release, chart, "--namespace", namespace, "--api-versions", mutates, "--set",
+		"serviceMonitor.enabled=true,prometheusRule.enabled=true,grafana.enabled=true,openshift.enabled=true,offload.enabled=true,offload.image.tag=latest,offload.sharedMemory.enabled=true,policy.preset=observe"))
 	want := map[string]*unstructured.Unstructured{}
-	for _, folder := range []string{"config/default", "config/prometheus", "config/grafana", "config/openshift", "config/removal"} {
+	for _, folder := range []string{"config/default", "config/mutation", "config/prometheus", "config/grafana", "config/openshift", "config/offload", "config/openshift/shared-memory", "config/removal"} {
 		maps.Copy(want, kustomized(t, folder))
 	}
 	delete(want, "Namespace/"+namespace)
@@ -62,11 +66,57 @@ func TestChartInstallsTheManifests(t *testing.T) {
 	if diff := cmp.Diff(own, restore); diff != "" {
 		t.Errorf("-agents +restore:\n%s", diff)
 	}
+	hosts := objects(t, h.must(t, "template", release, chart, "--namespace", namespace, "--set", "hostPower.metal3Namespace=metal3"))
+	for id, o := range kustomized(t, "config/host-power") {
+		if hosts[id] != nil {
+			withoutHelm(hosts[id])
+		}
+		if got := hosts[id]; got == nil || standard[id] != nil || !cmp.Equal(o, got) {
+			t.Errorf("%s is installed with default values, or with hostPower it is not as in config/host-power: %v", id, got)
+		}
+	}
+	if role := hosts["Role/joulevirt-host-power"]; role == nil || role.GetNamespace() != "metal3" || !strings.Contains(fmt.Sprint(role.Object["rules"]), "baremetalhosts") || strings.Contains(fmt.Sprint(role.Object["rules"]), "secrets") {
+		t.Errorf("rights in the namespace of BareMetalHosts: %v", role)
+	}
+	if standard["ClusterRole/joulevirt-manager-offload"] != nil || standard["PodTemplate/joulevirt-gateway"] != nil {
+		t.Error("default values let the manager create pods")
+	}
+	offload := objects(t, h.must(t, "template", release, chart, "--namespace", namespace, "--set", "offload.enabled=true,openshift.enabled=true"))
+	for id := range kustomized(t, "config/openshift/shared-memory") {
+		if offload[id] != nil {
+			t.Errorf("lever Offload alone installs %s", id)
+		}
+	}
 	if standard["ServiceMonitor/joulevirt-agent"] != nil || standard["PrometheusRule/joulevirt"] != nil {
 		t.Error("default values install monitoring")
 	}
 	if strings.Contains(h.must(t, "template", release, chart, "--set", "networkPolicy.enabled=false"), "kind: NetworkPolicy") {
 		t.Error("networkPolicy.enabled=false installs NetworkPolicies")
+	}
+}
+
+// TestChartMutates installs MutatingAdmissionPolicies in the version that the cluster has.
+func TestChartMutates(t *testing.T) {
+	h := newHelm(t, "")
+	for version, folder := range map[string]string{"v1": "config/mutation", "v1beta1": "config/mutation-v1beta1", "": ""} {
+		args := []string{"template", release, chart, "--namespace", namespace, "--kube-version", "1.33.0"}
+		if version != "" {
+			args = append(args, "--api-versions", "admissionregistration.k8s.io/"+version+"/MutatingAdmissionPolicy")
+		}
+		got := objects(t, h.must(t, args...))
+		maps.DeleteFunc(got, func(_ string, o *unstructured.Unstructured) bool { return !strings.HasPrefix(o.GetKind(), "Mutating") })
+		want := map[string]*unstructured.Unstructured{}
+		if folder != "" {
+			want = kustomized(t, folder)
+		}
+		for _, all := range []map[string]*unstructured.Unstructured{want, got} {
+			for _, o := range all {
+				withoutHelm(o)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("cluster with version %q, -kustomize +helm:\n%s", version, diff)
+		}
 	}
 }
 
@@ -136,16 +186,18 @@ func TestValuesReachTheirPlaces(t *testing.T) {
 func TestBadValuesAreRefused(t *testing.T) {
 	h := newHelm(t, "")
 	for set, want := range map[string]string{
-		"manager.replica=2":                     "'replica' not allowed",
-		"manager.replicas=two":                  "/manager/replicas",
-		"agent.image.digest=latest":             "/agent/image/digest",
-		"agent.sampleInterval=often":            "/agent/sampleInterval",
-		"policy.preset=balanced":                "'', 'observe'",
-		"agent.extraArgs[0]=sample-interval=2s": "/agent/extraArgs/0",
-		"serviceMonitor.scraper.name=operator":  "set namespace and name",
-		"networkPolicy.metricsFrom=any":         "/networkPolicy/metricsFrom",
+		"manager.replica=2":                                        "'replica' not allowed",
+		"manager.replicas=two":                                     "/manager/replicas",
+		"agent.image.digest=latest":                                "/agent/image/digest",
+		"agent.sampleInterval=often":                               "/agent/sampleInterval",
+		"policy.preset=balanced":                                   "'', 'observe'",
+		"agent.extraArgs[0]=sample-interval=2s":                    "/agent/extraArgs/0",
+		"serviceMonitor.scraper.name=operator":                     "set namespace and name",
+		"networkPolicy.metricsFrom=any":                            "/networkPolicy/metricsFrom",
+		"hostPower.metal3Namespace=a,hostPower.redfishNamespace=a": "must differ",
+		"offload.sharedMemory.enabled=true":                        "needs offload.enabled",
 	} {
-		_, err := h.run(t.Context(), "template", release, chart, "--set", set)
+		_, err := h.Run(t.Context(), "template", release, chart, "--set", set)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want a refusal with %s", set, err, want)
 		}

@@ -4,15 +4,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy/stream"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/observe/blocks"
 	"github.com/joulevirt/joulevirt/internal/observe/learned"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
+	"github.com/joulevirt/joulevirt/internal/observe/slots"
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
-	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/trials"
 	"github.com/joulevirt/joulevirt/test/simulated"
 )
 
@@ -29,13 +28,10 @@ type node struct {
 
 	name string
 	now  time.Time
-	// blocks are measured once more, for truth to be known of each: closed are those that
-	// ended.
-	blocks *blocks.Store
-	closed []blocks.Block
-	// sights that the manager's memory did not get yet.
-	sights []blocks.Sight
-	truth  truth
+	// samples that trials did not get yet, and slots that were measured.
+	samples  []slots.Sample
+	measured []trials.Slot
+	truth    truth
 }
 
 // policyOf is the policy of the loop: what saves has to be proved.
@@ -57,7 +53,7 @@ func newModels() (*learned.Models, error) {
 // newNode returns a node with its VMs and its agent, of which models learn. The caller calls
 // close.
 func newNode(s spec, models *learned.Models) (*node, error) {
-	n := &node{spec: s, name: s.name, now: start(), blocks: blocks.NewStore()}
+	n := &node{spec: s, name: s.name, now: start()}
 	var err error
 	if n.twins, err = newTwins(&n.spec); err != nil {
 		return nil, err
@@ -93,7 +89,9 @@ func (n *node) pass() error {
 			return err
 		}
 		rates := n.Rates()
-		n.sights = append(n.sights, blocks.Sight{Sample: stream.Sample{Rates: rates, Received: rates.Time, Power: rates.Power}, Schedules: n.schedules()})
+		n.samples = append(n.samples, slots.Sample{
+			Sample: stream.Sample{Rates: rates, Received: rates.Time, Power: rates.Power, Now: rates.Time}, Schedules: n.schedules(),
+		})
 	}
 	return n.truth.serve(n.now, n.world.guests, n.twins)
 }
@@ -110,12 +108,12 @@ func (n *node) schedules() []model.Schedule {
 const replanning = 5 * time.Minute
 
 // replan makes the node's plan, when it is due, or it was not for long.
-func (n *node) replan(stand []model.Proof, awaited, due bool) {
+func (n *node) replan(stand []model.Proof, due bool) {
 	if !due && n.now.Sub(n.planned) < replanning {
 		return
 	}
 	is := n.Snapshot()
-	is.Proofs, is.ProofsAwaited = stand, awaited
+	is.Proofs = stand
 	if is.Review {
 		// What levers would save is no other in between, and as much work as the plan.
 		n.potentials = planner.Potential(is, n.now)
@@ -124,26 +122,69 @@ func (n *node) replan(stand []model.Proof, awaited, due bool) {
 	n.Follow(is)
 }
 
-// class of the node. All nodes run the same mix of VMs, and the kernel is none.
-func (n *node) class() verify.Class {
-	return verify.Class{CPUModel: "simulated " + n.spec.kind.model, Kernel: "simulated", Idle: "C6", Workload: proofs.WorkloadMixed}
-}
-
-// unit is the node as experiments see it.
-func (n *node) unit() proof.Unit {
-	u := proof.Unit{Name: n.spec.name, Nodes: []string{n.spec.name}, Class: n.class(), Has: n.schedules()}
-	power := n.Rates().Power
-	metered := power != nil && power.Source.Measures()
-	u.MeterLost = !metered
-	if u.Ready = metered && n.now.Sub(start()) >= warming; metered {
-		u.Meter = verify.Meter{Interval: pull, Freshness: pull}
-	}
+// unit is the node as trials see it.
+func (n *node) unit() trials.Unit {
+	u := trials.Unit{Name: n.name, Nodes: []string{n.name}, CPUModel: "simulated " + n.spec.kind.model, Metered: true}
 	for _, p := range n.potentials {
-		if p.VMs > 0 && slices.Contains(levers(), p.Lever) {
-			u.Candidates = append(u.Candidates, proof.Candidate{Lever: p.Lever, Watts: p.Watts})
+		if p.VMs > 0 && slices.Contains(levers(), p.Lever) && n.now.Sub(start()) >= warming {
+			u.Candidates = append(u.Candidates, p.Lever)
 		}
 	}
 	return u
+}
+
+// times of a slot.
+func times(lever v1alpha1.Lever, number int64) (from, to time.Time) {
+	s := model.NewSchedule(lever, "", model.TrialOneIn)
+	return s.StartOf(number), s.StartOf(number + 1)
+}
+
+// saved is what a lever saved in a slot, and drawn what the node would have drawn without it.
+func (n *node) saved(lever v1alpha1.Lever, number int64) (saved, drawn float64) {
+	j := n.truth.drawn(times(lever, number))
+	return j[lacking(lever)] - j[actual], j[lacking(lever)]
+}
+
+// savedIn is what a lever saved in the slots with it on of the stratum that ended before a slot.
+func (n *node) savedIn(lever v1alpha1.Lever, before int64) float64 {
+	last := n.measured[len(n.measured)-1]
+	oneIn := last.Levers[lever]
+	s := model.NewSchedule(lever, n.name, max(oneIn, -oneIn))
+	sum := 0.
+	for _, slot := range n.measured {
+		if s.Stratum(slot.Number) == s.Stratum(last.Number) && slot.Number < before && slot.Levers[lever] == s.OneIn {
+			saved, _ := n.saved(lever, slot.Number)
+			sum += saved
+		}
+	}
+	return sum
+}
+
+// trueShare of its energy that a lever saves on the node, by the slots with it on.
+func (n *node) trueShare(lever v1alpha1.Lever) float64 {
+	saved, drawn := 0., 0.
+	for _, slot := range n.measured {
+		if slot.Levers[lever] > 0 {
+			s, d := n.saved(lever, slot.Number)
+			saved, drawn = saved+s, drawn+d
+		}
+	}
+	if drawn == 0 {
+		return 0
+	}
+	return saved / drawn
+}
+
+// explored is what the trial of a lever cost that best saves a share.
+func (n *node) explored(lever v1alpha1.Lever, best float64) float64 {
+	cost := 0.
+	for _, slot := range n.measured {
+		if code := slot.Levers[lever]; code == model.TrialOneIn || code == -model.TrialOneIn {
+			saved, drawn := n.saved(lever, slot.Number)
+			cost += best*drawn - saved
+		}
+	}
+	return cost
 }
 
 // boundary is when a schedule switches next, or what it washes out ends, at most the given
@@ -151,12 +192,9 @@ func (n *node) unit() proof.Unit {
 func boundary(schedules []model.Schedule, now, end time.Time) time.Time {
 	for i := range schedules {
 		s := &schedules[i]
-		next, is := s.Next(now)
-		if !is {
-			continue
-		}
+		next := s.Next(now)
 		// Never earlier than the next whole second: rounds are a second apart at least.
-		for _, at := range []time.Time{next, next.Add(s.WashOut - s.Block)} {
+		for _, at := range []time.Time{next, next.Add(s.WashOut() - s.Slot)} {
 			if at = at.Add(time.Second - 1).Truncate(time.Second); at.After(now) && at.Before(end) {
 				end = at
 			}

@@ -9,21 +9,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/ledger"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/observe/proofs"
-	"github.com/joulevirt/joulevirt/internal/verify"
-	"github.com/joulevirt/joulevirt/internal/verify/ledger"
-	"github.com/joulevirt/joulevirt/internal/verify/proof"
+	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/internal/observe/slots"
+	"github.com/joulevirt/joulevirt/internal/trials"
 )
 
 const (
-	// holdBack and confidence are the API's defaults.
-	holdBack, confidence = 0.05, 0.95
-	// pull is the product's time between two pulls, which blocks are made for. Here there are
-	// fewer, and one at each of a block's ends.
-	pull = 15 * time.Second
+	// holdBack is the API's default.
+	holdBack = 0.05
 	// warming is how long the manager learns before anything is done.
 	warming = 20 * time.Minute
 )
@@ -31,18 +29,24 @@ const (
 // loop is a fleet under one policy, with the manager's memory of it.
 type loop struct {
 	Config
-	nodes  []*node
-	memory *proofs.Store
-	now    time.Time
-	events []Event
+	nodes    []*node
+	recorder *slots.Recorder
+	trials   *trials.Trials
+	ledger   ledger.Ledger
+	stands   map[string][]model.Proof
+	now      time.Time
+	events   []Event
+	// truth is what levers truly saved in what is booked.
+	truth  float64
+	strata int
 	// progress is reported what happens.
 	progress io.Writer
 }
 
-// Event is what the memory decided.
+// Event is what was decided.
 type Event struct {
 	At time.Duration
-	proof.News
+	trials.Event
 }
 
 // Outcome is what came of a loop. All of it is simulated. Energies are joules of packages.
@@ -50,21 +54,27 @@ type Outcome struct {
 	Events []Event
 	// Without is what twins without levers drew, and Saved what the fleet drew less.
 	Without, Saved float64
-	// Ledger is what was booked, Truth what the levers truly saved in the same blocks, and
-	// Blocks how many these are.
+	// LateSaved and LateOracle are what the fleet saved in the second half of the time, and what it
+	// would have if what truly saves on a node had acted there all the time.
+	LateSaved, LateOracle float64
+	// Explored is what the trials cost: what the oracle saves more in their slots.
+	Explored float64
+	// Ledger is what was booked, Truth what the levers truly saved in the same Strata.
 	Ledger ledger.Range
 	Truth  float64
-	Blocks int
+	Strata int
+	// WrongAdoptions are levers that act at the end on nodes where together they cost energy.
+	WrongAdoptions int
 	// Checked is how many VMs were checked, each 5 minutes, and Broken on how many levers
 	// cost service.
 	Checked, Broken int
-	// Standings at the end.
-	Standings []proof.Standing
+	// States at the end.
+	States []*trials.State
 }
 
 // Run lets a fleet run. progress is reported what happens.
 func Run(ctx context.Context, c Config, progress io.Writer) (o Outcome, err error) {
-	l := &loop{Config: c, memory: proofs.NewStore(), now: start(), progress: progress}
+	l := &loop{Config: c, recorder: slots.NewRecorder(), trials: trials.New(), stands: map[string][]model.Proof{}, now: start(), progress: progress}
 	defer func() { err = errors.Join(err, l.close()) }()
 	if err := l.wake(); err != nil {
 		return o, err
@@ -90,7 +100,7 @@ func (l *loop) wake() error {
 		}
 		l.nodes = append(l.nodes, n)
 	}
-	return l.memory.Load(policyOf().Name, nil)
+	return nil
 }
 
 func (l *loop) close() error {
@@ -111,77 +121,84 @@ func (l *loop) each(do func(*node) error) error {
 	return group.Wait()
 }
 
-// tick lets one pass on all nodes, the manager's memory decide, and nodes be planned.
+// tick lets one pass on all nodes, trials decide, and nodes be planned.
 func (l *loop) tick() error {
 	if err := l.each((*node).pass); err != nil {
 		return err
 	}
 	l.now = l.now.Add(l.Tick)
 	l.learn()
-	policy := policyOf().Name
-	units := make([]proof.Unit, len(l.nodes))
+	units := make([]trials.Unit, len(l.nodes))
 	for i, n := range l.nodes {
 		units[i] = n.unit()
 	}
-	news, changed := l.memory.Round(policy, units, proof.Settings{HoldBack: holdBack, Confidence: confidence}, l.now)
-	for _, one := range news {
+	for _, one := range l.trials.Round(units, l.now) {
 		l.events = append(l.events, Event{l.now.Sub(start()), one})
 		fmt.Fprintf(l.progress, "simulated: hour %.1f: %s %s, %s, %d units: %s\n",
-			l.now.Sub(start()).Hours(), one.Lever, one.Kind, one.Class, len(one.Units), one.Message)
+			l.now.Sub(start()).Hours(), one.Lever, one.Reason, one.Set, len(one.Units), one.Message)
+	}
+	due := map[string]bool{}
+	for _, n := range l.nodes {
+		is, _ := l.trials.Of(n.name, holdBack, l.now)
+		due[n.name] = !slices.EqualFunc(is, l.stands[n.name], func(x, y model.Proof) bool {
+			return x.Stance == y.Stance && x.Schedule.Equal(y.Schedule)
+		})
+		l.stands[n.name] = is
 	}
 	return l.each(func(n *node) error {
-		_, due := slices.BinarySearch(changed, n.name)
-		stand, known := l.memory.Of(policy, n.name)
-		n.replan(stand, !known, due)
+		n.replan(l.stands[n.name], due[n.name])
 		return nil
 	})
 }
 
-// learn lets the manager's memory learn from what nodes reported in the tick, and measures each
-// block once more, as the memory does.
+// learn records what nodes reported in the tick, and books what the levers truly saved in the strata
+// that end.
 func (l *loop) learn() {
 	for _, n := range l.nodes {
-		for _, sight := range n.sights {
-			l.memory.Hear(n.name, proofs.Heard{Policy: policyOf().Name, Class: n.class(), Sight: sight}, sight.Received)
-			n.closed = append(n.closed, n.blocks.Look(n.name, sight, sight.Received)...)
-		}
-		n.sights = n.sights[:0]
-	}
-}
-
-// outcome of the loop so far.
-func (l *loop) outcome() Outcome {
-	o := Outcome{Events: l.events}
-	for _, n := range l.nodes {
-		all := n.truth.drawn(start(), l.now)
-		o.Without += all[withoutAny]
-		o.Saved += all[withoutAny] - all[actual]
-		o.Checked, o.Broken = o.Checked+n.truth.checked, o.Broken+n.truth.broken
-	}
-	l.memory.View(policyOf().Name, func(p *proof.Proofs, booked *ledger.Ledger) {
-		o.Standings = p.Standings()
-		o.Ledger = booked.Statement(ledger.AllTime, false, confidence).Saved
-		for _, n := range l.nodes {
-			for i := range n.closed {
-				b := &n.closed[i]
-				if b.On && b.Excluded == "" && isBooked(booked, b.Unit, b.Lever, b.From, b.To, l.now) {
-					washed := b.To.Sub(b.From) - time.Duration(b.Seconds*float64(time.Second))
-					drawn := n.truth.drawn(b.From.Add(max(0, washed)), b.To)
-					o.Truth += drawn[lacking(b.Lever)] - drawn[actual]
-					o.Blocks++
+		for _, sample := range n.samples {
+			for _, one := range l.recorder.Observe(n.name, sample) {
+				for _, stratum := range l.trials.Record(n.name, one.Slot, one.End) {
+					l.ledger.Book(stratum.Lever, one.End, stratum.Comparison, stratum.Before)
+					l.strata++
+					l.truth += n.savedIn(stratum.Lever, one.Number)
 				}
+				n.measured = append(n.measured, one.Slot)
 			}
 		}
-	})
-	return o
+		n.samples = n.samples[:0]
+	}
 }
 
-// isBooked reports whether a block is in a ledger: it refuses it then.
-func isBooked(l *ledger.Ledger, name string, lever v1alpha1.Lever, from, to, now time.Time) bool {
-	return l.Book(ledger.Block{
-		Node: name, Lever: lever, From: from, To: to, On: true, Effect: verify.Shrunk{Log: -0.01, Own: 0.01, Freedom: 10, CommonFreedom: 10},
-		Measured: ledger.Measured{Seconds: to.Sub(from).Seconds(), Joules: 1e4, Bytes: 1e6},
-	}, now) == ledger.AlreadyBooked
+// outcome of the loop.
+func (l *loop) outcome() Outcome {
+	o := Outcome{Events: l.events, Truth: l.truth, Strata: l.strata, States: l.trials.States}
+	o.Ledger = l.ledger.Statement(ledger.AllTime, false).Saved
+	half := start().Add(l.now.Sub(start()) / 2)
+	shares := map[string]map[v1alpha1.Lever]float64{}
+	for _, n := range l.nodes {
+		all, late := n.truth.drawn(start(), l.now), n.truth.drawn(half, l.now)
+		o.Without += all[withoutAny]
+		o.Saved += all[withoutAny] - all[actual]
+		o.LateSaved += late[withoutAny] - late[actual]
+		o.Checked, o.Broken = o.Checked+n.truth.checked, o.Broken+n.truth.broken
+		shares[n.name] = map[v1alpha1.Lever]float64{}
+		for _, lever := range levers() {
+			share := n.trueShare(lever)
+			shares[n.name][lever] = share
+			o.Explored += n.explored(lever, max(0, share))
+		}
+		o.LateOracle += late[withoutAny] - late[oracle]
+	}
+	for _, s := range l.trials.States {
+		sum := 0.
+		for _, unit := range l.trials.Members(s) {
+			sum += shares[unit.Name][s.Lever]
+		}
+		if s.Stance == model.StanceAdopted && sum < 0 {
+			o.WrongAdoptions++
+		}
+	}
+	return o
 }
 
 // Covered is true when the ledger's interval covers the truth.
@@ -198,7 +215,7 @@ func (o *Outcome) BrokenPercent() float64 {
 // Adopted is after how many hours a class adopted a lever first. False: none did.
 func (o *Outcome) Adopted(lever v1alpha1.Lever) (hours float64, is bool) {
 	for _, e := range o.Events {
-		if e.Kind == proof.Adopted && e.Lever == lever {
+		if e.Reason == v1alpha1.ReasonLeverAdopted && e.Lever == lever {
 			return e.At.Hours(), true
 		}
 	}

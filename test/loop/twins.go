@@ -19,6 +19,8 @@ const (
 	withoutAffinity
 	withoutBuffering
 	withoutAny
+	// oracle has what levers do that save on it from the first time on, and nothing of others.
+	oracle
 	allHosts
 )
 
@@ -38,10 +40,12 @@ type joules [allHosts]float64
 type twins struct {
 	*sim.Host
 	of []*sim.Host
+	// harm is true where affinity costs energy.
+	harm bool
 }
 
 func newTwins(s *spec) (*twins, error) {
-	t := &twins{}
+	t := &twins{harm: s.kind.harm.Affinity > 0}
 	for range allHosts {
 		h, err := s.host()
 		if err != nil {
@@ -68,16 +72,24 @@ func (t *twins) advance(d time.Duration) error {
 func (t *twins) but(lever v1alpha1.Lever, do func(*sim.Host) error) error {
 	var errs []error
 	for i, h := range t.of {
-		if i != withoutAny && i != lacking(lever) {
+		if i != withoutAny && i != lacking(lever) && i != oracle {
 			errs = append(errs, do(h))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// add does something that a lever adds, which the oracle keeps.
+func (t *twins) add(lever v1alpha1.Lever, do func(*sim.Host) error) error {
+	if lever == v1alpha1.LeverAffinity && t.harm {
+		return t.but(lever, do)
+	}
+	return errors.Join(t.but(lever, do), do(t.of[oracle]))
+}
+
 // SetAffinity implements host.Host.
 func (t *twins) SetAffinity(thread host.TaskID, cpus units.CPUSet) error {
-	return t.but(v1alpha1.LeverAffinity, func(h *sim.Host) error { return h.SetAffinity(thread, cpus) })
+	return t.add(v1alpha1.LeverAffinity, func(h *sim.Host) error { return h.SetAffinity(thread, cpus) })
 }
 
 // ClearAffinity implements host.Host.
@@ -87,7 +99,10 @@ func (t *twins) ClearAffinity(thread host.TaskID) error {
 
 // Buffer implements host.Host.
 func (t *twins) Buffer(process host.TaskID, tap string, as model.Buffering) error {
-	return t.but(v1alpha1.LeverBuffering, func(h *sim.Host) error { return h.Buffer(process, tap, as) })
+	if as.Window == 0 { // off, but for floods
+		return t.but(v1alpha1.LeverBuffering, func(h *sim.Host) error { return h.Buffer(process, tap, as) })
+	}
+	return t.add(v1alpha1.LeverBuffering, func(h *sim.Host) error { return h.Buffer(process, tap, as) })
 }
 
 // Unbuffer implements host.Host.

@@ -108,8 +108,8 @@ func (b *Browser) Requests() []string {
 	return append([]string{}, b.requests...)
 }
 
-// stepTimeout is far beyond what a step takes.
-const stepTimeout = 30 * time.Second
+// stepTimeout is far beyond what a step takes on a busy machine.
+const stepTimeout = 3 * time.Minute
 
 // Do does steps.
 func (b *Browser) Do(steps ...chromedp.Action[chromedp.Void]) error {
@@ -138,10 +138,15 @@ func (b *Browser) Resize(width int64, dark bool) error {
 }
 
 // drawn waits until a view is drawn, with its charts, and is on the screen.
+func (b *Browser) drawn(view string) error {
+	_, err := Evaluate[bool](b, fmt.Sprintf(drawn, view[:strings.IndexAny(view+"/", "/?")]))
+	return err
+}
+
 const drawn = `(async () => {
 	for (;;) {
 		const plots = [...document.querySelectorAll(".plot")];
-		if (document.documentElement.dataset.drawn && plots.every((p) => p.querySelector("canvas"))) {
+		if (document.documentElement.dataset.drawn === %q && plots.every((p) => p.querySelector("canvas"))) {
 			await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
 			return true;
 		}
@@ -154,8 +159,7 @@ func (b *Browser) Open(address, view string) error {
 	if err := b.Do(chromedp.Navigate("about:blank"), chromedp.Navigate(address+"/page/#/"+view)); err != nil {
 		return err
 	}
-	_, err := Evaluate[bool](b, drawn)
-	return err
+	return b.drawn(view)
 }
 
 // Show goes to another view of the page that is loaded, and waits until it is drawn.
@@ -163,8 +167,7 @@ func (b *Browser) Show(view string) error {
 	if _, err := Evaluate[bool](b, fmt.Sprintf(`(() => { delete document.documentElement.dataset.drawn; location.hash = "#/%s"; return true; })()`, view)); err != nil {
 		return err
 	}
-	_, err := Evaluate[bool](b, drawn)
-	return err
+	return b.drawn(view)
 }
 
 // Screenshot stores a picture of the whole page.

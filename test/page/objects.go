@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -34,7 +35,7 @@ func estimate(low, value, high v1alpha1.Decimal) *v1alpha1.Estimate {
 
 // scenery are the objects of a cluster in which most things happen at once.
 func scenery(now time.Time) []client.Object {
-	return append(Nodes(14, policyName, now), Policy(policyName, now), group("checkout", 6), group(long("catalogue"), 14))
+	return append(Nodes(14, policyName, now), Policy(policyName, now), placement(policyName, now), withdrawn(), group("checkout", 6), group(long("catalogue"), 14))
 }
 
 // Nodes are the reports and plans of nodes of a policy, with 20 VMs each.
@@ -44,6 +45,45 @@ func Nodes(count int, policy string, now time.Time) (out []client.Object) {
 		out = append(out, report(name, i, now), plan(name, policy))
 	}
 	return out
+}
+
+// placement has moves that are planned, and some that were made.
+func placement(policy string, now time.Time) *v1alpha1.PlacementPlan {
+	plan := &v1alpha1.PlacementPlan{
+		ObjectMeta: metav1.ObjectMeta{Name: policy},
+		Spec:       v1alpha1.PlacementPlanSpec{Policy: policy, Mode: v1alpha1.ModeEnforce, Apply: true, Revision: "r-moves", WattsBefore: "890", WattsAfter: "781.5"},
+		Status: v1alpha1.PlacementPlanStatus{
+			Stays: []v1alpha1.ReasonCount{{Reason: "NoBetterNode", Count: 250}, {Reason: "NeverHeardOf", Count: 1}},
+			Conditions: []metav1.Condition{
+				{Type: v1alpha1.ConditionMovesAllowed, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMovesAllowed, LastTransitionTime: metav1.NewTime(now)},
+				{Type: v1alpha1.ConditionHostsManaged, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHostFailed, Message: "worker-14 did not come back: " + hostile, LastTransitionTime: metav1.NewTime(now)},
+			},
+			Hosts: []v1alpha1.HostStatus{
+				{Node: "worker-13", State: v1alpha1.HostOff, Since: &metav1.Time{Time: now.Add(-2 * time.Hour)}, Reason: "Empty"},
+				{Node: "worker-14", State: v1alpha1.HostFailed, Since: &metav1.Time{Time: now.Add(-time.Hour)}, Reason: v1alpha1.ReasonHostFailed, Message: "the host did not come back " + hostile},
+				{Node: "worker-01", State: v1alpha1.HostOn, Reason: "VMsOnNode"},
+			},
+		},
+	}
+	for i := range 4 {
+		after := v1alpha1.PlacementLoad{VMs: 21, CPUPercent: 46, Watts: "240"}
+		if i == 0 {
+			after = v1alpha1.PlacementLoad{Watts: "0"}
+		}
+		plan.Spec.Nodes = append(plan.Spec.Nodes, v1alpha1.PlacementNode{Name: fmt.Sprintf("worker-%02d", 1+i), Before: v1alpha1.PlacementLoad{VMs: 20, CPUPercent: 41, Watts: "233.5"}, After: after})
+	}
+	for i, reason := range []string{"VMSuffers", "SavesEnergy", "SavesEnergy"} {
+		plan.Spec.Moves = append(plan.Spec.Moves, v1alpha1.PlacementMove{
+			Namespace: namespace, Name: long(fmt.Sprintf("moving-%d", i)), UID: "uid", From: "worker-01", To: fmt.Sprintf("worker-%02d", 2+i), Watts: "36.2", Reason: reason,
+			Cost: v1alpha1.PlacementCost{Bytes: 4 << 30, Seconds: 600, Joules: 4800, BreaksConnections: i > 0},
+		})
+		plan.Status.Moves = append(plan.Status.Moves, v1alpha1.PlacementOutcome{
+			Revision: "r-before", Namespace: namespace, Name: fmt.Sprintf("moved-%d", i), From: "worker-03", To: "worker-04", Migration: "joulevirt-1",
+			Phase: []v1alpha1.PlacementPhase{v1alpha1.PlacementSucceeded, v1alpha1.PlacementFailed, v1alpha1.PlacementRunning}[i], Reason: reason,
+			CreatedAt: metav1.NewTime(now.Add(time.Duration(i-3) * time.Hour)),
+		})
+	}
+	return plan
 }
 
 // Policy has a value for everything that the page shows of a policy.
@@ -170,6 +210,21 @@ func plan(name, policy string) *v1alpha1.NodePlan {
 		plan.Spec.VMs = append(plan.Spec.VMs, vm)
 	}
 	return plan
+}
+
+// withdrawn has a VM whose gateway was withdrawn, and one whose gateway serves.
+func withdrawn() *v1alpha1.HybridWorkload {
+	return &v1alpha1.HybridWorkload{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "render"},
+		Spec: v1alpha1.HybridWorkloadSpec{
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "render"}}, ServiceName: "render", Port: 80,
+			Memory: v1alpha1.GatewayMemory{Min: resource.MustParse("16Mi"), Max: resource.MustParse("64Mi")}, TargetResponseTime: &metav1.Duration{Duration: time.Second},
+		},
+		Status: v1alpha1.HybridWorkloadStatus{VMs: 2, ReadyGateways: 1, Gateways: []v1alpha1.GatewayStatus{
+			{VM: "render-0", Node: nodeName, Pod: "gateway", Ready: true, Reason: v1alpha1.ReasonGatewayServes},
+			{VM: long("render-1"), Node: nodeName, Reason: v1alpha1.ReasonGuardWithdrawn, Message: "withdrawn until noon: it was restarted 3 times " + hostile},
+		}},
+	}
 }
 
 func group(name string, members int) *v1alpha1.VMNetworkProfile {

@@ -28,7 +28,7 @@ import (
 
 const (
 	system = "joulevirt-system"
-	soon   = 30 * time.Second
+	soon   = 2 * time.Minute
 )
 
 // scene is a page in front of a real API server, with people of different rights.
@@ -56,7 +56,7 @@ func TestPage(t *testing.T) {
 		s.shots = filepath.Join(t.ArtifactDir(), "screenshots")
 	}
 	log.SetLogger(logr.Discard()) // what caches say of an API server that is gone
-	s.must(debian.Host().Ensure(t.Context(), os.Stderr, Packages()...))
+	s.must(debian.Host().Ensure(t.Context(), nil, Packages()...))
 	var err error
 	s.cluster, err = cluster.Start(t.Context(), cluster.Options{Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr)})
 	s.must(err)

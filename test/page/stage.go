@@ -6,18 +6,17 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	prommodel "github.com/prometheus/common/model"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,9 +38,15 @@ type Stage struct {
 	// Client writes what the page shows.
 	Client client.Client
 
+	// Clock of the page. It begins trendMinutes ago.
+	Clock *clocktesting.FakeClock
+
 	ready atomic.Pointer[error]
 	end   func()
 }
+
+// trendMinutes are of the trend of a policy's power, a point each.
+const trendMinutes = 10
 
 // Start serves the objects of an API server. Call End when done.
 func Start(ctx context.Context, config *rest.Config) (*Stage, error) {
@@ -63,11 +68,11 @@ func Start(ctx context.Context, config *rest.Config) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stage{Client: writer}
+	s := &Stage{Client: writer, Clock: clocktesting.NewFakeClock(time.Now().Add(-trendMinutes * time.Minute))}
 	p := page.New(page.Options{
 		Reader: objects, Live: live{}, Ready: s.isReady, Leads: func() bool { return true },
-		Led: func(context.Context) (bool, error) { return true, nil }, History: history,
-		Version: "v1.0.0", Clock: clock.RealClock{}, Log: logr.Discard(),
+		Led:     func(context.Context) (bool, error) { return true, nil },
+		Version: "v1.0.0", Clock: s.Clock, Log: logr.Discard(),
 	})
 	handler, err := authenticated(config, p.Handler())
 	if err != nil {
@@ -104,28 +109,6 @@ func authenticated(config *rest.Config, next http.Handler) (http.Handler, error)
 		return nil, err
 	}
 	return filter(logr.Discard(), next)
-}
-
-// history has a day of power for one policy.
-func history(_ context.Context, policy *v1alpha1.EnergyPolicy, query string, from, to time.Time, step time.Duration) (prommodel.Matrix, error) {
-	if policy.Name != policyName {
-		return nil, nil
-	}
-	var matrix prommodel.Matrix
-	for _, column := range []struct {
-		name  string
-		value float64
-	}{{"measured", 3420}, {"modelled", 562}, {"saved", 260}, {"low", 180}, {"high", 335}} {
-		if !strings.Contains(query, `"`+column.name+`"`) {
-			return nil, fmt.Errorf("the query has no column %s: %s", column.name, query)
-		}
-		row := &prommodel.SampleStream{Metric: prommodel.Metric{"column": prommodel.LabelValue(column.name)}}
-		for at := from; !at.After(to); at = at.Add(step) {
-			row.Values = append(row.Values, prommodel.SamplePair{Timestamp: prommodel.TimeFromUnix(at.Unix()), Value: prommodel.SampleValue(column.value)})
-		}
-		matrix = append(matrix, row)
-	}
-	return matrix, nil
 }
 
 // End ends serving. It may be called again.

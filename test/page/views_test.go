@@ -39,11 +39,21 @@ func testViews(s *scene) {
 	s.must(s.stage.Write(s.Context(), scenery(time.Now())...))
 	s.must(s.cluster.WaitFor(s.Context(), soon, "the objects are in the cache", func(context.Context) error {
 		a := s.get("data/groups")
-		if !strings.Contains(a.body, `"checkout"`) || !strings.Contains(s.get("data/policy?name="+policyName).body, `"trials":[{`) {
+		if !strings.Contains(a.body, `"checkout"`) || !strings.Contains(a.body, `"render"`) || !strings.Contains(s.get("data/policy?name="+policyName).body, `"trials":[{`) ||
+			!strings.Contains(s.get("data/policy?name="+policyName).body, `"r-moves"`) {
 			return errors.New(a.body)
 		}
 		return nil
 	}))
+	for minute := range trendMinutes {
+		s.stage.Clock.Step(time.Minute)
+		s.must(s.cluster.WaitFor(s.Context(), soon, "a point of each minute", func(context.Context) error {
+			if body := s.get("data/trend?policy=" + policyName).body; strings.Count(body, `"time"`) <= minute {
+				return errors.New(body)
+			}
+			return nil
+		}))
+	}
 	s.must(s.browser.Open(s.stage.Address, "reach"))
 	for _, screen := range []struct {
 		width int64
@@ -60,6 +70,7 @@ func testViews(s *scene) {
 			if screen.width == 1280 && !screen.dark {
 				s.shows(view.words...)
 				s.tables(name, view.charts)
+				s.keepsFocus(name)
 			}
 			if screen.dark != (screen.width == 1280) {
 				s.reachable(name)
@@ -79,10 +90,11 @@ type view struct {
 
 func shown() []view {
 	return []view{
-		{"overview", "overview", []string{policyName, "Power with and without Joulevirt", "260 W", "180 to 335", "Nothing to do", "does not know the reason NeverHeardOf"}, 1},
+		{"overview", "overview", []string{policyName, "Power with and without Joulevirt", "260 W", "180 to 335", "Nothing to do", "does not know the reason NeverHeardOf", "draw 890 W now, and 782 W after", "moved-2", "No other node is better",
+			"VMs after", "41 %", "Failed or withdrawn 1", "1 of 3 hosts are on", "worker-14 did not come back"}, 2},
 		{"nodes", "nodes", []string{"worker-14", "Modelled", "Affinity 9"}, 0},
 		{"node/" + nodeName, "node", []string{"Draws now", "In force now: Affinity on 9 VMs", "Decisions", "Pool Network", "2 pins", "web-worker-01-19"}, 1},
-		{"groups", "groups", []string{"shop/checkout", "Equal shares"}, 2},
+		{"groups", "groups", []string{"shop/checkout", "Equal shares", "Gateways withdrawn", "shop/render-1", "restarted 3 times", "returns after a cool-down"}, 2},
 		{"trials", "trials", []string{"only worker-09", "Energy saved for the same work"}, 1},
 		{"reach", "reach", []string{"190 VMs: NoGroup", "acts on 122 of 280"}, 1},
 	}
@@ -149,33 +161,59 @@ func (s *scene) tables(name string, charts int) {
 	}
 }
 
-// reachable presses Tab until all controls had the focus, and wants it to be seen on each.
+// controls are all that Tab must reach.
+const controls = `[...document.querySelectorAll("a[href], button:not(:disabled), select:not(:disabled), input, summary, [tabindex='0']")].filter((e) => e.checkVisibility())`
+
+// reachable presses Tab until all controls had the focus, and wants it to be seen on each. The page
+// reads again each 30 seconds and draws what changed, so controls may be new after the first round:
+// there are three.
 func (s *scene) reachable(name string) {
 	s.Helper()
-	const controls = `[...document.querySelectorAll("a[href], button:not(:disabled), select:not(:disabled), input, summary, [tabindex='0']")].filter((e) => e.checkVisibility())`
-	wanted, err := Evaluate[int](s.browser, `(() => { document.activeElement.blur(); getSelection().removeAllRanges(); window.reached = new Set(); window.unseen = []; return `+controls+`.length })()`)
+	const missed = controls + `.filter((e) => !reached.has(e)).map((e) => e.outerHTML.slice(0, 120))`
+	wanted, err := Evaluate[int](s.browser, `(() => { document.activeElement.blur(); getSelection().removeAllRanges(); window.reached = new Set(); window.unseen = new Set(); return `+controls+`.length })()`)
 	s.must(err)
-	for range wanted + 5 {
+	left := []string{"everything"}
+	for i := 0; i < 3*(wanted+2) && len(left) > 0; i++ {
 		s.must(s.browser.Do(chromedp.KeyEvent(kb.Tab)))
-		_, err := Evaluate[bool](s.browser, `(() => {
+		left, err = Evaluate[[]string](s.browser, `(() => {
 			const e = document.activeElement;
-			if (e === document.body) return true;
-			reached.add(e);
-			const style = getComputedStyle(e);
-			if (style.outlineStyle === "none" || style.outlineWidth === "0px") unseen.push(e.outerHTML.slice(0, 120));
-			return true;
+			if (e !== document.body) {
+				reached.add(e);
+				const style = getComputedStyle(e);
+				if (style.outlineStyle === "none" || style.outlineWidth === "0px") unseen.add(e.outerHTML.slice(0, 120));
+			}
+			return `+missed+`;
 		})()`)
 		s.must(err)
 	}
-	missed, err := Evaluate[[]string](s.browser, controls+`.filter((e) => !reached.has(e)).map((e) => e.outerHTML.slice(0, 120))`)
+	unseen, err := Evaluate[[]string](s.browser, `[...unseen]`)
 	s.must(err)
-	unseen, err := Evaluate[[]string](s.browser, `unseen`)
-	s.must(err)
-	for _, control := range missed {
+	for _, control := range left {
 		s.Errorf("%s: Tab does not reach %s", name, control)
 	}
 	for _, control := range unseen {
 		s.Errorf("%s: the focus is not seen on %s", name, control)
+	}
+}
+
+// keepsFocus wants that each control of the view has the focus still when the view is drawn anew.
+func (s *scene) keepsFocus(name string) {
+	s.Helper()
+	lost, err := Evaluate[[]string](s.browser, `(async () => {
+		const inMain = () => `+controls+`.filter((e) => document.getElementById("main").contains(e));
+		const lost = [];
+		for (let i = 0; i < inMain().length; i++) {
+			const before = inMain()[i];
+			before.focus();
+			document.getElementById("theme").dispatchEvent(new Event("change"));
+			while (before.isConnected) await new Promise((done) => setTimeout(done, 5));
+			if (document.activeElement !== inMain()[i]) lost.push(before.outerHTML.slice(0, 120));
+		}
+		return lost;
+	})()`)
+	s.must(err)
+	for _, control := range lost {
+		s.Errorf("%s: the focus is lost on %s", name, control)
 	}
 }
 

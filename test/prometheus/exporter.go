@@ -1,12 +1,14 @@
 package prometheus
 
 import (
+	"crypto/tls"
 	_ "embed"
-	"encoding/pem"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -36,6 +38,12 @@ type Meter struct {
 	Unit string
 	// Watts that the meter measures.
 	Watts float64
+}
+
+// WritingVM is a VM with the rate at which it writes memory, as KubeVirt's virt-handler serves it.
+type WritingVM struct {
+	Namespace, Name string
+	BytesPerSecond  float64
 }
 
 // Fault is what is wrong with a node's page.
@@ -76,6 +84,7 @@ type Exporter struct {
 type node struct {
 	fault  Fault
 	meters []*counter
+	vms    []WritingVM
 }
 
 // counter is a meter with the joules that it counted until a time.
@@ -124,6 +133,11 @@ func (e *Exporter) Set(name string, meters ...Meter) {
 			n.meters = append(n.meters, c)
 		}
 	})
+}
+
+// SetVMs gives a node other VMs.
+func (e *Exporter) SetVMs(name string, vms ...WritingVM) {
+	e.change(name, func(n *node) { n.vms = vms })
 }
 
 // Fail gives a node's page a fault, or Working. Meters that were frozen count on from there.
@@ -188,6 +202,9 @@ func (e *Exporter) serveNode(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	for _, vm := range n.vms {
+		fmt.Fprintf(w, "kubevirt_vmi_dirty_rate_bytes_per_second{name=%q,namespace=%q,node=%q} %v\n", vm.Name, vm.Namespace, name, vm.BytesPerSecond)
+	}
 }
 
 // recorded is the recorded page after some time.
@@ -217,23 +234,37 @@ type Proxy struct {
 	tokens map[string]bool
 }
 
-// NewProxy starts a proxy. Call Close to end it.
-func NewProxy(to *Server) (*Proxy, error) {
+// NewProxy starts a proxy at an address of this machine. Call Close to end it.
+func NewProxy(to *Server, host netip.Addr) (*Proxy, error) {
 	address, err := url.Parse(to.URL)
 	if err != nil {
 		return nil, fmt.Errorf("URL of the Prometheus server: %w", err)
 	}
 	p := &Proxy{tokens: map[string]bool{}}
 	next := httputil.NewSingleHostReverseProxy(address)
-	p.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	cert, key, err := Certificate(host)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the proxy: %w", err)
+	}
+	p.CA = cert
+	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.admits(r) {
 			http.Error(w, "unauthorized", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)
 	}))
+	_ = p.server.Listener.Close() // of the loopback address
+	if p.server.Listener, err = net.Listen("tcp", netip.AddrPortFrom(host, 0).String()); err != nil {
+		return nil, fmt.Errorf("listen for the proxy: %w", err)
+	}
+	p.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	p.server.StartTLS()
 	p.URL = p.server.URL
-	p.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 	return p, nil
 }
 

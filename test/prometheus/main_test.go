@@ -44,7 +44,7 @@ func start(t *testing.T, tls *prometheus.TLS) *prometheus.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	program, err := prometheus.Program(ctx, binaries.FromEnvironment(os.Getenv, nil).Cache, os.Stderr)
+	program, err := prometheus.Program(ctx, binaries.FromEnvironment(os.Getenv, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func wantRefusal(t *testing.T, got *energy.Refusal, reason, text string) {
 func (s *story) wantFailure(from *source.Source, reason, text string) {
 	s.Helper()
 	_, err := from.Read(s.Context(), []energy.Node{s.node})
-	if err == nil || string(energy.ReasonOf(err)) != reason || !strings.Contains(err.Error(), text) {
+	if refusal := energy.RefusalIn(err); refusal == nil || string(refusal.Reason) != reason || !strings.Contains(err.Error(), text) {
 		s.Errorf("Read = %v, want %s with %q", err, reason, text)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
 
 // cachePrefix starts the names of the cache's folders; the version follows.
@@ -20,29 +22,27 @@ const cachePrefix = "prometheus-"
 // promtool checks and tests rules.
 const promtool = "promtool"
 
-// Program returns the path of a Prometheus server in a cache folder. If it is missing, it is
+// Program returns the path of a Prometheus server in a source's cache. If it is missing, it is
 // unpacked there from Debian's package: installing the package would start a server.
-func Program(ctx context.Context, cache string, progress io.Writer) (string, error) {
-	return ensure(ctx, cache, program, progress)
+func Program(ctx context.Context, source binaries.Source) (string, error) {
+	return ensure(ctx, source, program)
 }
 
 // Promtool returns the path of promtool, from the same package.
-func Promtool(ctx context.Context, cache string, progress io.Writer) (string, error) {
-	return ensure(ctx, cache, promtool, progress)
+func Promtool(ctx context.Context, source binaries.Source) (string, error) {
+	return ensure(ctx, source, promtool)
 }
 
-func ensure(ctx context.Context, cache, program string, progress io.Writer) (string, error) {
-	if path := cached(cache, program); path != "" {
+func ensure(ctx context.Context, source binaries.Source, program string) (string, error) {
+	if path := cached(source.Cache, program); path != "" {
 		return path, nil
 	}
-	if progress == nil {
-		progress = io.Discard
-	}
-	if err := unpack(ctx, cache, progress); err != nil {
+	err := source.Steps.Run("get Prometheus", func(log io.Writer) error { return unpack(ctx, source.Cache, log) })
+	if err != nil {
 		return "", fmt.Errorf("get Prometheus' programs (on what is no Debian, put it at %s): %w",
-			filepath.Join(cache, cachePrefix+"VERSION", program), err)
+			filepath.Join(source.Cache, cachePrefix+"VERSION", program), err)
 	}
-	if path := cached(cache, program); path != "" {
+	if path := cached(source.Cache, program); path != "" {
 		return path, nil
 	}
 	return "", fmt.Errorf("the package prometheus has no usr/bin/%s any more", program)
@@ -60,7 +60,7 @@ func cached(cache, program string) string {
 
 // unpack works in a folder of its own and renames the result into place, so that processes may
 // do it at the same time.
-func unpack(ctx context.Context, cache string, progress io.Writer) error {
+func unpack(ctx context.Context, cache string, log io.Writer) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
 	}
@@ -69,16 +69,15 @@ func unpack(ctx context.Context, cache string, progress io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	fmt.Fprintln(progress, "prometheus: getting Debian's package")
-	archive, err := download(ctx, dir)
+	archive, err := download(ctx, dir, log)
 	if err != nil {
 		return err
 	}
-	version, err := run(ctx, dir, "dpkg-deb", "--field", archive, "Version")
+	version, err := run(ctx, dir, log, "dpkg-deb", "--field", archive, "Version")
 	if err != nil {
 		return err
 	}
-	if _, err := run(ctx, dir, "dpkg-deb", "--extract", archive, "content"); err != nil {
+	if _, err := run(ctx, dir, log, "dpkg-deb", "--extract", archive, "content"); err != nil {
 		return err
 	}
 	ready := filepath.Join(dir, "ready")
@@ -103,13 +102,13 @@ func unpack(ctx context.Context, cache string, progress io.Writer) error {
 
 // download gets the package's file. A new machine may have no lists of packages, which only root
 // can update.
-func download(ctx context.Context, dir string) (string, error) {
-	_, err := run(ctx, dir, "apt-get", "--quiet", "download", "prometheus")
+func download(ctx context.Context, dir string, log io.Writer) (string, error) {
+	_, err := run(ctx, dir, log, "apt-get", "--quiet", "download", "prometheus")
 	if err != nil && os.Geteuid() == 0 {
-		if _, err := run(ctx, dir, "apt-get", "--quiet", "update"); err != nil {
+		if _, err := run(ctx, dir, log, "apt-get", "--quiet", "update"); err != nil {
 			return "", err
 		}
-		_, err = run(ctx, dir, "apt-get", "--quiet", "download", "prometheus")
+		_, err = run(ctx, dir, log, "apt-get", "--quiet", "download", "prometheus")
 	}
 	if err != nil {
 		return "", err
@@ -121,13 +120,14 @@ func download(ctx context.Context, dir string) (string, error) {
 	return archives[0], nil
 }
 
-func run(ctx context.Context, dir, name string, args ...string) (string, error) {
-	var output, problems bytes.Buffer
+// run runs a program and returns its standard output.
+func run(ctx context.Context, dir string, log io.Writer, name string, args ...string) (string, error) {
+	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Stdout, cmd.Stderr = &output, &problems
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&output, log), log
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, problems.String())
+		return "", fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
 	return strings.TrimSpace(output.String()), nil
 }

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/joulevirt/joulevirt/internal/metrics"
-	"github.com/joulevirt/joulevirt/internal/metricstest"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/metricstest"
 	"github.com/joulevirt/joulevirt/test/prometheus"
 )
 
@@ -69,7 +69,7 @@ func TestShippedRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	promtool, err := prometheus.Promtool(t.Context(), binaries.FromEnvironment(os.Getenv, nil).Cache, os.Stderr)
+	promtool, err := prometheus.Promtool(t.Context(), binaries.FromEnvironment(os.Getenv, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}

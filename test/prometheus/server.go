@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	promapi "github.com/prometheus/client_golang/api/prometheus/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/joulevirt/joulevirt/test/internal/fetch"
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
@@ -223,20 +223,8 @@ func (s *Server) ready(ctx context.Context, log string) error {
 }
 
 func answers(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body)
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, response.Status)
-	}
-	return nil
+	_, err := fetch.Body(ctx, http.DefaultClient, url)
+	return err
 }
 
 // Target is a page that a Server scrapes.

@@ -36,7 +36,7 @@ const (
 // TestShippedManifests shares one API server between all tests of this package.
 func TestShippedManifests(t *testing.T) {
 	c, err := cluster.Start(t.Context(), cluster.Options{
-		Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr),
+		Binaries: binaries.FromEnvironment(os.Getenv, os.Stderr), KubeVirt: cluster.KubeVirtAPI,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +48,10 @@ func TestShippedManifests(t *testing.T) {
 	})
 	// Twice, as people upgrade.
 	for range 2 {
-		if err := c.ApplyManifests(t.Context(), "../../config/default"); err != nil {
-			t.Fatal(err)
+		for _, folder := range []string{"../../config/default", "../../config/mutation"} {
+			if err := c.ApplyManifests(t.Context(), folder); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	// Monitors and rules need CRDs of the Prometheus Operator: only their presence is
@@ -67,8 +69,13 @@ func TestShippedManifests(t *testing.T) {
 	t.Run("Certificates", func(t *testing.T) { testCertificateRequests(t, agents.boundToA) })
 	t.Run("Rights", func(t *testing.T) { testRights(t, c) })
 	t.Run("Traffic", func(t *testing.T) { testTraffic(t, c) })
+	t.Run("Mutation", func(t *testing.T) { testMutation(t, c) })
 	t.Run("Routes", func(t *testing.T) { testRoutes(t, c) })
+	t.Run("Gateways", func(t *testing.T) { testGateways(t, c) })
+	t.Run("Shares", func(t *testing.T) { testShares(t, c) })
 	t.Run("Plans", func(t *testing.T) { testPlans(t, c) })
+	t.Run("Migrations", func(t *testing.T) { testMigrations(t, c) })
+	t.Run("Nodes", func(t *testing.T) { testNodes(t, c) })
 	t.Run("Secrets", func(t *testing.T) { testSecrets(t, c) })
 	t.Run("Network", func(t *testing.T) { testNetwork(t, c) })
 	t.Run("PodSecurity", func(t *testing.T) { testPodSecurity(t, c) })

@@ -49,6 +49,9 @@ func forbidden() []right {
 		{manager, "delete", "/pods", elsewhere, ""},
 		{manager, "patch", "discovery.k8s.io/endpointslices", elsewhere, ""},
 		{manager, "create", "/pods/exec", elsewhere, ""},
+		{manager, "create", "/pods/eviction", elsewhere, ""},
+		{manager, "update", "kubevirt.io/virtualmachineinstancemigrations", elsewhere, ""},
+		{manager, "get", "apiextensions.k8s.io/customresourcedefinitions", "", "nodeplans.joulevirt.io"},
 
 		{page, "list", "kubevirt.io/virtualmachineinstances", "", ""},
 		{page, "list", "/nodes", "", ""},

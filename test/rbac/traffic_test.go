@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	virtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -41,8 +42,102 @@ func testTraffic(t *testing.T, c *cluster.Cluster) {
 		t.Fatal(err)
 	}
 	t.Run("Pods", func(t *testing.T) { testLauncherPods(t, account, launcher, plain, odd) })
+	t.Run("VMs", func(t *testing.T) { testVMs(t, c, account, shop.Name) })
 	t.Run("Services", func(t *testing.T) { testServices(t, c, account, shop.Name) })
+	t.Run("AdoptedServices", func(t *testing.T) { testAdoptedServices(t, c, account, shop.Name) })
 }
+
+func testVMs(t *testing.T, c *cluster.Cluster, account client.Client, namespace string) {
+	vm := &virtv1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"note": "mine"}},
+		Spec:       virtv1.VirtualMachineInstanceSpec{Domain: virtv1.DomainSpec{Devices: virtv1.Devices{}}},
+		Status:     virtv1.VirtualMachineInstanceStatus{Phase: virtv1.Running},
+	}
+	if err := c.Client().Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{`"active"`, "null"} {
+		if err := mergePatch(t.Context(), account, vm, `{"metadata":{"labels":{"joulevirt.io/serving":`+value+`}}}`); err != nil {
+			t.Errorf("label %s: %v", value, err)
+		}
+	}
+	for patch, word := range map[string]string{
+		`{"metadata":{"labels":{"joulevirt.io/serving":"standby"}}}`:                               "to active",
+		`{"metadata":{"labels":{"app":"db"}}}`:                                                     "labels",
+		`{"metadata":{"labels":{"app":null}}}`:                                                     "labels",
+		`{"metadata":{"labels":{"new":"label"}}}`:                                                  "labels",
+		`{"metadata":{"annotations":{"note":"ours"}}}`:                                             "only a label",
+		`{"metadata":{"finalizers":["example.org/stay"]}}`:                                         "only a label",
+		`{"spec":{"terminationGracePeriodSeconds":1}}`:                                             "only a label",
+		`{"status":{"phase":"Failed"}}`:                                                            "only a label",
+		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"1"}]}}`: "only a label",
+	} {
+		wantForbidden(t, mergePatch(t.Context(), account, vm, patch), word)
+	}
+}
+
+// testAdoptedServices shows what the manager may change of Services that no profile owns.
+func testAdoptedServices(t *testing.T, c *cluster.Cluster, account client.Client, namespace string) {
+	service := func(name string, annotations map[string]string) *corev1.Service {
+		out := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"team": "shop"}, Annotations: annotations},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}, Selector: map[string]string{"app": "web"}},
+		}
+		if err := c.Client().Create(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	const (
+		adopt   = `{"metadata":{"labels":{"joulevirt.io/adopted":"true"}}}`
+		restore = `{"metadata":{"labels":{"joulevirt.io/adopted":null}},"spec":{"selector":{"joulevirt.io/serving":null}}}`
+	)
+	wantForbidden(t, mergePatch(t.Context(), account, service("silent", nil), adopt), "joulevirt.io/adopt")
+	agreed := service("agreed", map[string]string{v1alpha1.AnnotationAdopt: "true"})
+	selector := func(patch string) map[string]string {
+		t.Helper()
+		if err := mergePatch(t.Context(), account, agreed, patch); err != nil {
+			t.Fatalf("%s: %v", patch, err)
+		}
+		if err := c.Client().Get(t.Context(), client.ObjectKeyFromObject(agreed), agreed); err != nil {
+			t.Fatal(err)
+		}
+		return agreed.Spec.Selector
+	}
+	if got := selector(adopt); len(got) != 2 || got[v1alpha1.LabelServing] != v1alpha1.ServingActive {
+		t.Errorf("adopted, it selects %v", got)
+	}
+	for patch, word := range map[string]string{
+		`{"metadata":{"labels":{"team":null}}}`:                       "labels",
+		`{"metadata":{"labels":{"new":"label"}}}`:                     "labels",
+		`{"metadata":{"annotations":{"new":"annotation"}}}`:           "only the selector",
+		`{"metadata":{"finalizers":["example.org/stay"]}}`:            "only the selector",
+		`{"spec":{"selector":{"app":"db"}}}`:                          "selector",
+		`{"spec":{"selector":{"app":null}}}`:                          "selector",
+		`{"spec":{"selector":{"joulevirt.io/serving":"standby"}}}`:    "selector",
+		`{"spec":{"externalIPs":["192.0.2.1"]}}`:                      "only the selector",
+		`{"spec":{"type":"NodePort"}}`:                                "only the selector",
+		`{"spec":{"ports":[{"port":81}]}}`:                            "only the selector",
+		`{"spec":{"publishNotReadyAddresses":true}}`:                  "only the selector",
+		`{"spec":{"sessionAffinity":"ClientIP"}}`:                     "only the selector",
+		`{"spec":{"internalTrafficPolicy":"Local"}}`:                  "only the selector",
+		`{"spec":{"trafficDistribution":"PreferClose"}}`:              "only the selector",
+		`{"metadata":{"ownerReferences":[` + profileReference + `]}}`: "only the selector",
+	} {
+		wantForbidden(t, mergePatch(t.Context(), account, agreed, patch), word)
+	}
+	wantForbidden(t, account.Delete(t.Context(), agreed), `Service "agreed"`)
+	// The owner takes the consent back: the manager can still restore the selector.
+	if err := mergePatch(t.Context(), c.Client(), agreed, `{"metadata":{"annotations":{"joulevirt.io/adopt":null}}}`); err != nil {
+		t.Fatal(err)
+	}
+	if got := selector(restore); len(got) != 1 || agreed.Labels[v1alpha1.LabelAdopted] != "" {
+		t.Errorf("restored, it selects %v and has labels %v", got, agreed.Labels)
+	}
+	wantForbidden(t, mergePatch(t.Context(), account, agreed, adopt), "joulevirt.io/adopt")
+}
+
+const profileReference = `{"apiVersion":"joulevirt.io/v1alpha1","kind":"VMNetworkProfile","name":"web","uid":"1","controller":true}`
 
 func trafficPod(namespace, name string, labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{

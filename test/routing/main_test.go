@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +25,10 @@ import (
 const (
 	// startTimeout includes a cold build of the control planes.
 	startTimeout = 20 * time.Minute
+	// mutation has the policies by which the API server extends selectors.
+	mutation = "../../config/mutation"
+	// nodeName is the only node.
+	nodeName = "node"
 	// soon is some hundred times what Kubernetes' controllers take on an idle machine.
 	soon = 2 * time.Minute
 )
@@ -31,7 +37,6 @@ const (
 var suite struct {
 	cluster *cluster.Cluster
 	client  client.Client
-	node    string
 }
 
 func TestMain(m *testing.M) { os.Exit(runSuite(m)) }
@@ -46,7 +51,7 @@ func runSuite(m *testing.M) (code int) {
 	var err error
 	suite.cluster, err = cluster.Start(ctx, cluster.Options{
 		Binaries:          binaries.FromEnvironment(os.Getenv, os.Stderr),
-		ControllerManager: true, Kwok: true,
+		ControllerManager: true,
 	})
 	if err != nil {
 		return fail("start the cluster", err)
@@ -77,7 +82,12 @@ func prepare(ctx context.Context) error {
 	if err := gatewaycrds.Install(ctx, suite.cluster); err != nil {
 		return err
 	}
-	if err := suite.cluster.ApplyManifests(ctx, "../../config/crd"); err != nil {
+	for _, folder := range []string{"../../config/crd", mutation} {
+		if err := suite.cluster.ApplyManifests(ctx, folder); err != nil {
+			return err
+		}
+	}
+	if err := waitMutation(ctx, true); err != nil {
 		return err
 	}
 	err = suite.cluster.WaitFor(ctx, soon, "profiles are served", func(ctx context.Context) error {
@@ -86,10 +96,23 @@ func prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := suite.cluster.AddSimulatedNodes(ctx, 1, cluster.SimulatedNodes{})
-	if err != nil {
+	return suite.cluster.AddNode(ctx, nodeName)
+}
+
+// waitMutation waits until the API server extends the selectors of adopted Services, or does not.
+func waitMutation(ctx context.Context, wanted bool) error {
+	return suite.cluster.WaitFor(ctx, soon, fmt.Sprintf("selectors are extended: %t", wanted), func(ctx context.Context) error {
+		service := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: "probe", Labels: map[string]string{v1alpha1.LabelAdopted: "true"},
+				Annotations: map[string]string{v1alpha1.AnnotationAdopt: "true"},
+			},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}, Selector: map[string]string{"app": "web"}},
+		}
+		err := suite.client.Create(ctx, service, client.DryRunAll)
+		if extended := service.Spec.Selector[v1alpha1.LabelServing] != ""; err == nil && extended != wanted {
+			err = fmt.Errorf("it selects %v", service.Spec.Selector)
+		}
 		return err
-	}
-	suite.node = nodes[0]
-	return nil
+	})
 }

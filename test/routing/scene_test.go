@@ -71,12 +71,10 @@ func (s *scene) launcher(vm string) *corev1.Pod {
 				virtv1.AppLabel: "virt-launcher", virtv1.CreatedByLabel: "uid-of-" + vm,
 				virtv1.DeprecatedVirtualMachineNameLabel: vm, virtv1.VirtualMachineInstanceIDLabel: vm,
 			},
-			// kwok leaves the status of such pods to the test.
-			Annotations: map[string]string{"test.joulevirt.io/seeded": "true"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(
 				&metav1.ObjectMeta{Name: vm, UID: types.UID("uid-of-" + vm)}, virtv1.VirtualMachineInstanceGroupVersionKind)},
 		},
-		Spec: corev1.PodSpec{NodeName: suite.node, Containers: []corev1.Container{{Name: "compute", Image: "virt-launcher"}}},
+		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "compute", Image: "virt-launcher"}}},
 	}
 }
 
@@ -98,7 +96,7 @@ func (s *scene) vms(names ...string) {
 	for _, name := range names {
 		pod := s.create(s.launcher(name))
 		s.group.Members = append(s.group.Members, routing.Member{
-			Name: name, Pods: []routing.Pod{{Name: pod.Name, UID: pod.UID, Ready: true}},
+			Name: name, Labelled: true, Pods: []routing.Pod{{Name: pod.Name, UID: pod.UID, Ready: true}},
 		})
 	}
 }

@@ -251,6 +251,8 @@ func TestServiceRefusals(t *testing.T) {
 			v1alpha1.ReasonServiceUnsupported, "internalTrafficPolicy"},
 		{"traffic distribution", map[string]any{"trafficDistribution": "PreferClose"}, map[string]any{"trafficDistribution": nil},
 			v1alpha1.ReasonServiceUnsupported, "trafficDistribution PreferClose"},
+		{"UDP ports", map[string]any{"ports": []any{map[string]any{"port": 53, "protocol": "UDP"}}}, map[string]any{"ports": []any{map[string]any{"port": 80, "targetPort": 8080}}},
+			v1alpha1.ReasonServiceUnsupported, "group.allowUDP"},
 		{"not ready published", map[string]any{"publishNotReadyAddresses": true}, map[string]any{"publishNotReadyAddresses": false},
 			v1alpha1.ReasonServiceUnsupported, "publishNotReadyAddresses"},
 		{"label not selected", map[string]any{"selector": map[string]any{v1alpha1.LabelServing: nil}}, map[string]any{"selector": map[string]any{v1alpha1.LabelServing: "active"}},
@@ -274,11 +276,19 @@ func TestServiceRefusals(t *testing.T) {
 	s.wantMark("b", "standby", "web")
 }
 
+func TestServiceWithUDPIsSteeredWhenAllowed(t *testing.T) {
+	s := serviceScene(t, "a", "b")
+	s.group.Target.AllowUDP = true
+	s.spec(&corev1.Service{ObjectMeta: objectMeta(s.name, "web")}, map[string]any{"ports": []any{map[string]any{"port": 53, "protocol": "UDP"}}})
+	s.settle(map[string]float64{"a": 1})
+	s.wantMark("b", "standby", "web")
+}
+
 func TestServiceRefusesOtherPods(t *testing.T) {
 	s := serviceScene(t, "a", "b")
 	t.Run("a VM without the label", func(t *testing.T) {
 		s.label("b", v1alpha1.LabelServing, "")
-		s.refused(v1alpha1.ReasonSelectorMismatch, "VM b", "spec.template.metadata.labels")
+		s.refused(v1alpha1.ReasonSelectorMismatch, "VM b", "which the manager adds")
 		s.label("b", v1alpha1.LabelServing, "active")
 	})
 	t.Run("a VM that is not selected", func(t *testing.T) {
@@ -305,7 +315,7 @@ func TestServiceRefusesOtherPods(t *testing.T) {
 		s.create(pod)
 		s.waitEndpoints(3)
 		s.refused(v1alpha1.ReasonSelectorMismatch, "pod plain")
-		s.must(suite.client.Delete(t.Context(), pod))
+		s.must(suite.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 		s.serving("a", "b")
 	})
 	t.Run("an address that is no pod", func(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	prommodel "github.com/prometheus/common/model"
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,6 +65,7 @@ func BenchmarkScale(b *testing.B) {
 		b.Logf("figure scale_manager_cpu_pct %.1f percent of one core", use.cpuPercent)
 		b.Logf("figure scale_api_writes_per_s %.2f 1/s", use.writes)
 		b.Logf("figure scale_failover_s %.1f s", use.failover.Seconds())
+		b.Logf("figure scale_policy_change_s %.1f s", use.change.Seconds())
 	}
 }
 
@@ -152,11 +152,11 @@ func (w *world) observer() *observe.Observer {
 	return observer
 }
 
-// use is what a manager used while nothing changed but loads, and how long another took to follow
-// it.
+// use is what a manager used while nothing changed but loads, how long another took to follow it,
+// and how long a change of the policy took to reach all plans.
 type use struct {
 	megabytes, cpuPercent, writes float64
-	failover                      time.Duration
+	failover, change              time.Duration
 }
 
 // runManagers runs two managers as their Deployment says. It observes the leader for a time, kills
@@ -176,33 +176,39 @@ func (w *world) runManagers(observed time.Duration) use {
 	start := time.Now()
 	w.waitPlanned(v1alpha1.LeverAffinity)
 	w.Logf("the first manager planned %d nodes in %s", len(w.nodes), time.Since(start).Round(time.Second))
-	_, err = stack.RunManager(ctx, w.cluster, group, program)
+	standby, err := stack.RunManager(ctx, w.cluster, group, program)
 	w.must(err)
-	w.wait(2 * pullInterval)
+	pass(w, 2*pullInterval)
 
 	var got use
-	process, err := procfs.NewProc(leader.PID)
-	w.must(err)
-	before, err := process.Stat()
-	w.must(err)
 	writes := w.writes()
-	w.wait(observed)
-	after, err := process.Stat()
+	process, err := proc.Measure(ctx, leader.PID, observed)
 	w.must(err)
-	got.cpuPercent = 100 * (after.CPUTime() - before.CPUTime()) / observed.Seconds()
-	got.megabytes = float64(after.ResidentMemory()) / 1e6
+	got.cpuPercent, got.megabytes = process.CPUPercent, float64(process.Resident)/1e6
 	got.writes = (w.writes() - writes) / observed.Seconds()
 	w.Logf("in %s: %.0f MB, %.1f %% of a core, %.2f writes/s", observed, got.megabytes, got.cpuPercent, got.writes)
 
+	reader, err := stack.MetricsToken(ctx, w.cluster, stack.Namespace)
+	w.must(err)
 	leader.Kill()
 	killed := time.Now()
-	// What no plan says yet, so that each plan shows that it was made anew.
+	w.must(w.cluster.WaitFor(ctx, soon, "the next leader has planned all nodes", func(ctx context.Context) error {
+		_, page, err := stack.Scrape(ctx, standby.Metrics, reader)
+		if want := fmt.Sprintf(`joulevirt_nodes{state="planned"} %d`, len(w.nodes)); err != nil || !strings.Contains(page, want) {
+			return fmt.Errorf("no %s in its metrics: %w", want, err)
+		}
+		return nil
+	}))
+	got.failover = time.Since(killed)
+	w.Logf("%s after the leader was killed, the next one had planned all nodes", got.failover.Round(100*time.Millisecond))
+
 	previous := policy.DeepCopy()
 	policy.Spec.Levers = append(policy.Spec.Levers, v1alpha1.LeverBuffering)
 	w.must(w.client.Patch(ctx, policy, client.MergeFrom(previous)))
+	changed := time.Now()
 	w.waitPlanned(v1alpha1.LeverBuffering)
-	got.failover = time.Since(killed)
-	w.Logf("%s after the leader was killed, the next one had planned all nodes", got.failover.Round(100*time.Millisecond))
+	got.change = time.Since(changed)
+	w.Logf("a changed policy was in all plans after %s", got.change.Round(100*time.Millisecond))
 	return got
 }
 
@@ -242,15 +248,6 @@ func (w *world) waitPlanned(lever v1alpha1.Lever) {
 		}
 		return nil
 	}))
-}
-
-func (w *world) wait(duration time.Duration) {
-	w.Helper()
-	select {
-	case <-time.After(duration):
-	case <-w.Context().Done():
-		w.Fatal(w.Context().Err())
-	}
 }
 
 // writes that the API server was asked for, of all its clients: its own and the managers'.

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -263,8 +264,8 @@ func (w *world) policy() *v1alpha1.EnergyPolicy {
 		Spec: v1alpha1.EnergyPolicySpec{
 			Mode: v1alpha1.ModeEnforce, Levers: []v1alpha1.Lever{v1alpha1.LeverAffinity, v1alpha1.LeverSlice},
 			// Levers act on all nodes all the time, which makes the largest plans.
-			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled},
-			Budgets:      v1alpha1.Budgets{MaxNodesChanging: math.MaxInt32, MaxChangesPerHour: math.MaxInt32},
+			Verification: v1alpha1.Verification{Trials: v1alpha1.TrialsDisabled, HoldBackPercent: ptr.To[int32](0)},
+			Budgets:      v1alpha1.Budgets{MaxNodesChanging: math.MaxInt32},
 		},
 	}
 	w.must(w.client.Create(w.Context(), policy))

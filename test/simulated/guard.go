@@ -22,9 +22,10 @@ type guarded struct {
 	// others were unnecessary.
 	vmDays             float64
 	right, unnecessary int
-	// undone is how long it took to undo pins from the moment on at which a program began
-	// to use their CPUs up. missed counts those that were not within missedAfter though a
-	// vCPU waited for more than half of the time.
+	// bad are the pins whose CPUs a program began to use up, undone is how long it took from
+	// that moment on to undo them. missed counts those that were not within missedAfter though
+	// a vCPU waited for more than half of the time.
+	bad    int
 	undone []time.Duration
 	missed int
 }
@@ -49,7 +50,7 @@ func guard(s size, quiet time.Duration, bad int) (all guarded, err error) {
 	for i := range nodes {
 		g := &nodes[i]
 		all.vmDays, all.right, all.unnecessary = all.vmDays+g.vmDays, all.right+g.right, all.unnecessary+g.unnecessary
-		all.undone, all.missed = append(all.undone, g.undone...), all.missed+g.missed
+		all.bad, all.undone, all.missed = all.bad+g.bad, append(all.undone, g.undone...), all.missed+g.missed
 	}
 	return all, err
 }
@@ -105,6 +106,7 @@ func (g *guarded) hurt(m *Managed, random *rand.Rand) error {
 	if cpus.IsEmpty() {
 		return nil
 	}
+	g.bad++
 	before := time.Duration(random.Int64N(int64(time.Second)))
 	m.Host.Advance(before)
 	began := m.Host.Now()
@@ -135,12 +137,16 @@ func (g *guarded) hurt(m *Managed, random *rand.Rand) error {
 	return m.Host.SetUnmanaged()
 }
 
-// busyPin finds a vCPU that is bound and used for more than half, and where it is bound.
+// busyPin finds a vCPU that is bound and used for more than a tenth, and where it is bound. Its VM
+// is not of pool Network: short slices go before the program that makes a pin bad.
 func (m *Managed) busyPin(random *rand.Rand) (pod string, cpus units.CPUSet) {
-	const busy = 0.4
+	const busy = 0.1
 	rates := m.Rates()
 	for _, i := range random.Perm(len(rates.VMs)) {
 		vm := &rates.VMs[i]
+		if planned, is := m.Plan.VM(vm.PodUID); !is || planned.Pool == v1alpha1.PoolNetwork {
+			continue
+		}
 		for _, vcpu := range vm.VCPUs {
 			if vcpu.RunCores > busy && vcpu.CPUs.Len() <= 2 && !vcpu.CPUs.Equal(vm.AllowedCPUs) {
 				return vm.PodUID, vcpu.CPUs

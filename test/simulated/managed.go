@@ -29,6 +29,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe/vmstate"
 	"github.com/joulevirt/joulevirt/internal/plan"
 	"github.com/joulevirt/joulevirt/internal/planner"
+	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
@@ -216,7 +217,7 @@ func (m *Managed) circumstances(podUID string) (tuning.VM, bool) {
 	vm, is := m.vm(podUID)
 	verdict := m.verdicts.Of(podUID).Verdict
 	return tuning.VM{
-		OnPackets: vm.OnPackets, MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput,
+		LeastRate: buffering.LeastRate(&vm), MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput,
 		Disturbed: verdict == v1alpha1.InterferenceCoRunner || verdict == v1alpha1.InterferenceSelf,
 	}, is
 }

@@ -17,7 +17,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- /* The objects of some files, in the release's namespace, with the chart's labels and the given
-labels and annotations. Arguments: root, files, labels, annotations. */}}
+labels and annotations. Arguments: root, files, labels, annotations, apiVersion and namespace of all. */}}
 {{- define "joulevirt.manifests" -}}
 {{- $call := . }}
 {{- range $path, $_ := .root.Files.Glob .files }}
@@ -25,7 +25,9 @@ labels and annotations. Arguments: root, files, labels, annotations. */}}
 {{- $object := fromYaml ($text | replace "joulevirt-system" $call.root.Release.Namespace) }}
 {{- with $object.Error }}{{ fail (printf "%s: %s" $path .) }}{{ end }}
 {{- if $object.kind }}
+{{- with $call.apiVersion }}{{ $_ := set $object "apiVersion" . }}{{ end }}
 {{- $metadata := $object.metadata }}
+{{- with $call.namespace }}{{ $_ := set $metadata "namespace" . }}{{ end }}
 {{- $own := $metadata.labels | default dict }}
 {{- $chart := include "joulevirt.labels" $call.root | fromYaml }}
 {{- $_ := set $metadata "labels" (mergeOverwrite (dict) $own ($call.labels | default dict) $chart) }}

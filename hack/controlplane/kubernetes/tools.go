@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package kubernetes pins the control plane that tests and the demo run: it
+// Package kubernetes pins the Kubernetes that tests and the demo run: it
 // has no code of its own, only the versions in go.mod.
 package kubernetes
 
@@ -11,4 +11,5 @@ import (
 	_ "k8s.io/kubernetes/cmd/kube-proxy"
 	_ "k8s.io/kubernetes/cmd/kube-scheduler"
 	_ "k8s.io/kubernetes/cmd/kubectl"
+	_ "k8s.io/kubernetes/cmd/kubelet"
 )

@@ -104,6 +104,8 @@ func (a *Account) count(now round) {
 	a.totals.Joules += joules
 	a.totals.MeteredSeconds += seconds
 	a.totals.Bytes += now.bytes
+	a.totals.SentBytes += now.sent
+	a.totals.SentPackets += now.packets
 	if now.load != nil {
 		a.totals.Seconds += now.seconds
 		a.totals.BusyCoreSeconds += float64(now.load.BusyCores) * now.seconds

@@ -14,7 +14,6 @@ import (
 	"github.com/joulevirt/joulevirt/internal/energy/powercap"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
-	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 const (
@@ -108,8 +107,8 @@ type round struct {
 	// missing.
 	load    *power.Load
 	seconds float64
-	// bytes of VMs' traffic.
-	bytes float64
+	// bytes of VMs' traffic, those of them that they sent, and in how many packets.
+	bytes, sent, packets float64
 	// reading is nil when the meter's was refused.
 	reading *powercap.Reading
 }
@@ -118,7 +117,8 @@ type round struct {
 // not measured, the totals, and the VMs' shares.
 func (a *Account) Add(rates *model.NodeRates, counters powercap.Counters, topology model.Topology) Status {
 	is := shapeOf(topology)
-	now := round{at: rates.Time, seconds: rates.IntervalSeconds, bytes: traffic(rates), load: a.load(rates, topology)}
+	now := round{at: rates.Time, seconds: rates.IntervalSeconds, load: a.load(rates, topology)}
+	now.bytes, now.sent, now.packets = traffic(rates)
 	if reading, refusal := a.read(counters, topology.Nested, is.packages); refusal == nil {
 		now.reading = &reading
 		a.measured = &reading.Power
@@ -155,15 +155,18 @@ func (a *Account) load(rates *model.NodeRates, topology model.Topology) *power.L
 	return &load
 }
 
-// traffic of VMs in the round, in bytes. A tap that came or whose counters started over
-// has rate 0.
-func traffic(rates *model.NodeRates) float64 {
+// traffic of VMs in the round, in bytes, what they sent of it, and in how many packets. A tap that came or whose
+// counters started over has rate 0.
+func traffic(rates *model.NodeRates) (all, sent, packets float64) {
 	const bitsPerByte = 8
-	bits := units.BitsPerSecond(0)
 	for i := range rates.VMs {
-		bits += rates.VMs[i].Traffic().BitsPerSecond
+		for _, tap := range rates.VMs[i].Taps {
+			sent += float64(tap.FromVM.BitsPerSecond) / bitsPerByte * rates.IntervalSeconds
+			packets += float64(tap.FromVM.PacketsPerSecond) * rates.IntervalSeconds
+			all += float64(tap.ToVM.BitsPerSecond) / bitsPerByte * rates.IntervalSeconds
+		}
 	}
-	return float64(bits) / bitsPerByte * rates.IntervalSeconds
+	return all + sent, sent, packets
 }
 
 func (a *Account) read(counters powercap.Counters, nested bool, packages int) (powercap.Reading, *energy.Refusal) {

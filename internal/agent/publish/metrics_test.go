@@ -11,10 +11,10 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/metering"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/metrics"
-	"github.com/joulevirt/joulevirt/internal/metricstest"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/metricstest"
 )
 
 // metered is a state in which everything is known.

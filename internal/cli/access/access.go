@@ -70,17 +70,32 @@ func kinds() (*runtime.Scheme, meta.RESTMapper, error) {
 		}
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"EnergyPolicy", "EnergyLedger", "NodeReport", "NodePlan"} {
+	for _, kind := range []string{"EnergyPolicy", "EnergyLedger", "NodeReport", "NodePlan", "PlacementPlan"} {
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeRoot)
 	}
 	mapper.Add(v1alpha1.GroupVersion.WithKind("VMNetworkProfile"), meta.RESTScopeNamespace)
+	mapper.Add(v1alpha1.GroupVersion.WithKind("HybridWorkload"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Service"), meta.RESTScopeNamespace)
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
+	mapper.Add(appsv1.SchemeGroupVersion.WithKind("DaemonSet"), meta.RESTScopeNamespace)
+	mapper.AddSpecific(Prometheus(), resourceOf(Prometheus(), "prometheuses"), resourceOf(Prometheus(), "prometheus"), meta.RESTScopeNamespace)
+	mapper.Add(PodMonitor(), meta.RESTScopeNamespace)
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
 	mapper.Add(virtv1.VirtualMachineInstanceGroupVersionKind, meta.RESTScopeNamespace)
 	mapper.AddSpecific(virtv1.KubeVirtGroupVersionKind, resourceOf(virtv1.KubeVirtGroupVersionKind, "kubevirts"),
 		resourceOf(virtv1.KubeVirtGroupVersionKind, "kubevirt"), meta.RESTScopeNamespace)
 	return scheme, mapper, nil
+}
+
+// Prometheus is the kind of the Prometheus Operator's servers.
+func Prometheus() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "Prometheus"}
+}
+
+// PodMonitor is the kind by which the Prometheus Operator has pods scraped.
+func PodMonitor() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}
 }
 
 func resourceOf(kind schema.GroupVersionKind, resource string) schema.GroupVersionResource {
@@ -112,7 +127,7 @@ func namespaceOf(options []client.ListOption) string {
 	return set.Namespace
 }
 
-// Get reads one object. The error is a *NotFound if it does not exist.
+// Get reads one object. The error is NotFound if it does not exist.
 func (c *Cluster) Get(ctx context.Context, namespace, name string, into client.Object) error {
 	err := c.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into)
 	return c.explain(err, "get", into, namespace, name)

@@ -15,89 +15,72 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
 
-// Denied means that the user lacks a right.
-type Denied struct {
-	Verb, Resource, Group string
-	// Namespace of the request. Empty: all, or the resource has none.
-	Namespace string
-	// Name of the object. Empty: a list.
-	Name string
+// Problem is what keeps a request from being done.
+type Problem int
+
+// The problems that callers distinguish.
+const (
+	// Other is what the message says.
+	Other Problem = iota
+	// NotFound means that an object does not exist.
+	NotFound
+	// KindMissing means that the API server does not serve a kind.
+	KindMissing
+	// Conflict means that somebody else changed an object in between.
+	Conflict
+	// Fatal means that no other request can succeed.
+	Fatal
+)
+
+// Error is an answer of the API server, or that it does not answer, in a sentence that says what to do.
+type Error struct {
+	Problem Problem
+	Message string
 }
 
-// Error says which right is missing and who grants it.
-func (d *Denied) Error() string {
-	what := d.Resource
-	if d.Group != "" {
-		what += "." + d.Group
-	}
-	if d.Name != "" {
-		what += " " + d.Name
-	}
-	if d.Namespace != "" {
-		what += " in namespace " + d.Namespace
-	}
-	return fmt.Sprintf("you may not %s %s: %s", d.Verb, what, d.grant())
+// Error returns the sentence.
+func (e *Error) Error() string { return e.Message }
+
+// Is returns true for errors of a problem.
+func Is(err error, problem Problem) bool {
+	var of *Error
+	return errors.As(err, &of) && of.Problem == problem
 }
 
-// grant says which role of config/rbac grants the right.
-func (d *Denied) grant() string {
+// NoObject is the error of an object that does not exist.
+func NoObject(kind, namespace, name string) error {
+	return &Error{NotFound, fmt.Sprintf("there is no %s %q%s", kind, name, inNamespace(namespace))}
+}
+
+// NoKind is the error of a kind that the API server does not serve.
+func NoKind(resource, group string) error {
+	if group == v1alpha1.GroupVersion.Group {
+		return &Error{KindMissing, fmt.Sprintf("the cluster has no %s.%s of version %s: its CRD is missing or of another version; apply config/crd of the version of this program",
+			resource, group, v1alpha1.GroupVersion.Version)}
+	}
+	return &Error{KindMissing, fmt.Sprintf("the cluster has no %s.%s: install KubeVirt first", resource, group)}
+}
+
+func inNamespace(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}
+
+// grantOf says which role of config/rbac grants a right.
+func grantOf(verb, resource, namespace string) string {
 	switch {
-	case d.Verb == "patch":
+	case verb == "patch":
 		return "ask your admin to bind you to ClusterRole joulevirt-policy-editor by a ClusterRoleBinding"
-	case d.Resource == "vmnetworkprofiles" && d.Namespace != "":
+	case resource == "vmnetworkprofiles" && namespace != "":
 		return "ask your admin to bind you to ClusterRole view, or joulevirt-profile-viewer, in that namespace"
-	case d.Resource == "vmnetworkprofiles":
+	case resource == "vmnetworkprofiles":
 		return "name a namespace that you may read by -n, or ask your admin to bind you to ClusterRole joulevirt-viewer by a ClusterRoleBinding"
 	default:
 		return "ask your admin to bind you to ClusterRole joulevirt-viewer by a ClusterRoleBinding"
 	}
 }
-
-// KindMissing means that the API server does not serve a kind.
-type KindMissing struct{ Resource, Group string }
-
-// Error says what to install.
-func (k *KindMissing) Error() string {
-	if k.Group == v1alpha1.GroupVersion.Group {
-		return fmt.Sprintf("the cluster has no %s.%s of version %s: its CRD is missing or of another version; apply config/crd of the version of this program",
-			k.Resource, k.Group, v1alpha1.GroupVersion.Version)
-	}
-	return fmt.Sprintf("the cluster has no %s.%s: install KubeVirt first", k.Resource, k.Group)
-}
-
-// NotFound means that an object does not exist.
-type NotFound struct{ Kind, Namespace, Name string }
-
-// Error names the object.
-func (n *NotFound) Error() string {
-	where := ""
-	if n.Namespace != "" {
-		where = " in namespace " + n.Namespace
-	}
-	return fmt.Sprintf("there is no %s %q%s", n.Kind, n.Name, where)
-}
-
-// Conflict means that somebody else changed an object in between.
-type Conflict struct{ Kind, Name string }
-
-// Error says what to do.
-func (c *Conflict) Error() string {
-	return fmt.Sprintf("%s %q was changed by somebody else at the same moment, and nothing was written: check it, and try again", c.Kind, c.Name)
-}
-
-// Unreachable means that the API server does not answer.
-type Unreachable struct {
-	Host string
-	Err  error
-}
-
-// Error says what to check.
-func (u *Unreachable) Error() string {
-	return fmt.Sprintf("no answer from the API server at %s: %v; check the context (kubectl config current-context), the network, and that the server runs", u.Host, withoutAddress(u.Err))
-}
-
-// Unwrap returns the cause.
-func (u *Unreachable) Unwrap() error { return u.Err }
 
 // withoutAddress removes the request's own address, which is known.
 func withoutAddress(err error) error {
@@ -108,16 +91,8 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// NotKnown means that the API server does not accept the credentials.
-type NotKnown struct{ Host string }
-
-// Error says what to do.
-func (n *NotKnown) Error() string {
-	return fmt.Sprintf("the API server at %s does not accept your credentials: log in again, or choose another user of the kubeconfig by --user or --context", n.Host)
-}
-
-// explain turns an answer of the API server into one of the errors above. object is the
-// requested object or list; nil for an address of the server itself.
+// explain turns an answer of the API server into an Error. object is the requested object or list;
+// nil for an address of the server itself.
 func (c *Cluster) explain(err error, verb string, object runtime.Object, namespace, name string) error {
 	if err == nil {
 		return nil
@@ -131,17 +106,24 @@ func (c *Cluster) explain(err error, verb string, object runtime.Object, namespa
 		if cause := refusal(err); cause != "" {
 			return fmt.Errorf("the API server refuses to %s %s %q: %s", verb, resource, name, cause)
 		}
-		return &Denied{Verb: verb, Resource: resource, Group: group, Namespace: namespace, Name: name}
+		what := resource
+		if group != "" {
+			what += "." + group
+		}
+		if name != "" {
+			what += " " + name
+		}
+		return &Error{Other, fmt.Sprintf("you may not %s %s%s: %s", verb, what, inNamespace(namespace), grantOf(verb, resource, namespace))}
 	case apierrors.IsUnauthorized(err):
-		return &NotKnown{Host: c.host}
+		return &Error{Fatal, fmt.Sprintf("the API server at %s does not accept your credentials: log in again, or choose another user of the kubeconfig by --user or --context", c.host)}
 	case apierrors.IsNotFound(err) && object != nil && (name == "" || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)):
-		return &KindMissing{Resource: resource, Group: group}
+		return NoKind(resource, group)
 	case apierrors.IsNotFound(err):
-		return &NotFound{Kind: kind, Namespace: namespace, Name: name}
+		return NoObject(kind, namespace, name)
 	case apierrors.IsConflict(err):
-		return &Conflict{Kind: kind, Name: name}
+		return &Error{Conflict, fmt.Sprintf("%s %q was changed by somebody else at the same moment, and nothing was written: check it, and try again", kind, name)}
 	case isUnreachable(err):
-		return &Unreachable{Host: c.host, Err: err}
+		return &Error{Fatal, fmt.Sprintf("no answer from the API server at %s: %v; check the context (kubectl config current-context), the network, and that the server runs", c.host, withoutAddress(err))}
 	default:
 		return fmt.Errorf("%s %s %s: %w", verb, resource, strings.TrimPrefix(namespace+"/"+name, "/"), err)
 	}
@@ -163,8 +145,4 @@ func isUnreachable(err error) bool {
 }
 
 // IsFatal returns true for errors after which no other request can succeed.
-func IsFatal(err error) bool {
-	var unreachable *Unreachable
-	var unknown *NotKnown
-	return errors.As(err, &unreachable) || errors.As(err, &unknown) || errors.Is(err, context.Canceled)
-}
+func IsFatal(err error) bool { return Is(err, Fatal) || errors.Is(err, context.Canceled) }

@@ -16,7 +16,7 @@ const maxApprovals = 1024
 // recommendation is a plan that waits for approval.
 type recommendation struct {
 	revision string
-	// of names the node, or the group.
+	// of names the node, the group, or whose moves they are.
 	of string
 	// policies that have to approve it.
 	policies []string
@@ -34,7 +34,7 @@ func Approve(f *facts.Facts, names []string, prune bool) ([]Change, error) {
 			}
 			of := ofPolicy(all, name)
 			if len(of) == 0 && !prune {
-				return nil, fmt.Errorf("EnergyPolicy %s recommends nothing now: there is nothing to approve; kubectl get nodeplans shows why", name)
+				return nil, fmt.Errorf("EnergyPolicy %s recommends nothing now: there is nothing to approve; kubectl get nodeplans,placementplans shows why", name)
 			}
 			wanted[name] = append(wanted[name], of...)
 			continue
@@ -63,7 +63,7 @@ func Approve(f *facts.Facts, names []string, prune bool) ([]Change, error) {
 	return changes, nil
 }
 
-// recommendations returns those of nodes and of groups, in mode Recommend.
+// recommendations returns those of nodes, of moves and of groups, in mode Recommend.
 func recommendations(f *facts.Facts) []recommendation {
 	var out []recommendation
 	for i := range f.Plans {
@@ -73,6 +73,14 @@ func recommendations(f *facts.Facts) []recommendation {
 			continue
 		}
 		out = append(out, recommendation{revision: plan.Spec.Revision, of: "node " + plan.Name, policies: []string{policy.Name}})
+	}
+	for i := range f.Moves {
+		plan := &f.Moves[i]
+		policy := find(f.Policies, plan.Name)
+		if plan.Spec.Mode != v1alpha1.ModeRecommend || plan.Spec.Revision == "" || policy == nil || policy.Spec.Mode != v1alpha1.ModeRecommend {
+			continue
+		}
+		out = append(out, recommendation{revision: plan.Spec.Revision, of: "the moves of EnergyPolicy " + policy.Name, policies: []string{policy.Name}})
 	}
 	for i := range f.Profiles {
 		profile := &f.Profiles[i]
@@ -135,7 +143,7 @@ func byRevision(f *facts.Facts, all []recommendation, revision string) (recommen
 // describe names what could be approved.
 func describe(all []recommendation) string {
 	if len(all) == 0 {
-		return "nothing is recommended now: kubectl get nodeplans shows why"
+		return "nothing is recommended now: kubectl get nodeplans,placementplans shows why"
 	}
 	var words []string
 	for _, one := range all {

@@ -21,8 +21,7 @@ const maxPending = 10 * time.Minute
 func conditions(in Input) []Check {
 	var checks []Check
 	objects := map[string][]string{} // by check
-	add := func(area, kind, object string, c metav1.Condition) {
-		finding := findingOf(c)
+	report := func(area, kind, object string, c metav1.Condition, finding Finding) {
 		if finding == OK {
 			return
 		}
@@ -33,6 +32,7 @@ func conditions(in Input) []Check {
 		}
 		objects[name] = append(objects[name], object)
 	}
+	add := func(area, kind, object string, c metav1.Condition) { report(area, kind, object, c, findingOf(c)) }
 	unready := map[string]bool{}
 	for i := range in.Reports {
 		r := &in.Reports[i]
@@ -68,6 +68,12 @@ func conditions(in Input) []Check {
 		p := &in.Profiles[i]
 		for _, c := range p.Status.Conditions {
 			add(areaPolicies, "VMNetworkProfiles", p.Namespace+"/"+p.Name, c)
+		}
+	}
+	for i := range in.Hybrids {
+		h := &in.Hybrids[i]
+		for _, c := range offloading(h) {
+			report(areaPolicies, "HybridWorkloads", h.Namespace+"/"+h.Name, c, offloadFinding(in, c))
 		}
 	}
 	for i := range checks {

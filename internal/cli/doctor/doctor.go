@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,14 +63,15 @@ const (
 	areaPolicies = "Policies"
 )
 
-// Parts are what a diagnosis needs of the cluster.
+// Parts are what a diagnosis needs of the cluster. It uses facts.PodMonitors as well, where they are served
+// and may be read.
 func Parts() []facts.Part {
-	return []facts.Part{facts.KubeVirt, facts.Reports, facts.Nodes, facts.Plans, facts.Policies, facts.Profiles}
+	return []facts.Part{facts.KubeVirt, facts.Reports, facts.Nodes, facts.Plans, facts.Policies, facts.Profiles, facts.Hybrids, facts.VMs, facts.Services}
 }
 
 // Input is what was read. Errors say why a part is missing.
 type Input struct {
-	// Facts are the Parts.
+	// Facts are the Parts, and facts.PodMonitors.
 	*facts.Facts
 	// Namespace that the product is installed in.
 	Namespace string
@@ -99,16 +99,22 @@ func Diagnose(in Input) *Diagnosis {
 		needs facts.Part
 		run   func(Input) []Check
 	}{
-		{facts.KubeVirt, kubeVirt}, {facts.Reports, agents}, {facts.Nodes, nodes}, {facts.Policies, policies}, {facts.Profiles, profiles},
+		{facts.KubeVirt, kubeVirt}, {facts.Reports, agents}, {facts.Nodes, nodes}, {facts.Policies, policies}, {facts.Profiles, profiles}, {facts.PodMonitors, scraping},
 	} {
 		if in.Err(c.needs) == nil {
 			d.Checks = append(d.Checks, c.run(in)...)
 		}
 	}
+	if in.Need(facts.KubeVirt, facts.Hybrids) == nil {
+		d.Checks = append(d.Checks, sharing(in)...)
+	}
+	if in.Need(facts.Profiles, facts.VMs, facts.Services) == nil {
+		d.Checks = append(d.Checks, serving(in)...)
+	}
 	d.Checks = append(d.Checks, conditions(in)...)
 	for _, part := range Parts() {
 		// Another check reports missing kinds.
-		if err := in.Err(part); err != nil && !isMissing(err) {
+		if err := in.Err(part); err != nil && !access.Is(err, access.KindMissing) {
 			d.Checks = append(d.Checks, Check{Area: areaCluster, Name: string(part), Finding: Unknown, Message: err.Error()})
 		}
 	}
@@ -166,21 +172,11 @@ func kubernetes(in Input) Check {
 	return check
 }
 
-func isMissing(err error) bool {
-	var missing *access.KindMissing
-	return errors.As(err, &missing)
-}
-
-func isNotFound(err error) bool {
-	var notFound *access.NotFound
-	return errors.As(err, &notFound)
-}
-
 // kinds checks that the product's kinds and KubeVirt are installed.
 func kinds(in Input) Check {
 	var missing []string
 	for _, part := range Parts() {
-		if isMissing(in.Err(part)) {
+		if access.Is(in.Err(part), access.KindMissing) {
 			missing = append(missing, string(part))
 		}
 	}
@@ -201,7 +197,7 @@ func leader(in Input) Check {
 	check.Costs = "nothing new is planned, and agents revert their nodes about 15 minutes after the last renewal"
 	check.Fix = fmt.Sprintf("kubectl -n %s get pods -l app.kubernetes.io/component=manager, and read the log of one", in.Namespace)
 	switch {
-	case isNotFound(in.LeaseErr):
+	case access.Is(in.LeaseErr, access.NotFound):
 		check.Message = fmt.Sprintf("no manager ever led: there is no Lease %s in namespace %s", ManagerLease, in.Namespace)
 		check.Fix += "; if it is installed elsewhere, name the namespace with --system-namespace"
 		return check
@@ -227,7 +223,7 @@ func leader(in Input) Check {
 func deployment(in Input) Check {
 	check := Check{Area: areaProduct, Name: "Manager runs", Finding: OK}
 	switch {
-	case isNotFound(in.ManagerErr):
+	case access.Is(in.ManagerErr, access.NotFound):
 		check.Finding, check.Message = Note, fmt.Sprintf("there is no Deployment %s in namespace %s: it runs in another way, or not at all", ManagerDeployment, in.Namespace)
 		return check
 	case in.ManagerErr != nil:

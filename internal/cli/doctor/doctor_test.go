@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/utils/ptr"
@@ -67,7 +69,7 @@ func applied(node, reason string, since time.Duration) v1alpha1.NodePlan {
 }
 
 func TestDiagnose(t *testing.T) {
-	denied := &access.Denied{Verb: "get", Resource: "leases", Group: "coordination.k8s.io"}
+	denied := &access.Error{Message: "you may not get leases"}
 	condition := func(kind string, status metav1.ConditionStatus) []metav1.Condition {
 		return []metav1.Condition{{Type: kind, Status: status, Reason: "Paused", Message: "words"}}
 	}
@@ -83,7 +85,7 @@ func TestDiagnose(t *testing.T) {
 		"odd Kubernetes":  {func(in *Input) { in.Server.Minor = "x" }, "Kubernetes", Unknown, "cannot be parsed", 2},
 		"no KubeVirt":     {func(in *Input) { in.KubeVirt = nil }, "KubeVirt", Problem, "no KubeVirt object", 1},
 		"KubeVirt starts": {func(in *Input) { in.KubeVirt[0].Status.Phase = "Deploying" }, "KubeVirt", Note, "Deploying", 0},
-		"never led":       {func(in *Input) { in.LeaseErr = &access.NotFound{} }, "Manager leads", Problem, "no manager ever led", 1},
+		"never led":       {func(in *Input) { in.LeaseErr = access.NoObject("", "", "") }, "Manager leads", Problem, "no manager ever led", 1},
 		"no right":        {func(in *Input) { in.LeaseErr = denied }, "Manager leads", Unknown, "you may not get leases", 2},
 		"lease is old": {func(in *Input) {
 			old := metav1.NewMicroTime(now().Add(-time.Hour))
@@ -91,7 +93,7 @@ func TestDiagnose(t *testing.T) {
 		}, "Manager leads", Problem, "no manager leads: pod-1 renewed its Lease 1h0m0s ago", 1},
 		"manager is down": {func(in *Input) { in.Manager.Status.ReadyReplicas = 0 }, "Manager runs", Problem, "0 of 2", 1},
 		"one is down":     {func(in *Input) { in.Manager.Status.ReadyReplicas = 1 }, "Manager runs", Note, "1 of 2", 0},
-		"run otherwise":   {func(in *Input) { in.ManagerErr = &access.NotFound{} }, "Manager runs", Note, "in another way", 0},
+		"run otherwise":   {func(in *Input) { in.ManagerErr = access.NoObject("", "", "") }, "Manager runs", Note, "in another way", 0},
 		"old report":      {func(in *Input) { in.Reports[0].Status.ReportedAt = nil }, "Agents report", Problem, "0 agents reported in the last 15 minutes; not those of a", 1},
 		"silent node":     {func(in *Input) { in.Nodes[0].Name = "b" }, "Agents run", Problem, "no agent ever reported on b", 1},
 		"no agents":       {func(in *Input) { in.Reports, in.Nodes = nil, nil }, "Agents report", Problem, "no agent ever reported", 1},
@@ -137,7 +139,26 @@ func TestDiagnose(t *testing.T) {
 		"paused policy": {func(in *Input) {
 			in.Policies[0].Status.Conditions = condition(v1alpha1.ConditionPaused, metav1.ConditionTrue)
 		}, "EnergyPolicies Paused", Note, "p: words", 0},
-		"no profile": {func(in *Input) { in.Profiles = nil }, "VMNetworkProfiles", Note, "no VM is acted on", 0},
+		"no profile":        {func(in *Input) { in.Profiles = nil }, "VMNetworkProfiles", Note, "no VM is acted on", 0},
+		"lever not allowed": {func(in *Input) { offload(in, v1alpha1.ReasonLeverNotAllowed, 0) }, "HybridWorkloads LeverNotAllowed", Note, "shop/web: words", 0},
+		"a named port":      {func(in *Input) { offload(in, v1alpha1.ReasonServicePort, 0) }, "HybridWorkloads ServicePort", Problem, "shop/web: words", 1},
+		"another VM": {func(in *Input) {
+			offload(in, v1alpha1.ReasonMemberNotReady, 0)
+			in.Hybrids[0].Status.Gateways = []v1alpha1.GatewayStatus{
+				{VM: "web-0", Reason: v1alpha1.ReasonMemberNotReady}, {VM: "web-1", Ready: true, Reason: v1alpha1.ReasonGatewayServes},
+				{VM: "web-2", Reason: v1alpha1.ReasonGatewayRefused, Message: "quota"},
+			}
+		}, "HybridWorkloads GatewayRefused", Problem, "shop/web: VM web-2: quota", 1},
+		"a gateway starts for long": {func(in *Input) { offload(in, v1alpha1.ReasonGatewayStarting, time.Hour) }, "HybridWorkloads GatewayStarting", Note, "shop/web: words", 0},
+		"gateways are not scraped": {func(in *Input) {
+			in.Hybrids, in.PodMonitors = []v1alpha1.HybridWorkload{{}}, []metav1.PartialObjectMetadata{}
+		}, "Gateways are scraped", Note, "PodMonitor joulevirt-gateway", 0},
+		"a share that is not installed": {func(in *Input) { offload(in, v1alpha1.ReasonShareNotInstalled, 0) }, "HybridWorkloads ShareNotInstalled", Problem, "shop/web: words", 1},
+		"shares without their gate":     {func(in *Input) { share(in, nil, "") }, "VMs may have shares", Problem, "lacks feature gate EnableVirtioFsStorageVolumes", 1},
+		"shares with KubeVirt's limit": {func(in *Input) {
+			share(in, []string{"EnableVirtioFsStorageVolumes"}, "")
+		}, "VMs may have shares", Problem, "virtiofsd use 80M of memory, and a share of HybridWorkload shop/web needs 1152Mi", 1},
+		"shares": {func(in *Input) { share(in, []string{"EnableVirtioFsStorageVolumes"}, "1152Mi") }, "VMs may have shares", OK, "", 0},
 		"disturbed VMs": {func(in *Input) {
 			in.Profiles[0].Status.Conditions = condition(v1alpha1.ConditionDisturbed, metav1.ConditionTrue)
 		}, "VMNetworkProfiles Paused", Note, "shop/web: words", 0},
@@ -169,7 +190,75 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestPending: plans that are new or not to be applied are healthy, and a node has one check for
+// offload has a HybridWorkload with a condition since a while.
+func offload(in *Input, reason string, since time.Duration) {
+	in.Hybrids = []v1alpha1.HybridWorkload{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}}
+	in.Hybrids[0].Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: "words", LastTransitionTime: metav1.NewTime(now().Add(-since)),
+	}}
+}
+
+// share has a HybridWorkload with shares of 1Gi, and KubeVirt with gates and a limit for virtiofsd.
+func share(in *Input, gates []string, limit string) {
+	offload(in, v1alpha1.ReasonGatewayServes, 0)
+	in.Hybrids[0].Status.Conditions[0].Status = metav1.ConditionTrue
+	in.Hybrids[0].Spec.Path, in.Hybrids[0].Spec.Memory.Max = v1alpha1.PathSharedMemory, resource.MustParse("1Gi")
+	config := &in.KubeVirt[0].Spec.Configuration
+	config.DeveloperConfiguration = &virtv1.DeveloperConfiguration{FeatureGates: gates}
+	if limit != "" {
+		config.SupportContainerResources = []virtv1.SupportContainerResources{{Type: virtv1.VirtioFS, Resources: virtv1.ResourceRequirementsWithoutClaims{
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)},
+		}}}
+	}
+}
+
+// TestServing: the Service of a group selects by the label, and its VMs keep it.
+func TestServing(t *testing.T) {
+	const silent, losing, relying = "Services select by label", "VMs keep the label", "VMs start with the label"
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		want   []string
+	}{
+		"adopted":    {func(*Input) {}, nil},
+		"not yet":    {func(in *Input) { in.Services[0].Spec.Selector = nil }, nil},
+		"no consent": {func(in *Input) { in.Services[0].Spec.Selector, in.Services[0].Annotations = nil, nil }, []string{silent}},
+		"a VM lacks it": {func(in *Input) {
+			delete(in.VMs[0].Labels, v1alpha1.LabelServing)
+		}, []string{losing}},
+		"a VM of nobody lacks it": {func(in *Input) { in.VMs[0].Labels = nil }, nil},
+		"no group":                {func(in *Input) { in.Profiles[0].Spec.Group = nil; in.VMs[0].Labels["joulevirt.io/serving"] = "" }, nil},
+		"an old Kubernetes":       {func(in *Input) { in.Server.Minor = "35" }, []string{relying}},
+		"an old Kubernetes, from the template": {func(in *Input) {
+			in.Server.Minor, in.VMs[0].ManagedFields = "35", nil
+		}, nil},
+	} {
+		in := healthy()
+		in.Profiles[0].Spec.Selector.MatchLabels = map[string]string{"app": "web"}
+		in.Profiles[0].Spec.Group = &v1alpha1.TrafficGroup{Kind: v1alpha1.GroupService, Name: "web"}
+		in.Services = []corev1.Service{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{v1alpha1.AnnotationAdopt: "true"}},
+			Spec:       corev1.ServiceSpec{Selector: map[string]string{v1alpha1.LabelServing: v1alpha1.ServingActive}},
+		}}
+		in.VMs = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-0", Labels: map[string]string{"app": "web", v1alpha1.LabelServing: v1alpha1.ServingActive},
+			ManagedFields: []metav1.ManagedFieldsEntry{{
+				Manager: "joulevirt-traffic", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:joulevirt.io/serving":{}}}}`),
+			}},
+		}}}
+		tc.change(&in)
+		var got []string
+		for _, check := range Diagnose(in).Checks {
+			if slices.Contains([]string{silent, losing, relying}, check.Name) {
+				got = append(got, check.Name)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s, -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// TestPending: plans that are new or not to be applied are healthy, and so are gateways, and a node has one check for
 // one cause.
 func TestPending(t *testing.T) {
 	for name, change := range map[string]func(*Input){
@@ -179,6 +268,12 @@ func TestPending(t *testing.T) {
 		"not to be applied": func(in *Input) {
 			in.Plans = []v1alpha1.NodePlan{applied("a", v1alpha1.ReasonAwaitingApproval, time.Hour)}
 			in.Plans[0].Spec.Apply = false
+		},
+		"a gateway": func(in *Input) { offload(in, v1alpha1.ReasonGatewayStarting, time.Minute) },
+		"what serves": func(in *Input) {
+			offload(in, v1alpha1.ReasonGatewayServes, time.Hour)
+			in.Hybrids[0].Status.Conditions[0].Status = metav1.ConditionTrue
+			in.PodMonitors = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "joulevirt-gateway"}}}
 		},
 	} {
 		in := healthy()
@@ -219,7 +314,7 @@ func TestUnreadable(t *testing.T) {
 func TestNotInstalled(t *testing.T) {
 	in := healthy()
 	var err error
-	if in.Facts, err = facts.Read(t.Context(), failing{&access.KindMissing{}}, now(), facts.Scope{}, Parts()...); err != nil {
+	if in.Facts, err = facts.Read(t.Context(), failing{access.NoKind("", "")}, now(), facts.Scope{}, Parts()...); err != nil {
 		t.Fatal(err)
 	}
 	d := Diagnose(in)

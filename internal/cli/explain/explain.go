@@ -66,9 +66,8 @@ type Decision struct {
 // Switched is a lever that a schedule switches on a node.
 type Switched struct {
 	Lever v1alpha1.Lever `json:"lever"`
-	// Block of Blocks that runs, from 1. 0: before the first, or after the last.
-	Block  int `json:"block"`
-	Blocks int `json:"blocks"`
+	// OneIn is of how many slots one is off: 2 in a trial, more in a hold-back.
+	OneIn int `json:"oneIn"`
 	// On is true if the lever is on now.
 	On  bool        `json:"on"`
 	End metav1.Time `json:"end"`
@@ -140,7 +139,7 @@ func (e *Explanation) addPlan(plan *v1alpha1.NodePlan, podUID types.UID) {
 	for i := range schedules {
 		at := schedules[i].At(e.now)
 		e.Switched = append(e.Switched, Switched{
-			Lever: schedules[i].Lever, Block: at.Block + 1, Blocks: len(schedules[i].On), On: at.On, End: metav1.NewTime(schedules[i].End()),
+			Lever: schedules[i].Lever, OneIn: schedules[i].OneIn, On: at.On, End: metav1.NewTime(schedules[i].Next(e.now)),
 		})
 	}
 	e.Withdrawn = slices.DeleteFunc(slices.Clone(plan.Spec.Withdrawn), func(w v1alpha1.WithdrawnLever) bool {
@@ -185,10 +184,10 @@ func (e *Explanation) Tables() []show.Table {
 		}
 		shares.Rows = append(shares.Rows, []string{s.Name, show.Or(s.Node), percent(s.PerMille), carries, s.Reason})
 	}
-	switched := show.Table{Heading: "Trials and hold-backs on the node:", Columns: show.Columns("LEVER", "NOW", "BLOCK", "ENDS-IN")}
+	switched := show.Table{Heading: "Trials and hold-backs on the node:", Columns: show.Columns("LEVER", "NOW", "OFF-SLOTS", "NEXT-SLOT-IN")}
 	for _, t := range e.Switched {
 		state := map[bool]string{true: "on", false: "off"}[t.On]
-		switched.Rows = append(switched.Rows, []string{string(t.Lever), state, fmt.Sprintf("%d of %d", t.Block, t.Blocks), until(t.End.Time, e.now)})
+		switched.Rows = append(switched.Rows, []string{string(t.Lever), state, fmt.Sprintf("1 of %d", t.OneIn), until(t.End.Time, e.now)})
 	}
 	withdrawn := show.Table{Heading: "Withdrawn, because they did harm:", Columns: show.Columns("LEVER", "SIGN", "FOR", "EVIDENCE")}
 	for i := range e.Withdrawn {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -24,6 +25,7 @@ func vm() *input {
 	vmi := &virtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", Labels: map[string]string{"app": "web"}}}
 	vmi.Status.Phase, vmi.Status.NodeName = virtv1.Running, "a"
 	vmi.Status.ActivePods = map[types.UID]string{"pod": "a"}
+	vmi.Status.Conditions = []virtv1.VirtualMachineInstanceCondition{{Type: virtv1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}}
 	plan := &v1alpha1.NodePlan{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	plan.Spec = v1alpha1.NodePlanSpec{Policy: "p", Mode: v1alpha1.ModeEnforce, Apply: true, VMs: []v1alpha1.VMPlan{{
 		VMReference: v1alpha1.VMReference{Namespace: "shop", Name: "web-0", PodUID: "pod"}, Profile: "web",
@@ -105,6 +107,28 @@ func TestVM(t *testing.T) {
 				t.Errorf("decisions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A VM that no profile selects has the policy's defaults only where a plan names it for them.
+func TestProfileOfVM(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*input)
+		want   string
+	}{
+		"a profile":   {func(*input) {}, "web"},
+		"defaults":    {func(in *input) { in.profiles, in.Plan.Spec.VMs[0].Profile = nil, "" }, "none selects it: spec.defaults of EnergyPolicy p count"},
+		"just lost":   {func(in *input) { in.profiles, in.Plan.Spec.VMs[0].Profile = nil, "web" }, "none selects it"},
+		"not planned": {func(in *input) { in.profiles, in.Plan.Spec.VMs = nil, nil }, "none selects it"},
+	} {
+		in := vm()
+		in.Plan.Spec.Policy = "p"
+		tc.change(in)
+		inputs := in.explain().Inputs
+		at := slices.IndexFunc(inputs, func(i Input) bool { return i.Name == "profile" })
+		if at < 0 || inputs[at].Value != tc.want {
+			t.Errorf("%s: inputs %+v, want profile %q", name, inputs, tc.want)
+		}
 	}
 }
 
@@ -194,5 +218,94 @@ func TestTrials(t *testing.T) {
 		if joined := strings.Join(got, " "); joined != tc.want {
 			t.Errorf("%s: trials of %q, want %q", name, joined, tc.want)
 		}
+	}
+}
+
+func TestMoves(t *testing.T) {
+	plan := &v1alpha1.PlacementPlan{
+		Spec: v1alpha1.PlacementPlanSpec{Moves: []v1alpha1.PlacementMove{
+			{Namespace: "shop", Name: "web-0", From: "a", To: "b", Watts: "12", Reason: "SavesEnergy", Cost: v1alpha1.PlacementCost{Seconds: 150, BreaksConnections: true}},
+			{Namespace: "shop", Name: "db", From: "b", To: "a", Watts: "1", Reason: "SavesEnergy"},
+		}, Nodes: []v1alpha1.PlacementNode{
+			{Name: "a", Before: v1alpha1.PlacementLoad{VMs: 4, CPUPercent: 30, Watts: "118"}, After: v1alpha1.PlacementLoad{VMs: 1, CPUPercent: 9}},
+			{Name: "b", Before: v1alpha1.PlacementLoad{VMs: 9}},
+		}},
+		Status: v1alpha1.PlacementPlanStatus{
+			Stays:      []v1alpha1.ReasonCount{{Reason: "NoBetterNode", Count: 3}},
+			Hosts:      []v1alpha1.HostStatus{{Node: "a", State: v1alpha1.HostOn, Reason: "Reserve", Message: "spec.hostPower.reserveNodes of the policy is 1"}},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: v1alpha1.ReasonMovesPlanned}, {Type: v1alpha1.ConditionMovesAllowed, Reason: v1alpha1.ReasonAwaitingApproval}},
+		},
+	}
+	placement := func(e *Explanation) (found []Decision) {
+		for _, d := range e.Decisions {
+			if d.Lever == v1alpha1.LeverPlacement {
+				found = append(found, d)
+			}
+		}
+		return found
+	}
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.PlacementPlan)
+		want   Decision
+	}{
+		"goes": {func(*v1alpha1.PlacementPlan) {}, Decision{
+			State: v1alpha1.LeverRecommended, Reason: "SavesEnergy", Planned: "to b: saves 12 W, at most 150s, TCP connections break", Message: "Moves now: AwaitingApproval.",
+		}},
+		"goes, approved": {func(p *v1alpha1.PlacementPlan) { p.Spec.Apply = true }, Decision{
+			State: v1alpha1.LeverPending, Reason: "SavesEnergy", Planned: "to b: saves 12 W, at most 150s, TCP connections break", Message: "Moves now: AwaitingApproval.",
+		}},
+		"stays": {func(p *v1alpha1.PlacementPlan) { p.Spec.Moves = p.Spec.Moves[1:] }, Decision{
+			State: v1alpha1.LeverIdle, Reason: v1alpha1.ReasonNoMoves, Message: "VMs of the policy stay for: NoBetterNode 3.",
+		}},
+		"has come": {func(p *v1alpha1.PlacementPlan) {
+			p.Spec.Moves = nil
+			p.Status.Moves = []v1alpha1.PlacementOutcome{{Namespace: "shop", Name: "web-0", From: "b", To: "a", Phase: v1alpha1.PlacementSucceeded, Reason: "NodeHot", CreatedAt: metav1.NewTime(now().Add(-time.Hour))}}
+			p.Status.Conditions[0].Reason = v1alpha1.ReasonKubeVirtUpdating
+		}, Decision{
+			State: v1alpha1.LeverIdle, Reason: v1alpha1.ReasonKubeVirtUpdating, ReadBack: "Succeeded: b to a, 60m ago, NodeHot", Message: "VMs of the policy stay for: NoBetterNode 3.",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := vm()
+			in.Moves = plan.DeepCopy()
+			tc.change(in.Moves)
+			got := placement(in.explain())
+			if len(got) != 1 || got[0].Means == "" || got[0].Next == "" {
+				t.Fatalf("%+v, want one decision with words", got)
+			}
+			got[0].Means, got[0].Next, got[0].Lever = "", "", ""
+			if diff := cmp.Diff(tc.want, got[0]); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+		})
+	}
+	own := vm()
+	own.Moves = &v1alpha1.PlacementPlan{Status: plan.Status}
+	own.vmi.Spec.Domain.CPU = &virtv1.CPU{DedicatedCPUPlacement: true}
+	if got := placement(own.explain()); len(got) != 1 || got[0].Reason != v1alpha1.ReasonDedicatedCPUs || got[0].Message != "" {
+		t.Errorf("a VM that stays by itself: %+v", got)
+	}
+	in := vm()
+	if got := placement(in.explain()); len(got) != 0 {
+		t.Errorf("without a plan of moves: %+v", got)
+	}
+	in.Moves = plan
+	e := Node(&in.Node, now())
+	if got := placement(e); len(got) != 1 || got[0].VMs != 1 || got[0].Message != "Such as shop/web-0 to b. Moves now: AwaitingApproval." {
+		t.Errorf("node: %+v, want the one VM that leaves", got)
+	}
+	if !slices.Contains(e.Inputs, Input{Name: "VMs that are to come", Value: "1 VM"}) {
+		t.Errorf("inputs %+v, want the VM that comes", e.Inputs)
+	}
+	for name, want := range map[string]string{
+		"before these moves": "4 VMs, 30 % of its CPUs at the 95th percentile, 118 W, modelled",
+		"after them":         "1 VM, 9 % of its CPUs at the 95th percentile, its power is not known",
+	} {
+		if !slices.Contains(e.Inputs, Input{Name: name, Value: want}) {
+			t.Errorf("inputs %+v, want what the node carries %s", e.Inputs, name)
+		}
+	}
+	if !slices.Contains(e.Inputs, Input{Name: "host", Value: "On, Reserve: So many hosts without VMs stay on. spec.hostPower.reserveNodes of the policy is 1"}) {
+		t.Errorf("inputs %+v, want the host", e.Inputs)
 	}
 }

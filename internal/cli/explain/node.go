@@ -15,6 +15,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
@@ -26,7 +27,7 @@ func ReadNode(ctx context.Context, reader facts.Reader, name string, now time.Ti
 		return nil, err
 	}
 	if node.Node == nil && node.Report == nil && node.Plan == nil && len(node.Gaps) == 0 {
-		return nil, fmt.Errorf("%w: see kubectl get nodes", &access.NotFound{Kind: "node", Name: name})
+		return nil, fmt.Errorf("%w: see kubectl get nodes", access.NoObject("node", "", name))
 	}
 	return Node(node, now), nil
 }
@@ -38,7 +39,7 @@ func Node(node *facts.Node, now time.Time) *Explanation {
 	if node.Node != nil {
 		e.addOptOut("the node", node.Node)
 	}
-	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool { return lever != v1alpha1.LeverTrafficShare })
+	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool { return slices.Contains(model.LeversOf(node.Name), lever) })
 	e.addReport(node.Report)
 	switch {
 	case node.Report != nil:
@@ -51,6 +52,7 @@ func Node(node *facts.Node, now time.Time) *Explanation {
 		e.addNodePlan(node.Plan)
 		e.addCounts(node.Plan)
 		e.addPlan(node.Plan, "")
+		e.addMoves(node.Moves, node.Name)
 	case !node.HasGap("NodePlan"):
 		e.decideAll(v1alpha1.LeverBlocked, v1alpha1.ReasonNoPolicy)
 	}

@@ -2,8 +2,8 @@ package explain
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +18,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/reasons"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
+	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/leverstate"
 )
@@ -26,7 +27,7 @@ import (
 func ReadVM(ctx context.Context, reader facts.Reader, vm types.NamespacedName, now time.Time) (*Explanation, error) {
 	vmi := &virtv1.VirtualMachineInstance{}
 	if err := reader.Get(ctx, vm.Namespace, vm.Name, vmi); err != nil {
-		if notFound := new(access.NotFound); errors.As(err, &notFound) {
+		if access.Is(err, access.NotFound) {
 			return nil, fmt.Errorf("%w: VirtualMachineInstances are running VMs; name another namespace with -n, or see kubectl get vmi -A", err)
 		}
 		return nil, err
@@ -42,7 +43,13 @@ func ReadVM(ctx context.Context, reader facts.Reader, vm types.NamespacedName, n
 	if err := reader.List(ctx, &profiles, client.InNamespace(vm.Namespace)); err != nil {
 		of.Gaps = append(of.Gaps, show.Gap{Of: "VMNetworkProfile", Message: err.Error()})
 	}
-	return VM(vmi, profiles.Items, of, now), nil
+	var hybrids v1alpha1.HybridWorkloadList
+	if err := reader.List(ctx, &hybrids, client.InNamespace(vm.Namespace)); err != nil {
+		of.Gaps = append(of.Gaps, show.Gap{Of: "HybridWorkload", Message: err.Error()})
+	}
+	e := VM(vmi, profiles.Items, of, now)
+	e.addGateways(hybrids.Items, vmi.Name, of.Policy)
+	return e, nil
 }
 
 // VM explains what is done for a VM. The profiles are those of its namespace.
@@ -52,9 +59,13 @@ func VM(vmi *virtv1.VirtualMachineInstance, profiles []v1alpha1.VMNetworkProfile
 	e.input("phase", string(vmi.Status.Phase))
 	e.input("node", show.Or(vmi.Status.NodeName))
 	profile, governed := observe.NewProfiles(profiles).Governing(vmi)
-	if governed {
+	planned := plannedFor(vmi, node.Plan)
+	switch {
+	case governed:
 		e.addProfile(profile.VMNetworkProfile)
-	} else {
+	case planned != nil && planned.Profile == "":
+		e.input("profile", "none selects it: spec.defaults of EnergyPolicy "+node.Plan.Spec.Policy+" count")
+	default:
 		e.input("profile", "none selects it")
 	}
 	isMember := governed && profile.Spec.Group != nil
@@ -62,9 +73,11 @@ func VM(vmi *virtv1.VirtualMachineInstance, profiles []v1alpha1.VMNetworkProfile
 	if node.Node != nil {
 		e.addOptOut("the node", node.Node)
 	}
-	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool { return lever != v1alpha1.LeverTrafficShare || isMember })
+	e.addPolicy(node.Policy, func(lever v1alpha1.Lever) bool {
+		return slices.Contains(model.LeversOf(vmi.Status.NodeName), lever) || lever == v1alpha1.LeverTrafficShare && isMember
+	})
 	e.addReport(node.Report)
-	switch planned := plannedFor(vmi, node.Plan); {
+	switch {
 	case vmi.Status.Phase != virtv1.Running:
 		e.decideAll(v1alpha1.LeverBlocked, v1alpha1.ReasonNotRunning)
 	case node.HasGap("NodePlan"):
@@ -78,6 +91,13 @@ func VM(vmi *virtv1.VirtualMachineInstance, profiles []v1alpha1.VMNetworkProfile
 	default:
 		e.input("pool", string(planned.Pool))
 		e.addLevers(node.Plan, planned)
+	}
+	if vmi.Status.Phase == virtv1.Running {
+		var consent v1alpha1.PlacementConsent
+		if governed {
+			consent = profile.Spec.Placement
+		}
+		e.addMove(node.Moves, vmi, consent)
 	}
 	if isMember {
 		e.addShare(profile.VMNetworkProfile, vmi.Name)

@@ -4,12 +4,12 @@ package facts
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,10 +35,17 @@ const (
 	Policies Part = "EnergyPolicies"
 	Reports  Part = "NodeReports"
 	Plans    Part = "NodePlans"
+	Moves    Part = "PlacementPlans"
 	Profiles Part = "VMNetworkProfiles"
+	Hybrids  Part = "HybridWorkloads"
 	Nodes    Part = "Nodes"
 	VMs      Part = "VirtualMachineInstances"
 	KubeVirt Part = "KubeVirt"
+	// Services, DaemonSets and the Prometheus Operator's servers and monitors of pods.
+	Services     Part = "Services"
+	DaemonSets   Part = "DaemonSets"
+	Prometheuses Part = "Prometheuses"
+	PodMonitors  Part = "PodMonitors"
 )
 
 // Facts are what was read. A part that could not be read is empty and has a gap.
@@ -47,19 +54,26 @@ type Facts struct {
 	Policies []v1alpha1.EnergyPolicy
 	Reports  []v1alpha1.NodeReport
 	Plans    []v1alpha1.NodePlan
+	Moves    []v1alpha1.PlacementPlan
 	Profiles []v1alpha1.VMNetworkProfile
+	Hybrids  []v1alpha1.HybridWorkload
 	// Nodes and VMs have metadata only. They are nil unless they were read: a selector that
 	// selects nothing leaves them empty.
 	Nodes    []metav1.PartialObjectMetadata
 	VMs      []metav1.PartialObjectMetadata
 	KubeVirt []virtv1.KubeVirt
 
+	Services   []corev1.Service
+	DaemonSets []appsv1.DaemonSet
+	// Prometheuses and PodMonitors have metadata only.
+	Prometheuses, PodMonitors []metav1.PartialObjectMetadata
+
 	errs map[Part]error
 }
 
 // Scope bounds what is read of namespaced kinds, and of nodes.
 type Scope struct {
-	// Namespace of profiles and VMs. Empty: all.
+	// Namespace of profiles, HybridWorkloads and VMs. Empty: all.
 	Namespace string
 	// Selector of VMs, nodes and profiles by label. Nil: all.
 	Selector client.ListOption
@@ -116,10 +130,18 @@ func (f *Facts) read(ctx context.Context, reader Reader, part Part, scope Scope)
 		list := v1alpha1.NodePlanList{}
 		err = reader.List(ctx, &list)
 		f.Plans = list.Items
+	case Moves:
+		list := v1alpha1.PlacementPlanList{}
+		err = reader.List(ctx, &list)
+		f.Moves = list.Items
 	case Profiles:
 		list := v1alpha1.VMNetworkProfileList{}
 		err = reader.List(ctx, &list, within...)
 		f.Profiles = list.Items
+	case Hybrids:
+		list := v1alpha1.HybridWorkloadList{}
+		err = reader.List(ctx, &list, client.InNamespace(scope.Namespace))
+		f.Hybrids = list.Items
 	case Nodes:
 		f.Nodes, err = metadata(corev1.SchemeGroupVersion.WithKind("Node"), selected)
 	case VMs:
@@ -128,6 +150,18 @@ func (f *Facts) read(ctx context.Context, reader Reader, part Part, scope Scope)
 		list := virtv1.KubeVirtList{}
 		err = reader.List(ctx, &list)
 		f.KubeVirt = list.Items
+	case Services:
+		list := corev1.ServiceList{}
+		err = reader.List(ctx, &list)
+		f.Services = list.Items
+	case DaemonSets:
+		list := appsv1.DaemonSetList{}
+		err = reader.List(ctx, &list)
+		f.DaemonSets = list.Items
+	case Prometheuses:
+		f.Prometheuses, err = metadata(access.Prometheus(), nil)
+	case PodMonitors:
+		f.PodMonitors, err = metadata(access.PodMonitor(), nil)
 	}
 	return err
 }
@@ -155,7 +189,7 @@ func (f *Facts) Gaps() []show.Gap {
 	return gaps
 }
 
-// Node is a node with its report, its plan and the policy of that. Nil: it does not exist, or
+// Node is a node with its report, its plan, and the policy of that with its moves. Nil: it does not exist, or
 // could not be read, as Gaps say.
 type Node struct {
 	Name   string
@@ -163,7 +197,9 @@ type Node struct {
 	Report *v1alpha1.NodeReport
 	Plan   *v1alpha1.NodePlan
 	Policy *v1alpha1.EnergyPolicy
-	Gaps   []show.Gap
+	// Moves are those of the policy.
+	Moves *v1alpha1.PlacementPlan
+	Gaps  []show.Gap
 }
 
 // ReadNode reads the objects of one node. It fails as Read does.
@@ -171,7 +207,7 @@ func ReadNode(ctx context.Context, reader Reader, name string) (*Node, error) {
 	out := &Node{Name: name}
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	report, plan, policy := &v1alpha1.NodeReport{}, &v1alpha1.NodePlan{}, &v1alpha1.EnergyPolicy{}
+	report, plan, policy, moves := &v1alpha1.NodeReport{}, &v1alpha1.NodePlan{}, &v1alpha1.EnergyPolicy{}, &v1alpha1.PlacementPlan{}
 	for _, part := range []struct {
 		of    string
 		named func() string
@@ -180,6 +216,7 @@ func ReadNode(ctx context.Context, reader Reader, name string) (*Node, error) {
 	}{
 		{"NodePlan", func() string { return name }, plan, func() { out.Plan = plan }},
 		{"EnergyPolicy", func() string { return plan.Spec.Policy }, policy, func() { out.Policy = policy }},
+		{"PlacementPlan", func() string { return plan.Spec.Policy }, moves, func() { out.Moves = moves }},
 		{"NodeReport", func() string { return name }, report, func() { out.Report = report }},
 		{"Node", func() string { return name }, node, func() { out.Node = node }},
 	} {
@@ -187,13 +224,12 @@ func ReadNode(ctx context.Context, reader Reader, name string) (*Node, error) {
 			continue
 		}
 		err := reader.Get(ctx, "", part.named(), part.into)
-		var notFound *access.NotFound
 		switch {
 		case err == nil:
 			part.store()
 		case access.IsFatal(err):
 			return nil, err
-		case !errors.As(err, &notFound):
+		case !access.Is(err, access.NotFound):
 			out.Gaps = append(out.Gaps, show.Gap{Of: part.of, Message: err.Error()})
 		}
 	}

@@ -4,6 +4,7 @@ package open
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -141,10 +142,6 @@ func (t *Tokens) Token(ctx context.Context) (string, error) {
 // otherwise read by DNS rebinding. The manager gets no credentials but a token of the account: it
 // may have been taken over, and its certificate, which it made itself, is not checked.
 func NewProxy(address string, manager *url.URL, tokens *Tokens) http.Handler {
-	transport := &http.Transport{
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout: managerTimeout, ResponseHeaderTimeout: managerTimeout,
-	}
 	problem := func(w http.ResponseWriter, _ *http.Request, err error) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadGateway)
@@ -155,7 +152,7 @@ func NewProxy(address string, manager *url.URL, tokens *Tokens) http.Handler {
 			r.SetURL(manager)
 			r.Out.Header.Del("Cookie")
 		},
-		Transport: authorized{tokens, transport}, ErrorHandler: problem,
+		Transport: newTransport(tokens), ErrorHandler: problem,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -167,6 +164,40 @@ func NewProxy(address string, manager *url.URL, tokens *Tokens) http.Handler {
 			proxy.ServeHTTP(w, r)
 		}
 	})
+}
+
+func newTransport(tokens *Tokens) http.RoundTripper {
+	return authorized{tokens, &http.Transport{
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: managerTimeout, ResponseHeaderTimeout: managerTimeout,
+	}}
+}
+
+// maxAnswer bounds an answer of the manager: some hundred bytes for each of 50,000 VMs.
+const maxAnswer = 16 << 20
+
+// Ask reads a JSON document below the manager's page, with a token of the account as NewProxy.
+func Ask(ctx context.Context, manager *url.URL, path string, tokens *Tokens, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, manager.JoinPath(path).String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := (&http.Client{Transport: newTransport(tokens), Timeout: managerTimeout}).Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the manager: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %.256s", response.Status, body)
+	}
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		return fmt.Errorf("ask the manager for %s: %w", path, err)
+	}
+	return nil
 }
 
 // authorized adds tokens to requests.

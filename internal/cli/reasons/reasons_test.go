@@ -16,7 +16,7 @@ import (
 // a sentence and a next step, and no row is of a reason that is gone.
 func TestTableIsWhole(t *testing.T) {
 	words := map[string]bool{}
-	for _, folder := range []string{"api/v1alpha1", "internal/model", "internal/energy", "internal/agent", "controllers/profile"} {
+	for _, folder := range []string{"api/v1alpha1", "internal/model", "internal/energy", "internal/agent", "controllers/profile", "internal/planner/placement", "internal/planner/placement/fit", "internal/planner/power"} {
 		addWords(t, filepath.Join("../../..", folder), "reason", words)
 	}
 	capabilities := map[string]bool{}

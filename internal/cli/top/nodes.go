@@ -65,8 +65,9 @@ type NodeEnergy struct {
 	KernelVersion string       `json:"kernelVersion,omitempty"`
 }
 
-// Nodes shows the nodes whose agents reported, by name.
-func Nodes(f *facts.Facts) *List[NodeEnergy] {
+// Nodes shows the nodes whose agents reported, by name. powers are those that policies use, by
+// node; a node without one has that of its agent, which knows no other meter than RAPL.
+func Nodes(f *facts.Facts, powers map[string]Power) *List[NodeEnergy] {
 	var selected map[string]bool
 	if f.Nodes != nil {
 		selected = map[string]bool{}
@@ -93,6 +94,9 @@ func Nodes(f *facts.Facts) *List[NodeEnergy] {
 		node := NodeEnergy{
 			Name: name, Power: PowerOf(s, f.Now), VMs: s.VMs,
 			ReportedAt: s.ReportedAt, KernelVersion: s.KernelVersion,
+		}
+		if power, known := powers[name]; known {
+			node.Power = power
 		}
 		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c != nil {
 			node.Ready = string(c.Status)

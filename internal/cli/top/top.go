@@ -40,14 +40,33 @@ func (l *List[T]) Tables() []show.Table {
 	return []show.Table{table}
 }
 
-// VMEnergy is what acts on a VM.
+// Live is what the manager that leads knows now.
+type Live struct {
+	// Nodes have the power that policies use, by name.
+	Nodes map[string]Power `json:"nodes"`
+	VMs   []VMPower        `json:"vms"`
+}
+
+// VMPower is the part of a node's power that a VM causes beyond what the node draws idle.
+type VMPower struct {
+	Namespace string  `json:"namespace"`
+	Name      string  `json:"name"`
+	Node      string  `json:"node"`
+	Watts     float64 `json:"watts"`
+}
+
+// VMEnergy is what a VM uses, and what acts on it.
 type VMEnergy struct {
-	Namespace string     `json:"namespace"`
-	Name      string     `json:"name"`
-	Node      string     `json:"node"`
-	Profile   string     `json:"profile,omitempty"`
-	Pool      string     `json:"pool,omitempty"`
-	Levers    []LeverUse `json:"levers"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Node that runs it. Empty: unknown.
+	Node string `json:"node,omitempty"`
+	// Watts, see VMPower. Nil: unknown.
+	Watts   *float64 `json:"watts,omitempty"`
+	Profile string   `json:"profile,omitempty"`
+	Pool    string   `json:"pool,omitempty"`
+	// Levers are absent while no plan has the VM.
+	Levers []LeverUse `json:"levers,omitempty"`
 }
 
 // LeverUse is what a lever does for a VM.
@@ -57,32 +76,54 @@ type LeverUse struct {
 	Reason string              `json:"reason"`
 }
 
-// VMs shows the VMs of plans: those that a profile governs on nodes that a policy governs.
-// While a VM migrates it is shown on both nodes.
-func VMs(f *facts.Facts, namespace string) *List[VMEnergy] {
-	var selected map[types.NamespacedName]bool
-	if f.VMs != nil {
-		selected = map[types.NamespacedName]bool{}
-		for i := range f.VMs {
-			selected[types.NamespacedName{Namespace: f.VMs[i].Namespace, Name: f.VMs[i].Name}] = true
-		}
+// VMs shows all VMs, with the watts that the manager gives. While a VM migrates it is shown on
+// both nodes.
+func VMs(f *facts.Facts, namespace string, live []VMPower) *List[VMEnergy] {
+	selected := map[types.NamespacedName]bool{}
+	for i := range f.VMs {
+		selected[types.NamespacedName{Namespace: f.VMs[i].Namespace, Name: f.VMs[i].Name}] = true
 	}
-	out := newList("VMEnergyList", f, vmRow, "NAMESPACE", "NAME", "NODE", "PROFILE", "IN-FORCE", "WAITING", "+POOL", "+REASONS")
+	out := newList("VMEnergyList", f, vmRow, "NAMESPACE", "NAME", "NODE", "WATTS", "PROFILE", "IN-FORCE", "WAITING", "+POOL", "+REASONS")
+	rows := map[VMPower]*VMEnergy{}
+	listed := map[types.NamespacedName]bool{}
+	// row of a VM on a node. Nil: it is not asked for.
+	row := func(key types.NamespacedName, node string) *VMEnergy {
+		if namespace != "" && key.Namespace != namespace || f.VMs != nil && !selected[key] {
+			return nil
+		}
+		listed[key] = true
+		at := VMPower{Namespace: key.Namespace, Name: key.Name, Node: node}
+		if rows[at] == nil {
+			rows[at] = &VMEnergy{Namespace: key.Namespace, Name: key.Name, Node: node}
+		}
+		return rows[at]
+	}
 	for i := range f.Plans {
 		plan := &leverstate.Plan{NodePlan: &f.Plans[i]}
 		for j := range plan.Spec.VMs {
-			planned := &plan.Spec.VMs[j]
-			key := types.NamespacedName{Namespace: planned.Namespace, Name: planned.Name}
-			if namespace != "" && planned.Namespace != namespace || selected != nil && !selected[key] {
-				continue
+			vm := &plan.Spec.VMs[j]
+			if one := row(types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name}, plan.Name); one != nil {
+				one.Profile, one.Pool = vm.Profile, string(vm.Pool)
+				for _, lever := range leverstate.Levers() {
+					state := leverstate.Of(lever)(plan, vm.PodUID)
+					one.Levers = append(one.Levers, LeverUse{Lever: lever, State: state.State, Reason: state.Reason})
+				}
 			}
-			vm := VMEnergy{Namespace: planned.Namespace, Name: planned.Name, Node: plan.Name, Profile: planned.Profile, Pool: string(planned.Pool)}
-			for _, lever := range leverstate.Levers() {
-				state := leverstate.Of(lever)(plan, planned.PodUID)
-				vm.Levers = append(vm.Levers, LeverUse{Lever: lever, State: state.State, Reason: state.Reason})
-			}
-			out.Items = append(out.Items, vm)
 		}
+	}
+	for i := range live {
+		vm := &live[i]
+		if one := row(types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name}, vm.Node); one != nil {
+			one.Watts = &vm.Watts
+		}
+	}
+	for key := range selected {
+		if !listed[key] {
+			row(key, "")
+		}
+	}
+	for _, one := range rows {
+		out.Items = append(out.Items, *one)
 	}
 	sortByName(out.Items, func(vm *VMEnergy) string { return vm.Namespace + "/" + vm.Name + "/" + vm.Node })
 	return out
@@ -100,8 +141,8 @@ func vmRow(vm *VMEnergy) []string {
 		}
 	}
 	return []string{
-		vm.Namespace, vm.Name, vm.Node, show.Or(vm.Profile), show.Or(strings.Join(inForce, ",")), show.Or(strings.Join(waiting, ",")),
-		show.Or(vm.Pool), strings.Join(reasons, ","),
+		vm.Namespace, vm.Name, show.Or(vm.Node), show.Number(vm.Watts), show.Or(vm.Profile), show.Or(strings.Join(inForce, ",")), show.Or(strings.Join(waiting, ",")),
+		show.Or(vm.Pool), show.Or(strings.Join(reasons, ",")),
 	}
 }
 

@@ -1,9 +1,11 @@
 package top
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -80,28 +82,70 @@ func scene() *facts.Facts {
 }
 
 func TestViews(t *testing.T) {
-	for name, view := range map[string]show.View{"nodes": Nodes(scene()), "vms": VMs(scene(), ""), "groups": Groups(scene()), "policies": Policies(scene())} {
+	for name, view := range map[string]show.View{"nodes": Nodes(scene(), nil), "vms": VMs(scene(), "", live().VMs), "groups": Groups(scene()), "policies": Policies(scene())} {
 		t.Run(name, func(t *testing.T) { showtest.Golden(t, name, view) })
 	}
 }
 
+// live is what the manager says of the scene: it reads the power of b from a server, and knows
+// VMs of which no plan has one.
+func live() Live {
+	return Live{
+		Nodes: map[string]Power{"b": {Watts: ptr.To(58.0), Source: v1alpha1.PowerPrometheus, Basis: v1alpha1.BasisMeasured}},
+		VMs: []VMPower{
+			{Namespace: "shop", Name: "web-0", Node: "a", Watts: 21.5}, {Namespace: "shop", Name: "web-0", Node: "c", Watts: 1},
+			{Namespace: "lab", Name: "alone", Node: "c", Watts: 3},
+		},
+	}
+}
+
+// The figure of a node is the one that policies use, whatever its agent reports.
+func TestNodesHaveThePowerThatPoliciesUse(t *testing.T) {
+	nodes := Nodes(scene(), live().Nodes).Items
+	if b := nodes[1]; *b.Watts != 58 || b.Basis != v1alpha1.BasisMeasured || b.Source != v1alpha1.PowerPrometheus {
+		t.Errorf("node b has %+v, want 58 W measured", b.Power)
+	}
+	if a := nodes[0]; *a.Watts != 180 {
+		t.Errorf("node a has %+v, want its agent's 180 W", a.Power)
+	}
+}
+
+// Every VM is listed: those of plans, those that the manager knows, and those that only the API
+// server knows.
+func TestEveryVMIsListed(t *testing.T) {
+	f := scene()
+	for _, name := range []string{"web-0", "web-1", "web-2", "starting"} {
+		f.VMs = append(f.VMs, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}})
+	}
+	var got []string
+	for _, vm := range VMs(f, "", live().VMs).Items {
+		got = append(got, fmt.Sprintf("%s on %s: %v W, %d levers", vm.Name, vm.Node, ptr.Deref(vm.Watts, -1), len(vm.Levers)))
+	}
+	want := []string{
+		"starting on : -1 W, 0 levers", "web-0 on a: 21.5 W, 4 levers", "web-0 on c: 1 W, 0 levers", "web-1 on a: -1 W, 4 levers", "web-2 on b: -1 W, 4 levers",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestSelection(t *testing.T) {
-	if got := VMs(scene(), "other").Items; len(got) != 0 {
+	if got := VMs(scene(), "other", live().VMs).Items; len(got) != 0 {
 		t.Errorf("another namespace has %v", got)
 	}
 	f := scene()
 	f.Nodes = []metav1.PartialObjectMetadata{}
 	f.VMs = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"}}}
-	if got := Nodes(f).Items; len(got) != 0 {
+	if got := Nodes(f, nil).Items; len(got) != 0 {
 		t.Errorf("a selector that selects no node shows %v", got)
 	}
-	if got := VMs(f, "").Items; len(got) != 1 || got[0].Name != "web-1" {
+	if got := VMs(f, "", live().VMs).Items; len(got) != 1 || got[0].Name != "web-1" {
 		t.Errorf("a selector of one VM shows %v", got)
 	}
 }
 
 func TestSortByWatts(t *testing.T) {
-	nodes := Nodes(scene()).Items
+	nodes := Nodes(scene(), nil).Items
 	SortByWatts(nodes)
 	if nodes[0].Name != "b" || nodes[1].Name != "a" || nodes[2].Name != "c" {
 		t.Errorf("nodes %+v, want b, a, and last c, whose power is unknown", nodes)

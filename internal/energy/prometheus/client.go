@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"k8s.io/client-go/transport"
 
 	"github.com/joulevirt/joulevirt/internal/energy"
@@ -68,22 +67,6 @@ func (c *client) query(ctx context.Context, query string, at time.Time) (*answer
 		form.Set("time", timestamp(at))
 	}
 	return c.ask(ctx, "query", form)
-}
-
-// QueryRange evaluates a query over a span of time. An error wraps an energy.Refusal.
-func (s *Source) QueryRange(ctx context.Context, query string, from, to time.Time, step time.Duration) (model.Matrix, error) {
-	answer, err := s.client.ask(ctx, "query_range", url.Values{
-		"query": {query}, "start": {timestamp(from)}, "end": {timestamp(to)},
-		"step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)},
-	})
-	if err != nil {
-		return nil, err
-	}
-	matrix, ok := answer.value().(model.Matrix)
-	if !ok {
-		return nil, wrongType(answer.value(), model.ValMatrix)
-	}
-	return matrix, nil
 }
 
 func timestamp(at time.Time) string {

@@ -79,7 +79,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 			defer s.Close()
 			source := newTestSource(t, energy.Server{URL: s.URL, Timeout: time.Minute}, secret)
 			_, err := source.Read(t.Context(), cluster())
-			if err == nil || energy.ReasonOf(err) != test.reason || !strings.Contains(err.Error(), test.text) {
+			if err == nil || reasonOf(err) != test.reason || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("Read = %v, want %s with %q", err, test.reason, test.text)
 			}
 			if strings.Contains(err.Error(), secret) || len(err.Error()) > 1000 {
@@ -131,7 +131,7 @@ func TestRedirectsKeepTheToken(t *testing.T) {
 			}))
 			defer s.Close()
 			source := newTestSource(t, energy.Server{URL: s.URL}, secret)
-			if _, err := source.Read(t.Context(), cluster()); energy.ReasonOf(err) != energy.ReasonQueryFailed {
+			if _, err := source.Read(t.Context(), cluster()); reasonOf(err) != energy.ReasonQueryFailed {
 				t.Errorf("Read = %v, want the redirect refused", err)
 			}
 		})
@@ -178,12 +178,12 @@ func TestSlowServers(t *testing.T) {
 			defer close(hang)
 			source := newTestSource(t, energy.Server{URL: s.URL, Timeout: 50 * time.Millisecond}, "")
 			_, err := source.Read(t.Context(), cluster())
-			if energy.ReasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), "does not answer within 50ms") {
+			if reasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), "does not answer within 50ms") {
 				t.Errorf("Read = %v", err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if _, err := source.Read(ctx, cluster()); energy.ReasonOf(err) != energy.ReasonUnreachable {
+			if _, err := source.Read(ctx, cluster()); reasonOf(err) != energy.ReasonUnreachable {
 				t.Errorf("Read when cancelled = %v", err)
 			}
 		})
@@ -198,20 +198,28 @@ func TestServersThatAreNotThere(t *testing.T) {
 	address := listener.Addr().String()
 	_ = listener.Close()
 	_, err = newTestSource(t, energy.Server{URL: "http://user:" + secret + "@" + address + "?key=" + secret}, "").Read(t.Context(), cluster())
-	if energy.ReasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), address) || strings.Contains(fmt.Sprint(err), secret) {
+	if reasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), address) || strings.Contains(fmt.Sprint(err), secret) {
 		t.Errorf("Read = %v", err)
 	}
 	// A server of http where one of https is meant.
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	_, err = newTestSource(t, energy.Server{URL: strings.Replace(plain.URL, "http", "https", 1)}, "").Read(t.Context(), cluster())
-	if energy.ReasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), "HTTPS") {
+	if reasonOf(err) != energy.ReasonUnreachable || !strings.Contains(fmt.Sprint(err), "HTTPS") {
 		t.Errorf("Read = %v", err)
 	}
 	trusted := httptest.NewTLSServer(http.NotFoundHandler())
 	defer trusted.Close()
 	_, err = newTestSource(t, energy.Server{URL: trusted.URL}, "").Read(t.Context(), cluster())
-	if energy.ReasonOf(err) != energy.ReasonCredentials || !strings.Contains(fmt.Sprint(err), "ca.crt") {
+	if reasonOf(err) != energy.ReasonCredentials || !strings.Contains(fmt.Sprint(err), "ca.crt") {
 		t.Errorf("Read = %v", err)
 	}
+}
+
+// reasonOf is why there is no power. Empty: the error does not say.
+func reasonOf(err error) energy.Reason {
+	if refusal := energy.RefusalIn(err); refusal != nil {
+		return refusal.Reason
+	}
+	return ""
 }

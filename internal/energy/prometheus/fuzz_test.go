@@ -48,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 
 func checkFound(t *testing.T, family string, got found, err error, series int) {
 	t.Helper()
-	if err != nil && energy.ReasonOf(err) != energy.ReasonWrongType {
+	if err != nil && reasonOf(err) != energy.ReasonWrongType {
 		t.Errorf("%s: %v", family, err)
 	}
 	if got.unmatched > series {

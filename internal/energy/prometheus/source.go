@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/energy"
 )
 
@@ -68,6 +69,26 @@ func New(server energy.Server, credentials energy.Credentials) (*Source, error) 
 	}
 	window := min(max(2*server.Freshness, leastWindow), mostWindow)
 	return &Source{client: client, family: counters{matchers: server.Matchers, window: window}}, nil
+}
+
+// FirstOf returns the source of the first server that a policy names. Nil: it names none. secrets
+// has the server's Secret.
+func FirstOf(ctx context.Context, secrets energy.Secrets, settings []energy.Setting) (*Source, error) {
+	for _, setting := range settings {
+		if setting.Type != v1alpha1.PowerPrometheus {
+			continue
+		}
+		credentials, err := energy.ReadCredentials(ctx, secrets, setting.Server)
+		if err != nil {
+			return nil, fmt.Errorf("read the credentials of %s: %w", setting.Server, err)
+		}
+		source, err := New(setting.Server, credentials)
+		if err != nil {
+			return nil, fmt.Errorf("make a client of %s: %w", setting.Server, err)
+		}
+		return source, nil
+	}
+	return nil, nil
 }
 
 // Read implements energy.Source.

@@ -133,7 +133,7 @@ func TestWrongTypes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, map[string]any{"cpu_joules_total": test.answer})
 			_, err := newTestSource(t, energy.Server{URL: s.URL, Query: test.query}, "").Read(t.Context(), cluster())
-			if err == nil || energy.ReasonOf(err) != energy.ReasonWrongType || !strings.Contains(err.Error(), test.text) {
+			if err == nil || reasonOf(err) != energy.ReasonWrongType || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("Read = %v, want %s with %q", err, energy.ReasonWrongType, test.text)
 			}
 		})

@@ -65,9 +65,22 @@ func (i *Interval) IsWhole() bool {
 	return i.HasTotals && math.Abs(i.Seconds-length) <= mostJitter*length
 }
 
-// Work is the bytes of VMs' traffic in the time that the meter covered.
-func (i *Interval) Work() float64 {
-	return (i.End.Bytes - i.Begin.Bytes) * min(1, i.Seconds/i.To.Sub(i.From).Seconds())
+// Traffic returns the bytes that VMs received and sent in the time that the meter covered.
+func (i *Interval) Traffic() (received, sent float64) {
+	covered := min(1, i.Seconds/i.To.Sub(i.From).Seconds())
+	sent = covered * (i.End.SentBytes - i.Begin.SentBytes)
+	return covered*(i.End.Bytes-i.Begin.Bytes) - sent, sent
+}
+
+// headers is what Ethernet, IPv4 and TCP with time stamps add to each packet, in bytes.
+const headers = 66
+
+// Payload returns the bytes that VMs sent in the time that the meter covered without those of packets'
+// headers, so that acknowledgements are nothing.
+func (i *Interval) Payload() float64 {
+	_, sent := i.Traffic()
+	covered := min(1, i.Seconds/i.To.Sub(i.From).Seconds())
+	return max(0, sent-headers*covered*(i.End.SentPackets-i.Begin.SentPackets))
 }
 
 // Break is why a round of an agent does not continue the one before. Empty: it does.
@@ -205,10 +218,10 @@ func (p *pull) breakFrom(last *pull) Break {
 	}
 	elapsed, passed := p.at.Sub(last.at), p.received.Sub(last.received)
 	seconds := p.totals.Seconds - last.totals.Seconds
-	joules, bytes := p.totals.Joules-last.totals.Joules, p.totals.Bytes-last.totals.Bytes
+	joules, bytes, sent := p.totals.Joules-last.totals.Joules, p.totals.Bytes-last.totals.Bytes, p.totals.SentBytes-last.totals.SentBytes
 	metered := p.totals.MeteredSeconds - last.totals.MeteredSeconds
 	switch {
-	case seconds < 0 || joules < 0 || bytes < 0 || metered < 0:
+	case seconds < 0 || joules < 0 || sent < 0 || bytes < sent*(1-1e-9) || metered < 0:
 		return Contradictory
 	case elapsed <= 0, (elapsed-passed).Abs() > clocksAgree && math.Abs(elapsed.Seconds()-seconds) > mostMissed:
 		// What an agent counts is by a clock that nobody sets. It may miss rounds, and a

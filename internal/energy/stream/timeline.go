@@ -111,6 +111,8 @@ func mixed(from, to *model.Totals, share float64) model.Totals {
 		Joules:           units.Joules(mix(float64(from.Joules), float64(to.Joules))),
 		MeteredSeconds:   mix(from.MeteredSeconds, to.MeteredSeconds),
 		Bytes:            mix(from.Bytes, to.Bytes),
+		SentBytes:        mix(from.SentBytes, to.SentBytes),
+		SentPackets:      mix(from.SentPackets, to.SentPackets),
 		AgentSeconds:     mix(from.AgentSeconds, to.AgentSeconds),
 	}
 }

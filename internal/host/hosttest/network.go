@@ -135,6 +135,18 @@ func (n *Network) Guest(do func() error) { inNamespace(n.t, n.guest, do) }
 // Pod works in the pod's network namespace.
 func (n *Network) Pod(do func() error) { inNamespace(n.t, n.pod, do) }
 
+// OpenSender returns a socket that sends frames through a device of this thread's network namespace.
+func OpenSender(device string) (fd int, err error) {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return -1, err
+	}
+	if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index})
+}
+
 func firstOf(steps ...func() error) error {
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -15,7 +15,7 @@ import (
 func backlogs(t *testing.T, h *Host, id host.TaskID, rounds int) (reported []uint64) {
 	t.Helper()
 	for range rounds {
-		mustProcesses(t, h)
+		nextRound(t, h)
 		sample, err := h.Sample(id)
 		if err != nil || sample.TapsErr != nil {
 			t.Fatal(err, sample.TapsErr)

@@ -23,6 +23,9 @@ const (
 	// refreshRounds is after how many rounds everything is read again, of some processes in
 	// each round.
 	refreshRounds = 30
+	// listRounds is after how many rounds processes are listed again: a node has thousands that
+	// are no VM, and a VM takes longer to start. One that ended shows when it is sampled.
+	listRounds = 2
 )
 
 // Limits of what is kept of processes, since any pod's may call themselves QEMU.
@@ -56,8 +59,8 @@ type process struct {
 	threads []thread
 	cpuset  cpusetFile
 	net     keptFile
-	// masksDue is true when threads may have other affinities than last time.
-	masksDue bool
+	// changing is true when there may be other threads than last time, or with other affinities.
+	changing bool
 	// workers of a VM's process, as of this round.
 	workers []*process
 	queues  queueReading
@@ -69,13 +72,31 @@ type process struct {
 func (h *Host) Processes() ([]host.Process, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.round++; h.round%listRounds == 1 {
+		if err := h.updateProcesses(); err != nil {
+			h.round-- // the next round lists
+			return nil, err
+		}
+	}
+	found := make([]host.Process, 0, len(h.processes))
+	for _, p := range h.processes {
+		found = append(found, p.Process)
+	}
+	slices.SortFunc(found, func(a, b host.Process) int { return a.ID.PID - b.ID.PID })
+	return found, nil
+}
+
+// isTurn returns true in one of some rounds, which differs between processes.
+func (h *Host) isTurn(p *process, rounds uint64) bool { return (h.round+uint64(p.ID.PID))%rounds == 0 }
+
+// updateProcesses lists the processes, and drops those that have ended.
+func (h *Host) updateProcesses() error {
 	pids, err := h.listPIDs()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	h.round++
 	for _, pid := range pids {
-		refresh := h.isRefreshed(pid)
+		refresh := (h.round+uint64(pid)*listRounds)%refreshRounds < listRounds
 		if p, known := h.byPID[pid]; known && (!refresh || h.refresh(p)) {
 			p.round = h.round
 			continue
@@ -86,25 +107,18 @@ func (h *Host) Processes() ([]host.Process, error) {
 		h.examine(pid, refresh)
 	}
 	h.assignWorkers()
-	found := make([]host.Process, 0, len(h.processes))
 	for _, p := range h.processes {
 		if p.round != h.round {
 			h.end(p)
-			continue
 		}
-		found = append(found, p.Process)
 	}
 	for pid, s := range h.others {
 		if s.round != h.round {
 			delete(h.others, pid)
 		}
 	}
-	slices.SortFunc(found, func(a, b host.Process) int { return a.ID.PID - b.ID.PID })
-	return found, nil
+	return nil
 }
-
-// isRefreshed returns true in the rounds in which all of a process is read again.
-func (h *Host) isRefreshed(pid int) bool { return (h.round+uint64(pid))%refreshRounds == 0 }
 
 func (h *Host) listPIDs() ([]int, error) {
 	dir, err := os.Open(h.procRoot)
@@ -206,7 +220,7 @@ func (h *Host) readFrom(dir, pid int) (*process, error) {
 	}
 	return &process{
 		Process: host.Process{ID: id, PodUID: podUIDOf(cgroups), Guest: guest}, cgroups: cgroups,
-		dir: -1, task: -1, net: keptFile{name: "net/dev"},
+		dir: -1, task: -1, changing: true, net: keptFile{name: "net/dev"},
 	}, nil
 }
 

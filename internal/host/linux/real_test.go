@@ -33,13 +33,23 @@ func hostOf(t testing.TB, opts Options) *Host {
 	return h
 }
 
-func mustProcesses(t testing.TB, h *Host) []host.Process {
+// nextRound returns the processes, which are not listed anew in each round.
+func nextRound(t testing.TB, h *Host) []host.Process {
 	t.Helper()
 	processes, err := h.Processes()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return processes
+}
+
+// mustProcesses lists them anew.
+func mustProcesses(t testing.TB, h *Host) []host.Process {
+	t.Helper()
+	for range listRounds - 1 {
+		nextRound(t, h)
+	}
+	return nextRound(t, h)
 }
 
 func TestRealProcessIsFoundAndSampled(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -20,12 +21,26 @@ type thread struct {
 	schedstat keptFile // below /proc/PID
 	cpus      units.CPUSet
 	since     uint64 // round in which it was first listed
+	// seen are its counters, ran is the round in which they were first seen so.
+	seen host.ThreadSample
+	ran  uint64
 }
 
-// maskRounds is after how many rounds affinities are read again of a process whose cpuset
-// stays, whose threads are old, and of which this Host changed none: only something else on
-// the node can change them then.
-const maskRounds = 5
+// idleRounds is for how many rounds a thread has not run that is then read once in wakeRounds:
+// QEMU's RCU thread, those of its monitor and of displays sleep for hours. vCPUs and what serves
+// their cards and disks are always read: guards watch them.
+const idleRounds, wakeRounds = 30, 4
+
+// sleeps returns whether the thread is left as it was seen in this round.
+func (t *thread) sleeps(round uint64) bool {
+	serves := strings.HasPrefix(t.Name, "CPU ") || strings.HasPrefix(t.Name, "IO ") || strings.HasPrefix(t.Name, "vhost")
+	return !serves && t.ran > 0 && round-t.ran >= idleRounds && (round+uint64(t.ID.TID))%wakeRounds != 0
+}
+
+// slowRounds is after how many rounds the threads of a process, their affinities and its cpuset are
+// read again when all threads are old, none has vanished and this Host changed none: a hypervisor
+// seldom starts a thread later, and a kubelet seldom changes a cpuset.
+const slowRounds = 5
 
 // listedLinks is the link count that a folder has at least when its file
 // system counts subfolders in it, as /proc does for task.
@@ -45,17 +60,23 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 			return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
 		}
 	}
-	if err := h.updateThreads(p); err != nil {
-		h.end(p)
-		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
+	masks := p.changing || h.isTurn(p, slowRounds)
+	if masks {
+		p.changing = false
+		if err := h.updateThreads(p); err != nil {
+			h.end(p)
+			return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, goneOr(err))
+		}
 	}
-	masks := p.masksDue || (h.round+uint64(id.PID))%maskRounds == 0
-	p.masksDue = false
 	sample := host.ProcessSample{Threads: make([]host.ThreadSample, 0, len(p.threads))}
 	// A cpuset that changed changes affinities: both are to be of the same moment.
 	const passes = 2
 	for again := passes; again > 0; again-- {
 		h.sampleThreads(p, masks, &sample)
+		if !masks && p.cpuset.text != "" {
+			sample.Cpuset = p.cpuset.cpus
+			break
+		}
 		var changed bool
 		if sample.Cpuset, changed, sample.CpusetErr = h.readCpuset(p); !changed {
 			break
@@ -97,14 +118,20 @@ func (h *Host) sampleThreads(p *process, masks bool, sample *host.ProcessSample)
 // sampleThread returns false for a thread that has ended. mask is true if its affinity is to
 // be read.
 func (h *Host) sampleThread(p *process, t *thread, mask bool) (host.ThreadSample, bool) {
-	content, err := h.readKept(p.dir, &t.schedstat)
-	if err != nil {
-		p.stale = true
-		return host.ThreadSample{}, false
-	}
-	s := host.ThreadSample{Thread: t.Thread}
-	if s.Run, s.Wait, s.Switches, err = parseSchedstat(content); err != nil {
-		return host.ThreadSample{}, false
+	s := t.seen
+	s.Thread = t.Thread
+	if !t.sleeps(h.round) {
+		content, err := h.readKept(p.dir, &t.schedstat)
+		if err != nil {
+			p.stale, p.changing = true, true
+			return host.ThreadSample{}, false
+		}
+		if s.Run, s.Wait, s.Switches, err = parseSchedstat(content); err != nil {
+			return host.ThreadSample{}, false
+		}
+		if t.ran == 0 || s.Switches != t.seen.Switches || s.Run != t.seen.Run || s.Wait != t.seen.Wait {
+			t.seen, t.ran = s, h.round
+		}
 	}
 	if mask || t.cpus.IsEmpty() {
 		t.cpus = h.masks.of(t.ID.TID)
@@ -123,11 +150,11 @@ func (h *Host) updateThreads(p *process) error {
 		return err
 	}
 	links := uint64(stat.Nlink) //nolint:unconvert // its type differs between architectures
-	if links != p.links || p.stale || links < listedLinks || h.isRefreshed(p.ID.PID) {
+	if links != p.links || p.stale || links < listedLinks || h.isTurn(p, refreshRounds) {
 		if err := h.listThreads(p); err != nil {
 			return err
 		}
-		p.links, p.stale, p.masksDue = links, false, true
+		p.links, p.stale, p.changing = links, false, true
 		return nil
 	}
 	for i := range p.threads {
@@ -135,7 +162,7 @@ func (h *Host) updateThreads(p *process) error {
 		if h.round-t.since > youngRounds {
 			continue
 		}
-		p.masksDue = true // libvirt binds what it has just started
+		p.changing = true // libvirt binds what it has just started
 		if name, start, err := h.readStat(p, t.ID.TID); err == nil && start == t.ID.Start {
 			t.Name = name
 		}

@@ -61,7 +61,7 @@ func (h *Host) writeAffinity(thread host.TaskID, mask unix.CPUSetDynamic, what s
 		pid = worker.owner
 	}
 	if p := h.byPID[pid]; p != nil {
-		p.masksDue = true
+		p.changing = true
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func TestWhatSeldomChanges(t *testing.T) {
 	h, foreign := realHost(t), realHost(t)
 	round := func() (cpuset, mask units.CPUSet) {
 		t.Helper()
-		mustProcesses(t, h)
+		nextRound(t, h)
 		sample, err := h.Sample(vm.ID())
 		if err != nil || sample.CpusetErr != nil {
 			t.Fatal(err, sample.CpusetErr)
@@ -181,12 +181,15 @@ func TestWhatSeldomChanges(t *testing.T) {
 	if err := foreign.SetAffinity(thread, other); err != nil {
 		t.Fatal(err)
 	}
-	for range maskRounds - 1 {
+	for range slowRounds - 1 {
 		round()
 	}
 	want("somebody else's change shows within some rounds", both, other)
 	pod.SetCPUs(one.String())
-	want("a change of the cpuset shows in the next round, and what the kernel made of affinities", one, one)
+	for range slowRounds - 1 {
+		round()
+	}
+	want("a change of the cpuset shows within some rounds, with what the kernel made of affinities", one, one)
 }
 
 // Files are closed with their processes, and when too many are open.
@@ -326,5 +329,55 @@ func TestFacts(t *testing.T) {
 		if c.Available == (c.Message != "") {
 			t.Errorf("capability %+v: what is missing is to be said, and only that", c)
 		}
+	}
+}
+
+// A thread that sleeps for long is read seldom, a vCPU always.
+func TestSleepingThreads(t *testing.T) {
+	tr := newTree(t)
+	id := tr.process(20, "qemu-kvm", "0::/x\n")
+	h := tr.host()
+	var switches uint64 = 30
+	// changes returns after how many rounds a change of its counters shows of a thread.
+	changes := func(name string, tid int) int {
+		t.Helper()
+		switches++
+		tr.write(fmt.Sprintf("proc/20/task/%d/schedstat", tid), fmt.Sprintf("10 20 %d\n", switches))
+		for rounds := 1; rounds < 10; rounds++ {
+			nextRound(t, h)
+			sample, err := h.Sample(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range sample.Threads {
+				if s.Name == name && s.Switches == switches {
+					return rounds
+				}
+			}
+		}
+		t.Fatalf("a change of thread %q never shows", name)
+		return 0
+	}
+	sleep := func(rounds int) {
+		for range rounds {
+			nextRound(t, h)
+			if _, err := h.Sample(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	most := 0
+	for range wakeRounds {
+		if sleep(idleRounds - 5); changes("qemu-kvm", 20) != 1 {
+			t.Error("a thread that slept for a moment is read seldom")
+		}
+		sleep(idleRounds + 1 + most)
+		most = max(most, changes("qemu-kvm", 20))
+		if changes("CPU 0/KVM", 21) != 1 {
+			t.Error("a vCPU that slept is read seldom")
+		}
+	}
+	if most < 2 || most > wakeRounds {
+		t.Errorf("a thread that slept for long is read after %d rounds, want at most %d", most, wakeRounds)
 	}
 }

@@ -1,7 +1,8 @@
 // Package guards withdraws levers that hurt VMs in ways that show over minutes: a service
 // level of the VM's profile is broken while the lever acts and was not without it, or the guest
-// ceases to be ready just after the lever came on. Each withdrawal of a lever lasts longer than
-// the one before. Plans hold the withdrawals; the histories are lost with the manager.
+// ceases to be ready just after the lever came on. Gateways are observed by controllers/offload. Each
+// withdrawal of a lever lasts longer than the one before. Plans, and the statuses of HybridWorkloads,
+// hold the withdrawals; the histories are lost with the manager.
 package guards
 
 import (
@@ -73,6 +74,8 @@ type Store struct {
 	mu            sync.Mutex
 	vms           *vmstate.VMs[vmHistory]
 	nodes, groups map[string]withdrawals
+	// hybrids are those of HybridWorkloads.
+	hybrids map[string]withdrawals
 	// replan are the groups whose withdrawals changed.
 	replan map[string]bool
 }
@@ -81,7 +84,7 @@ type Store struct {
 func NewStore(clk clock.PassiveClock, staleAfter time.Duration) *Store {
 	return &Store{
 		clock: clk, vms: vmstate.New[vmHistory](clk, staleAfter),
-		nodes: map[string]withdrawals{}, groups: map[string]withdrawals{}, replan: map[string]bool{},
+		nodes: map[string]withdrawals{}, groups: map[string]withdrawals{}, hybrids: map[string]withdrawals{}, replan: map[string]bool{},
 	}
 }
 
@@ -155,6 +158,23 @@ func (s *Store) OfGroup(group string, held []model.Withdrawal) []model.Withdrawa
 	return withdrawalsOf(s.groups, group).merge(held, s.clock.Now())
 }
 
+// WithdrawOffload withdraws the gateway of a VM of a HybridWorkload, "namespace/name". It returns false when
+// it is withdrawn already.
+func (s *Store) WithdrawOffload(hybrid, podUID string, sign v1alpha1.GuardSign, message string) (model.Withdrawal, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := withdrawalsOf(s.hybrids, hybrid)
+	begun := of.begin(podUID, finding{lever: v1alpha1.LeverOffload, sign: sign, message: message}, s.clock.Now())
+	return *of[keyOf(podUID, v1alpha1.LeverOffload)], begun
+}
+
+// OfHybridWorkload returns the withdrawals that the status of a HybridWorkload is to hold, given what it holds.
+func (s *Store) OfHybridWorkload(hybrid string, held []model.Withdrawal) []model.Withdrawal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return withdrawalsOf(s.hybrids, hybrid).merge(held, s.clock.Now())
+}
+
 // Regroup returns the groups that are to be planned because their withdrawals changed since
 // the last call.
 func (s *Store) Regroup() []string {
@@ -171,7 +191,7 @@ func (s *Store) Sweep() {
 	defer s.mu.Unlock()
 	s.vms.Sweep()
 	now := s.clock.Now()
-	for _, all := range []map[string]withdrawals{s.nodes, s.groups} {
+	for _, all := range []map[string]withdrawals{s.nodes, s.groups, s.hybrids} {
 		for name, of := range all {
 			maps.DeleteFunc(of, func(_ key, w *model.Withdrawal) bool { return !remembered(w, now.Add(-lingers)) })
 			if len(of) == 0 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/power"
+	"github.com/joulevirt/joulevirt/internal/power/whatif"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
@@ -67,4 +68,13 @@ func step(reported, now float64) float64 {
 		return reported
 	}
 	return math.Pow(costStep, math.Round(at))
+}
+
+// Coefficients returns what a node's power is made of, and whether that was learned from a
+// meter: else it is what the priors say.
+func (m *Models) Coefficients(name string, topology model.Topology) (c power.Coefficients, learned bool) {
+	if m.WhatIf(name, func(host whatif.Host) { c = host.Model.Coefficients() }) {
+		return c, true
+	}
+	return m.priors.Node(topology).Mean, false
 }

@@ -213,7 +213,7 @@ func (l nodeLever) withoutAction(vm *v1alpha1.VMPlan) State {
 		v1alpha1.ReasonSiblingsTaken, v1alpha1.ReasonNoOtherPool, v1alpha1.ReasonNothingToShape, v1alpha1.ReasonSendsLittle, v1alpha1.ReasonNoOtherSender, v1alpha1.ReasonNoRoom:
 		out.State = v1alpha1.LeverIdle
 	case v1alpha1.ReasonAwaitingApproval, v1alpha1.ReasonNotRunning, v1alpha1.ReasonAwaitingMeter, v1alpha1.ReasonLearning,
-		v1alpha1.ReasonOutsideChangeWindow, v1alpha1.ReasonInFreeze, v1alpha1.ReasonChangeBudgetNodes, v1alpha1.ReasonChangeBudgetHour,
+		v1alpha1.ReasonOutsideChangeWindow, v1alpha1.ReasonInFreeze, v1alpha1.ReasonChangeBudgetNodes,
 		v1alpha1.ReasonAwaitingTrial, v1alpha1.ReasonTrialUndecided, v1alpha1.ReasonAwaitingProof:
 		out.State = v1alpha1.LeverPending
 	}

@@ -225,11 +225,8 @@ func (c *check) rates(r *model.NodeRates, node string) {
 		c.at = fmt.Sprintf("switches[%d].", i)
 		c.word("lever", string(s.Lever))
 		unique(c, levers, "lever", s.Lever)
-		if s.Start.IsZero() {
-			c.fail("start", s.Start)
-		}
 		c.moment("since", s.Since, r.Time)
-		c.within("block+1", model.MostBlocks, float64(s.Block)+1)
+		c.within("oneIn", model.MostOneIn, float64(s.OneIn))
 	}
 	for i := range r.Trips {
 		c.at = fmt.Sprintf("trips[%d].", i)
@@ -263,7 +260,7 @@ func (c *check) power(r *model.NodeRates) {
 		if t.Since.IsZero() {
 			c.fail(".since", t.Since)
 		}
-		c.within("", maxTotal, t.Seconds, t.BusyCoreSeconds, t.AwakeCoreSeconds, t.WakeUps, float64(t.Joules), t.MeteredSeconds, t.Bytes, t.AgentSeconds)
+		c.within("", maxTotal, t.Seconds, t.BusyCoreSeconds, t.AwakeCoreSeconds, t.WakeUps, float64(t.Joules), t.MeteredSeconds, t.Bytes, t.SentBytes, t.SentPackets, t.AgentSeconds)
 	}
 }
 

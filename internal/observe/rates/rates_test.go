@@ -42,8 +42,8 @@ func complete() *model.NodeRates {
 	r.PowerMessage = "words"
 	r.Totals = &model.Totals{Since: start(), Seconds: 60, BusyCoreSeconds: 30, AwakeCoreSeconds: 40, WakeUps: 1e6, Joules: 5400, MeteredSeconds: 60, Bytes: 1e9}
 	r.Switches = []model.Switch{
-		{Lever: v1alpha1.LeverAffinity, Seed: -7, Start: start(), Block: 3, On: true, Since: start().Add(30 * time.Second)},
-		{Lever: v1alpha1.LeverBuffering, Seed: 7, Start: start().Add(time.Hour), Block: -1, Since: start()},
+		{Lever: v1alpha1.LeverAffinity, Seed: -7, OneIn: 2, On: true, Since: start().Add(30 * time.Second)},
+		{Lever: v1alpha1.LeverBuffering, Seed: 7, OneIn: 20, Since: start()},
 	}
 	r.Trips = []model.Trip{{
 		PodUID: "pod", Namespace: "ns", Name: "vm", Lever: v1alpha1.LeverAffinity, Symptom: model.SymptomRunDelay,
@@ -124,10 +124,9 @@ func TestBounds(t *testing.T) {
 			r.Switches[0].Lever = v1alpha1.Lever(strings.Repeat("x", 9999))
 		}, "switches[0].lever"},
 		"a lever twice":         {func(r *model.NodeRates, _ *model.VMRates) { r.Switches[0].Lever = v1alpha1.LeverBuffering }, "another lever is Buffering"},
-		"no start":              {func(r *model.NodeRates, _ *model.VMRates) { r.Switches[0].Start = time.Time{} }, "switches[0].start"},
 		"switched in future":    {func(r *model.NodeRates, _ *model.VMRates) { r.Switches[0].Since = start().Add(time.Hour) }, "switches[0].since"},
-		"a block below none":    {func(r *model.NodeRates, _ *model.VMRates) { r.Switches[0].Block = -2 }, "switches[0].block"},
-		"a block beyond":        {func(r *model.NodeRates, _ *model.VMRates) { r.Switches[0].Block = model.MostBlocks }, "switches[0].block"},
+		"less than none off":    {func(r *model.NodeRates, _ *model.VMRates) { r.Switches[0].OneIn = -1 }, "switches[0].oneIn"},
+		"too few off":           {func(r *model.NodeRates, _ *model.VMRates) { r.Switches[0].OneIn = model.MostOneIn + 1 }, "switches[0].oneIn"},
 		"too many switches":     {func(r *model.NodeRates, _ *model.VMRates) { r.Switches = make([]model.Switch, maxSwitches+1) }, "switches is 17"},
 		"too many trips":        {func(r *model.NodeRates, _ *model.VMRates) { r.Trips = make([]model.Trip, maxTrips+1) }, "trips is 1025"},
 		"a trip's long name":    {func(r *model.NodeRates, _ *model.VMRates) { r.Trips[0].Name = long }, "trips[0].the length of name"},

@@ -27,6 +27,11 @@ const (
 	// certainDrops are needed for a sign, and certainErrors standard errors of throughput.
 	certainDrops  = 10
 	certainErrors = 3
+	// keepSoon and keepLater are the shares of its throughput that a VM keeps where its profile
+	// does not say: the first is looked at as soon as a window can be judged, the second after
+	// laterSeconds, when smaller falls show.
+	keepSoon, keepLater = 0.9, 0.97
+	laterSeconds        = 180
 	// activeShare of a round in which packets were held makes it one of the window's.
 	activeShare = 0.9
 	// trialSeconds are the longest time that a trial is the mean over: older rounds fade.
@@ -40,14 +45,14 @@ type round struct {
 	window time.Duration
 	// held is true when packets were held at all, and active when they were all the time.
 	held, active, flooded bool
-	// fastest are the packets per second towards the VM on the tap that has most.
-	fastest float64
 	sums
 }
 
 // sums over some time.
 type sums struct {
 	seconds, packets, bits, received, lost, wakeUps, coreSeconds float64
+	// fastest are the packets towards the VM on the tap that had most.
+	fastest float64
 }
 
 func (s *sums) add(o sums) {
@@ -58,10 +63,11 @@ func (s *sums) add(o sums) {
 	s.lost += o.lost
 	s.wakeUps += o.wakeUps
 	s.coreSeconds += o.coreSeconds
+	s.fastest += o.fastest
 }
 
 func (s *sums) scale(by float64) {
-	for _, x := range []*float64{&s.seconds, &s.packets, &s.bits, &s.received, &s.lost, &s.wakeUps, &s.coreSeconds} {
+	for _, x := range []*float64{&s.seconds, &s.packets, &s.bits, &s.received, &s.lost, &s.wakeUps, &s.coreSeconds, &s.fastest} {
 		*x *= by
 	}
 }
@@ -88,7 +94,7 @@ func readRound(rates *model.VMRates, seconds float64) round {
 		r.bits += seconds * float64(tap.ToVM.BitsPerSecond+tap.FromVM.BitsPerSecond)
 		r.received += seconds * float64(tap.ToVM.PacketsPerSecond)
 		r.lost += seconds * float64(tap.ToVM.DropsPerSecond)
-		r.fastest = max(r.fastest, float64(tap.ToVM.PacketsPerSecond))
+		r.fastest = max(r.fastest, seconds*float64(tap.ToVM.PacketsPerSecond))
 	}
 	if b := rates.Buffering; b != nil {
 		r.known, r.window = true, time.Duration(b.WindowMicroseconds)*time.Microsecond
@@ -119,7 +125,8 @@ type history struct {
 	// throughput with the window in force, and before, with window previous.
 	throughput, before mean
 	previous           time.Duration
-	compared           bool
+	// looks are how often throughput was compared since the window is in force.
+	looks int
 	// fine is when the throughput with a window was last found to hold.
 	fine map[time.Duration]time.Time
 }
@@ -133,7 +140,7 @@ func (h *history) record(now time.Time, r round, vm VM) bool {
 	if r.held && r.window > 0 && r.suffers(vm) && !h.shorterLoses(r.window, r.lostShare()) {
 		return h.bar(now, "packets were lost on the node")
 	}
-	if r.packets == 0 || r.window > 0 && !r.active || r.window == 0 && r.fastest < float64(vm.OnPackets) {
+	if r.packets == 0 || r.window > 0 && !r.active || r.window == 0 && r.fastest < r.seconds*float64(vm.LeastRate) {
 		return false
 	}
 	t := h.trial(now, r.window)
@@ -148,7 +155,7 @@ func (h *history) record(now time.Time, r round, vm VM) bool {
 	switch {
 	case r.window > 0 && t.suffers(vm) && !h.shorterLoses(r.window, t.lostShare()):
 		return h.bar(now, "packets were lost on the node")
-	case !vm.Disturbed && h.throughputFell(now, symptoms.Levels{KeepThroughput: vm.KeepThroughput}.LeastThroughput()):
+	case !vm.Disturbed && h.throughputFell(now, vm.KeepThroughput):
 		return h.bar(now, "throughput fell")
 	}
 	return !was && buffering.Enough(t.value())
@@ -190,24 +197,33 @@ func (h *history) follow(now time.Time, r *round) bool {
 	if h.throughput.seconds >= buffering.BaselineSeconds {
 		h.before, h.previous = h.throughput, h.window
 	}
-	h.started, h.window, h.throughput, h.compared = true, r.window, mean{}, false
+	h.started, h.window, h.throughput, h.looks = true, r.window, mean{}, 0
 	return true
 }
 
-// throughputFell compares the throughput with a longer window to that with the window before,
-// once. A window that was fine within a day is not compared: in each block of a trial it would
-// be blamed for how demand moved since the block before.
+// throughputFell compares the throughput with a longer window to that with the window before, soon
+// and later. keep is the profile's. A window that was fine within a day is not compared: in each
+// block of a trial it would be blamed for how demand moved since the block before.
 func (h *history) throughputFell(now time.Time, keep float64) bool {
-	if h.compared || h.throughput.seconds < buffering.EnoughSeconds {
+	looks := []struct{ after, keep float64 }{{buffering.EnoughSeconds, keepSoon}, {laterSeconds, keepLater}}
+	if keep > 0 {
+		looks = looks[:1]
+		looks[0].keep = keep
+	}
+	if h.looks >= len(looks) || h.throughput.seconds < looks[h.looks].after {
 		return false
 	}
-	h.compared = true
+	keep = looks[h.looks].keep
+	h.looks++
 	if h.window <= h.previous || h.before.seconds == 0 || now.Sub(h.fine[h.window]) < remembered {
 		return false
 	}
 	is, was := &h.throughput, &h.before
 	if is.mean < keep*was.mean && was.mean-is.mean > certainErrors*math.Sqrt(is.variance()+was.variance()) {
 		return true
+	}
+	if h.looks < len(looks) {
+		return false
 	}
 	if h.fine == nil {
 		h.fine = map[time.Duration]time.Time{}
@@ -260,6 +276,7 @@ func (t *trial) value() model.Trial {
 	out := model.Trial{Window: t.window, Seconds: t.seconds, DropShare: t.lostShare()}
 	if t.seconds > 0 && t.packets > 0 {
 		out.PacketsPerSecond = units.PacketsPerSecond(t.packets / t.seconds)
+		out.FastestPerSecond = units.PacketsPerSecond(t.fastest / t.seconds)
 		out.BitsPerSecond = units.BitsPerSecond(t.bits / t.seconds)
 		out.WakeUpsPerPacket = t.wakeUps / t.packets
 		out.CoresPerPacket = t.coreSeconds / t.packets

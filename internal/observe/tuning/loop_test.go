@@ -59,7 +59,7 @@ func (w *world) noisy() float64 { return math.Max(0.1, 1+w.noise*w.r.NormFloat64
 // quarter of an hour.
 func (w *world) run(t *testing.T, during time.Duration) {
 	t.Helper()
-	of := Circumstances{VM: func(string) (VM, bool) { return VM{OnPackets: w.vm.OnPackets}, true }}
+	of := Circumstances{VM: func(string) (VM, bool) { return VM{LeastRate: buffering.LeastRate(&w.vm)}, true }}
 	for end := w.rounds + int(during/(15*time.Second)); w.rounds < end; w.rounds++ {
 		w.clock.SetTime(w.clock.Now().Add(15 * time.Second))
 		rates := w.round()
@@ -88,7 +88,7 @@ func (w *world) round() *model.NodeRates {
 		v.Taps[0].ToVM = model.TrafficRates{PacketsPerSecond: units.PacketsPerSecond(packets), BitsPerSecond: units.BitsPerSecond(4000 * packets)}
 		v.Taps[0].FromVM = model.TrafficRates{}
 		v.Vhost = model.ThreadRates{RunCores: units.Cores((wakeUps*5e-6 + packets*2e-6) * w.noisy()), SwitchesPerSecond: units.PerSecond(wakeUps)}
-		if rate < float64(w.vm.OnPackets) {
+		if rate < float64(w.current.OnPackets) {
 			v.Buffering.ActiveShare = 0
 		}
 	})
@@ -100,18 +100,24 @@ func TestTheBestWindowIsFound(t *testing.T) {
 		change func(*world)
 		want   time.Duration
 	}{
-		"longer is better":    {func(*world) {}, 1000 * us},
-		"the budget":          {func(w *world) { w.vm.LatencyBudget = 1500 * us }, 500 * us},
-		"the class":           {func(w *world) { w.vm.TrafficClass = v1alpha1.TrafficInteractive }, 250 * us},
-		"no budget":           {func(w *world) { w.vm.LatencyBudget = 0 }, 0},
-		"no more is won":      {func(w *world) { w.wakeUps = bunched(500 * us) }, 500 * us},
-		"little is won":       {func(w *world) { w.wakeUps = bunched(250 * us) }, 250 * us},
-		"nothing is won":      {func(w *world) { w.wakeUps = func(time.Duration, float64) float64 { return 0.2 } }, 0},
-		"long ones cost":      {func(w *world) { w.lost = loses(1000 * us) }, 500 * us},
-		"most cost":           {func(w *world) { w.lost = loses(500 * us) }, 250 * us},
-		"all cost":            {func(w *world) { w.lost = loses(125 * us) }, 0},
-		"all lose alike":      {func(w *world) { w.lost = loses(0) }, 250 * us},
-		"packets are few":     {func(w *world) { w.packetsPerSecond = func(time.Duration) float64 { return 5_000 } }, 0},
+		"longer is better": {func(*world) {}, 1000 * us},
+		"the budget":       {func(w *world) { w.vm.LatencyBudget = 1500 * us }, 500 * us},
+		"the class":        {func(w *world) { w.vm.TrafficClass = v1alpha1.TrafficInteractive }, 250 * us},
+		"no budget":        {func(w *world) { w.vm.LatencyBudget = 0 }, 0},
+		"no more is won":   {func(w *world) { w.wakeUps = bunched(500 * us) }, 500 * us},
+		"little is won":    {func(w *world) { w.wakeUps = bunched(250 * us) }, 250 * us},
+		"nothing is won":   {func(w *world) { w.wakeUps = func(time.Duration, float64) float64 { return 0.2 } }, 0},
+		"long ones cost":   {func(w *world) { w.lost = loses(1000 * us) }, 500 * us},
+		"most cost":        {func(w *world) { w.lost = loses(500 * us) }, 250 * us},
+		"all cost":         {func(w *world) { w.lost = loses(125 * us) }, 0},
+		"all lose alike":   {func(w *world) { w.lost = loses(0) }, 250 * us},
+		"packets are few":  {func(w *world) { w.packetsPerSecond = func(time.Duration) float64 { return 5_000 } }, 0},
+		"no rate is set": {func(w *world) {
+			w.vm.OnPackets, w.packetsPerSecond = 0, func(time.Duration) float64 { return 5_000 }
+		}, 1000 * us},
+		"no rate is set, and packets are few": {func(w *world) {
+			w.vm.OnPackets, w.packetsPerSecond = 0, func(time.Duration) float64 { return 1_000 }
+		}, 0},
 		"they are at the rim": {func(w *world) { w.packetsPerSecond = func(time.Duration) float64 { return 16_384 } }, 1000 * us},
 		"they come in tides": {func(w *world) {
 			w.packetsPerSecond = func(at time.Duration) float64 { return 30_000 + 28_000*math.Sin(at.Hours()*2*math.Pi/24) }

@@ -18,8 +18,9 @@ import (
 
 // VM is what a node's rates do not tell of a VM.
 type VM struct {
-	// OnPackets, MaxDrops and KeepThroughput are those of model.VM.
-	OnPackets      units.PacketsPerSecond
+	// LeastRate of packets towards the VM at which they may be held. MaxDrops and KeepThroughput
+	// are those of model.VM.
+	LeastRate      units.PacketsPerSecond
 	MaxDrops       *float64
 	KeepThroughput float64
 	// Disturbed is true when something else keeps the VM from its network work.

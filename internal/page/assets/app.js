@@ -91,21 +91,21 @@ const nothing = (summary) => empty("There is no EnergyPolicy.",
   `Nothing is changed on any node; the agents of ${count(summary.reports, "node")} report. A policy in mode Observe changes nothing either, and shows what could be saved:`,
   "kubectl apply --filename=policies/observe.yaml");
 
-// draw shows a view, and leaves open what was open, and the focus where it was.
+// draw shows a view, and leaves open what was open, and the focus where it was: on the element
+// with the same key, or where no such element is, on the one at the same place.
 function draw(content, isNew) {
   const open = isNew ? [] : [...main.querySelectorAll("details[open]")].map((d) => d.dataset.key);
-  const focused = !isNew && main.contains(document.activeElement) ? document.activeElement : null;
-  const key = focused && focused.dataset.key;
+  const controls = () => [...main.querySelectorAll("a[href], button, select, input, summary, [tabindex]")];
+  const focused = !isNew && main.contains(document.activeElement) && document.activeElement !== main ? document.activeElement : null;
+  const at = focused && controls().indexOf(focused);
   const selection = focused && focused.tagName === "INPUT" ? [focused.selectionStart, focused.selectionEnd, focused.value] : null;
   main.replaceChildren(...content);
   for (const d of main.querySelectorAll("details")) if (open.includes(d.dataset.key)) d.open = true;
-  for (const e of key ? main.querySelectorAll("[data-key]") : []) {
-    if (e.dataset.key !== key) continue;
-    if (selection) { e.value = selection[2]; }
-    e.focus({ preventScroll: true });
-    if (selection) e.setSelectionRange(selection[0], selection[1]);
-    break;
-  }
+  if (!focused) return;
+  const e = controls().find((c) => c.dataset.key && c.dataset.key === focused.dataset.key) || controls()[at];
+  if (!e) return;
+  e.focus({ preventScroll: true });
+  if (selection && e.tagName === "INPUT") { e.value = selection[2]; e.setSelectionRange(selection[0], selection[1]); }
 }
 
 async function refresh() {

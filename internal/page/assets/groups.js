@@ -1,5 +1,5 @@
 // Shows how the traffic of groups is shared, before and after.
-import { asTable, badge, empty, h, none, number, pager, stateBadge, why } from "./dom.js";
+import { asTable, badge, empty, h, none, number, pager, stateBadge, table, why } from "./dom.js";
 import { at, axis, mark, sample, ticks, track } from "./scale.js";
 
 const mostRows = 12; // of a group's chart: the table has all
@@ -51,12 +51,20 @@ function card(group) {
     shares(group));
 }
 
+function withdrawn(gateways) {
+  if (!gateways) return null;
+  return h("section", { class: "card" }, h("h2", {}, "Gateways withdrawn, because they did harm"), table("VMs whose gateways were withdrawn", [
+    { name: "VM", isName: true, cell: (g) => `${g.namespace}/${g.vm}` }, { name: "HybridWorkload", cell: (g) => g.hybridWorkload },
+    { name: "Node", extra: true, cell: (g) => g.node }, { name: "Why, and what to do", words: true, cell: (g) => why(g.why) },
+  ], gateways, { hideCaption: true }));
+}
+
 export const groups = {
   read: ({ get, params }) => get("data/groups", { find: params.get("find") || "", from: params.get("from") || "0" }),
   show({ go, params }, found) {
     const find = params.get("find") || "";
     if (!found.total && !find) {
-      return [h("h1", {}, "Groups"), empty("No profile declares a group.", "VMs that are interchangeable behind a Service or a route say so in spec.group of their VMNetworkProfile; then traffic can be brought together where it costs less.", "kubectl explain vmnetworkprofile.spec.group")];
+      return [h("h1", {}, "Groups"), withdrawn(found.withdrawn), empty("No profile declares a group.", "VMs that are interchangeable behind a Service or a route say so in spec.group of their VMNetworkProfile; then traffic can be brought together where it costs less.", "kubectl explain vmnetworkprofile.spec.group")];
     }
     let waiting;
     const search = h("input", { id: "find", type: "search", "data-key": "find", value: find, oninput: (event) => {
@@ -64,7 +72,7 @@ export const groups = {
       const value = event.target.value;
       waiting = setTimeout(() => go({ find: value, from: 0 }), 300);
     } });
-    return [h("h1", {}, "Groups"), h("p", { class: "hint" }, "Groups of all policies, by the statuses of their profiles."),
+    return [h("h1", {}, "Groups"), h("p", { class: "hint" }, "Groups of all policies, by the statuses of their profiles."), withdrawn(found.withdrawn),
       (found.total > 1 || find) && h("div", { class: "tools" }, h("label", { class: "field", for: "find" }, h("span", {}, "Find by name"), search)),
       found.items.map(card), found.total ? pager(found, "group", (from) => go({ from })) : h("p", {}, `No group has a name with \u201c${find}\u201d.`)];
   },

@@ -53,8 +53,8 @@ function trials(e) {
   if (!e.switched || !e.switched.length) return null;
   return h("section", { class: "card" }, h("h2", {}, "Trials and hold-backs on this node"), table("Levers that are switched on and off", [
     { name: "Lever", cell: (t) => t.lever }, { name: "Now", cell: (t) => badge(t.on ? "On" : "Off", t.on ? "good" : "") },
-    { name: "Block", number: true, cell: (t) => `${t.block} of ${t.blocks}` },
-    { name: "Ends", cell: (t) => new Date(t.end).toLocaleString([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" }) },
+    { name: "Off slots", number: true, cell: (t) => `1 of ${t.oneIn}` },
+    { name: "Slot ends", cell: (t) => new Date(t.end).toLocaleString([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" }) },
   ], e.switched, { hideCaption: true }));
 }
 

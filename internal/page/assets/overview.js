@@ -1,5 +1,6 @@
 // What the nodes of a policy draw with and without the product, and what was booked.
-import { badge, count, decimal, h, interval, none, number, table, why } from "./dom.js";
+import { badge, clockTime, count, decimal, h, interval, none, number, table, why } from "./dom.js";
+import { at, axis, mark, sample, track } from "./scale.js";
 import { trendChart } from "./trend.js";
 
 const monthNow = () => new Date().toISOString().slice(0, 7);
@@ -85,6 +86,67 @@ function rates(savings) {
   ], rows));
 }
 
+const vmOf = (move) => `${move.namespace}/${move.name}`;
+const clock = (time) => new Date(time).toLocaleTimeString([], { hourCycle: "h23" });
+
+// Moves that were made are marks on the axis of the last day, in a row for each end that they came to.
+const ends = [
+  { name: "Succeeded", has: ["Succeeded"], point: (x, y) => mark.dot(x, y, "measured"), kind: "good" },
+  { name: "Failed or withdrawn", has: ["Failed", "Withdrawn"], point: (x, y) => mark.ring(x, y, "without"), kind: "bad" },
+  { name: "Under way", has: ["Pending", "Running"], point: (x, y) => mark.bar(x, y, "strong-line"), kind: "note" },
+];
+
+function madeChart(made, now) {
+  const hour = 3600 * 1000, domain = [now - 24 * hour, now];
+  const steps = [24, 18, 12, 6, 0].map((before) => now - before * hour);
+  const x = (move) => at(Math.min(Math.max(new Date(move.createdAt), domain[0]), now), domain);
+  const drawn = ends.map((end) => ({ ...end, moves: made.filter((m) => end.has.includes(m.phase)) })).filter((end) => end.moves.length);
+  return h("figure", { class: "chart" }, h("ul", { class: "legend" }, drawn.map((end) => h("li", {}, sample(end.point(13, 10)), end.name))),
+    h("div", { class: "rows", role: "img", "aria-label": "When the moves of the last day began: the table below has the figures." },
+      drawn.map((end) => h("div", { class: "row" }, h("span", { class: "label" }, h("strong", {}, end.name), " ", number(end.moves.length)),
+        track(34, steps, domain, end.moves.map((move) => end.point(x(move), 17))))),
+      axis("Began at", steps, domain, (time) => clockTime(new Date(time)))),
+    table("Moves of the last day", [
+      { name: "VM", isName: true, cell: vmOf }, { name: "From", isName: true, cell: (r) => r.from }, { name: "To", isName: true, cell: (r) => r.to },
+      { name: "At", cell: (r) => clock(r.createdAt) }, { name: "Phase", cell: (r) => badge(r.phase, (ends.find((end) => end.has.includes(r.phase)) || {}).kind) },
+      { name: "Because", extra: true, cell: (r) => r.reason },
+    ], made));
+}
+
+// hosts are those that are not on, or do not come back: the others are counted.
+function hosts(m) {
+  if (!m.hosts.length && !m.hostsManaged) return null;
+  const not = m.hosts.filter((host) => host.state !== "On");
+  return [h("h3", {}, "Power of hosts"), h("p", { class: "hint" }, `${number(m.hosts.length - not.length)} of ${count(m.hosts.length, "host")} are on. ${m.hostsManaged || ""}`),
+    not.length > 0 && table("Hosts that are not on", [
+      { name: "Node", isName: true, cell: (host) => host.node }, { name: "State", cell: (host) => badge(host.state, host.state === "Failed" ? "bad" : "note") },
+      { name: "Since", cell: (host) => (host.since ? clock(host.since) : "") }, { name: "Because", cell: (host) => host.reason }, { name: "In words", words: true, cell: (host) => host.message || "" },
+    ], not)];
+}
+
+// moves are those of VMs by lever Placement, if the policy allows it.
+function moves(view, now) {
+  const m = view.moves;
+  if (!m) return null;
+  const watts = m.wattsBefore === undefined ? "What the nodes draw is not known." :
+    `The nodes draw ${number(m.wattsBefore)} W now, and ${number(m.wattsAfter)} W after these moves, modelled.`;
+  const change = (name, of, extra) => ["before", "after"].map((when) => ({ name: `${name} ${when}`, number: true, extra, cell: (n) => of(n[when]) }));
+  return h("section", { class: "card" }, h("h2", {}, "Moves of VMs"), why(m.why),
+    m.moves.length > 0 && [h("p", { class: "hint" }, watts), table("Planned, in this order", [
+      { name: "VM", isName: true, cell: vmOf }, { name: "From", isName: true, cell: (r) => r.from }, { name: "To", isName: true, cell: (r) => r.to },
+      { name: "Saves W", number: true, cell: (r) => number(Number(r.watts)) }, { name: "Because", cell: (r) => r.reason },
+      { name: "Takes at most", number: true, extra: true, cell: (r) => r.cost.seconds + " s" },
+      { name: "TCP connections", extra: true, cell: (r) => (r.cost.breaksConnections ? "break" : "stay") },
+    ], m.moves), table("Nodes before these moves, and after", [
+      { name: "Node", isName: true, cell: (n) => n.name }, ...change("VMs", (load) => number(load.vms)), ...change("CPUs", (load) => number(load.cpuPercent) + " %"),
+      ...change("W", (load) => decimal(load.watts)),
+    ], m.nodes)],
+    m.made.length > 0 && madeChart(m.made, now), hosts(m),
+    m.stays.length > 0 && table("VMs that stay", [
+      { name: "VMs", number: true, cell: (s) => number(s.count) }, { name: "Reason", extra: true, cell: (s) => s.reason }, { name: "Why, and what to do", words: true, cell: (s) => why(s) },
+    ], m.stays));
+}
+
 // Conditions that are bad when they are true. The others are when they are false.
 const badWhenTrue = ["Paused", "NodesContested"];
 function attention(c) {
@@ -125,11 +187,10 @@ export const overview = {
         h("span", { class: "muted" }, `${count(e.nodes, "node")}, ${number(e.metered)} metered · ${view.levers.length ? "levers " + view.levers.join(", ") : "no levers allowed"}`)),
       h("div", { class: "tiles" }, powerTile(view, summary), savedTile(view), bookedTile(view), gigabyteTile(view)),
       h("section", { class: "card" }, h("h2", {}, "Power with and without Joulevirt"),
-        h("p", { class: "hint" }, trend.source === "Prometheus" ? "The last day, from the policy's Prometheus server."
-          : `The last hour, as this manager recorded it since ${new Date(trend.since).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" })}. A day is shown if the policy names a Prometheus server that scrapes the manager. ${trend.problem || ""}`),
+        h("p", { class: "hint" }, `The last hour, as this manager recorded it since ${new Date(trend.since).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" })}. The dashboards in config/grafana show longer times.`),
         trendChart(trend)),
       h("section", { class: "card" }, h("h2", {}, "Booked savings"), bookedTable(view.savings)),
-      rates(view.savings), sources(view),
+      rates(view.savings), moves(view, new Date(summary.now).getTime()), sources(view),
       h("section", { class: "card" }, h("h2", {}, "State of the policy"), conditions(view)),
     ];
   },

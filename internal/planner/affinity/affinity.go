@@ -32,6 +32,9 @@ type Node struct {
 	Costs model.PowerCosts
 	// Settled nodes change pins in force by choice only where cores are crowded.
 	Settled bool
+	// Slices is true where the threads of Network VMs have short slices, and those of Compute
+	// VMs long ones: the former go first.
+	Slices bool
 }
 
 // VM is a VM whose threads are to be placed.
@@ -46,6 +49,8 @@ type VM struct {
 	Within units.CPUSet
 	// Network VMs are placed near the node's network cards, where that costs nothing.
 	Network bool
+	// Compute VMs have long slices, on a node that has them.
+	Compute bool
 	// Alone VMs are bound only to cores with no more vCPUs than CPUs, and only where all of
 	// their vCPUs could be busy.
 	Alone bool

@@ -13,6 +13,7 @@ type node struct {
 	cores   []core
 	prices  prices
 	sharing v1alpha1.SiblingSharing
+	slices  bool
 	// llcs and packages are how many there are: cores number them from 0 on.
 	llcs, packages int
 	// hasNIC is true when the NUMA node of some network card is known.
@@ -52,7 +53,7 @@ const (
 )
 
 func newNode(in Node) *node {
-	n := &node{cores: make([]core, len(in.Topology.Cores)), sharing: in.Sharing}
+	n := &node{cores: make([]core, len(in.Topology.Cores)), sharing: in.Sharing, slices: in.Slices}
 	llcs, packages := numbers{}, numbers{}
 	coreOf := map[int]int{}
 	for i, c := range in.Topology.Cores {

@@ -378,8 +378,12 @@ func (s *state) cheapestCore(c *vcpu, cores []int, apart bool) int {
 func (s *state) probe(v *vcpu, core int) (price float64, hot bool) {
 	c, n := &s.cores[core], &s.node.cores[core]
 	pins, use := c.pins.with(v, core, n), c.use+v.demand
+	late := c.late
+	if v.vm.yields {
+		late += v.demand
+	}
 	price = s.node.prices.core(use, c.busy+v.busy, n.cpus, &pins) - c.price
-	return price + s.wake(n, awakeness(use)-c.awake), pins.breaksLimit(use, n)
+	return price + s.wake(n, awakeness(use)-c.awake), pins.breaksLimit(use, late, n)
 }
 
 // movesARound is how many VMs lose their pins in a round for others that cost less: what a

@@ -250,7 +250,8 @@ func TestFewMoveARound(t *testing.T) {
 
 func TestWhatIsPinnedWaitsLittle(t *testing.T) {
 	busy := with(plain(2), func(n *Node) { n.CPUs[0].BusyCores, n.CPUs[1].BusyCores = 0.45, 0.45 })
-	small := func(v *VM) { v.MaxWait = 0.02 }
+	sliced := with(plain(2), func(n *Node) { n.Slices = true })
+	small, compute := func(v *VM) { v.MaxWait = 0.02 }, func(v *VM) { v.Compute = true }
 	for name, tc := range map[string]struct {
 		node Node
 		vms  []VM
@@ -264,7 +265,16 @@ func TestWhatIsPinnedWaitsLittle(t *testing.T) {
 			plain(2), []VM{at(testVM(plain(2), "Pinned", 0.4), units.NewCPUSet(0)), at(testVM(plain(2), "Pinned", 0.1), units.NewCPUSet(0))}, []string{"Pinned 0", "Pinned 0"}},
 		"unless its service level says less": {
 			plain(2), []VM{at(testVM(plain(2), "Pinned", 0.4), units.NewCPUSet(0)), but(at(testVM(plain(2), "Pinned", 0.1), units.NewCPUSet(0)), small)},
+			[]string{"Pinned 0", "Pinned 1"}},
+		"nor behind VMs of shorter slices": {
+			sliced, []VM{at(testVM(sliced, "Pinned", 0.4), units.NewCPUSet(0)), but(at(testVM(sliced, "Pinned", 0.1), units.NewCPUSet(0)), compute)},
 			[]string{"Pinned 1", "Pinned 0"}},
+		"a short slice waits for no long one": {
+			sliced, []VM{
+				but(at(testVM(sliced, "Pinned", 0.4), units.NewCPUSet(0)), compute),
+				but(at(testVM(sliced, "Pinned", 0.1), units.NewCPUSet(0)), func(v *VM) { v.MaxWait, v.Network = 0.02, true }),
+			},
+			[]string{"Pinned 0", "Pinned 0"}},
 		"no room for a wish on CPUs that others use by half": {
 			busy, []VM{testVM(busy, "Pinned", 0.2)}, []string{"CoreWouldBeHot"}},
 	} {

@@ -34,8 +34,9 @@ type state struct {
 
 // coreState is what runs on one core.
 type coreState struct {
-	// use of the core, and how many of the vCPUs on it want it for themselves.
-	use, busy float64
+	// use of the core, the part of it by VMs that yield, and how many of the vCPUs on it want
+	// it for themselves.
+	use, late, busy float64
 	// on are the vCPUs that are pinned to the core, and pins what they demand of it.
 	on   []*vcpu
 	pins pinLoad
@@ -69,19 +70,23 @@ func newState(n *node, vms []VM, unmanaged []float64) *state {
 	}
 	n.prices.setLoad(used / max(1, cpus))
 	for i := range s.cores {
-		s.add(i, s.unmanaged[i], busyness(s.unmanaged[i]))
+		s.add(i, s.unmanaged[i], busyness(s.unmanaged[i]), false)
 	}
 	for _, v := range s.vms {
 		// Other threads are never bound: they run anywhere whatever becomes of the VM.
-		s.spread(&v.scope.anywhere.area, v.other, 0)
+		s.spread(&v.scope.anywhere.area, v.other, 0, v.yields)
 	}
 	return s
 }
 
 // add changes what runs on a core.
-func (s *state) add(core int, use, busy float64) {
-	s.cores[core].use += use
-	s.cores[core].busy += busy
+func (s *state) add(core int, use, busy float64, yields bool) {
+	c := &s.cores[core]
+	c.use += use
+	c.busy += busy
+	if yields {
+		c.late += use
+	}
 	s.refresh(core)
 }
 
@@ -97,7 +102,7 @@ func (s *state) refresh(core int) {
 		s.pkgAwake[n.pkg] += by
 		c.awake += by
 	}
-	if hot := c.pins.breaksLimit(c.use, n); hot != c.hot {
+	if hot := c.pins.breaksLimit(c.use, c.late, n); hot != c.hot {
 		c.hot = hot
 		if hot {
 			s.hot++
@@ -122,10 +127,34 @@ type pinLoad struct {
 	peak float64
 	// last is the use of the last of them, and spared what pins are to save of all.
 	last, spared float64
-	// bears is the use of the core up to which none waits for too long.
-	bears bearable
+	// all is the use of the core up to which none waits for too long of those that wait for
+	// all others, and first the same for those that wait for no VM that yields.
+	all, first limit
 	// alone is true when one of them is to be alone, and settled when all were there before.
 	alone, settled bool
+}
+
+// limit of a core's use. Not set: any use is fine.
+type limit struct {
+	bearable
+	set bool
+}
+
+func (l *limit) lower(to bearable) {
+	if l.set {
+		to.kept, to.fresh = min(to.kept, l.kept), min(to.fresh, l.fresh)
+	}
+	*l = limit{to, true}
+}
+
+// isBroken reports whether a use is more, of pins that were there before or, with what they are to
+// save, of others.
+func (l *limit) isBroken(use, spared float64, settled bool) bool {
+	most := l.kept
+	if !settled {
+		most = min(most, l.fresh+spared)
+	}
+	return l.set && use > most+eps
 }
 
 // with returns the load with a vCPU more.
@@ -136,21 +165,26 @@ func (p pinLoad) with(v *vcpu, core int, n *core) pinLoad {
 	}
 	bears := v.bears[int(n.cpus)]
 	bears.kept, bears.fresh = use+bears.kept, use-v.spared+bears.fresh
+	if v.vm.first {
+		p.first.lower(bears)
+	} else {
+		p.all.lower(bears)
+	}
 	if p.count > 0 {
-		bears.kept, bears.fresh = min(bears.kept, p.bears.kept), min(bears.fresh, p.bears.fresh)
 		stays = stays && p.settled
 	}
 	return pinLoad{
 		count: p.count + 1, most: max(p.most, v.demand), peak: p.peak + use - v.demand, last: use, spared: p.spared + v.spared,
-		bears: bears, alone: p.alone || v.vm.alone, settled: stays,
+		all: p.all, first: p.first, alone: p.alone || v.vm.alone, settled: stays,
 	}
 }
 
 // maxVCPUsPerCPU is KubeVirt's default ratio of overcommitment: idle vCPUs wake up too.
 const maxVCPUsPerCPU = 10
 
-// breaksLimit reports whether a core's use is more than its pins allow.
-func (p *pinLoad) breaksLimit(use float64, n *core) bool {
+// breaksLimit reports whether a core's use, of which a part is late, by VMs that yield, is more than
+// its pins allow.
+func (p *pinLoad) breaksLimit(use, late float64, n *core) bool {
 	if p.count == 0 {
 		return false
 	}
@@ -158,16 +192,15 @@ func (p *pinLoad) breaksLimit(use float64, n *core) bool {
 		return true
 	}
 	use += p.peak
-	bears, reserve := p.bears.kept, 0.0
-	if !p.settled {
-		// What pins are to save is not used.
-		bears, reserve = min(p.bears.kept, p.bears.fresh+p.spared), n.reserve
+	reserve := n.reserve
+	if p.settled {
+		reserve = 0
 	}
 	// A core that a single vCPU has to itself is judged by all else that runs there.
 	if p.count == 1 && use-p.last <= n.quiet-reserve+eps {
 		return false
 	}
-	return use > min(bears, n.limit-reserve)+eps
+	return use > n.limit-reserve+eps || p.all.isBroken(use, p.spared, p.settled) || p.first.isBroken(use-late, p.spared, p.settled)
 }
 
 // mayShare reports whether siblings of a core may have vCPUs of a VM beside those there.
@@ -192,7 +225,7 @@ func (s *state) put(v *vcpu, core int) {
 	v.at = core
 	c := &s.cores[core]
 	c.on, c.pins = append(c.on, v), c.pins.with(v, core, &s.node.cores[core])
-	s.add(core, v.demand, v.busy)
+	s.add(core, v.demand, v.busy, v.vm.yields)
 }
 
 // remove undoes put.
@@ -204,16 +237,16 @@ func (s *state) remove(v *vcpu) {
 		c.pins = c.pins.with(other, core, &s.node.cores[core])
 	}
 	v.at = -1
-	s.add(core, -v.demand, -v.busy)
+	s.add(core, -v.demand, -v.busy, v.vm.yields)
 }
 
 // spread adds load to the cores of an area.
-func (s *state) spread(a *area, use, busy float64) {
+func (s *state) spread(a *area, use, busy float64, yields bool) {
 	if use == 0 {
 		return
 	}
 	for i, core := range a.cores {
-		s.add(core, use*a.shares[i], busy*a.shares[i])
+		s.add(core, use*a.shares[i], busy*a.shares[i], yields)
 	}
 }
 
@@ -250,11 +283,11 @@ func (s *state) spreadThreads(v *vm, sign float64) {
 	}
 	part := v.now.part
 	if len(part.cores) == len(part.emulator.cores) {
-		s.spread(&part.area, sign*(use+v.emulator), sign*busy)
+		s.spread(&part.area, sign*(use+v.emulator), sign*busy, v.yields)
 		return
 	}
-	s.spread(&part.area, sign*use, sign*busy)
-	s.spread(&part.emulator, sign*v.emulator, 0)
+	s.spread(&part.area, sign*use, sign*busy, v.yields)
+	s.spread(&part.emulator, sign*v.emulator, 0, v.yields)
 }
 
 // priceOf is what a VM costs as it is bound now, but for the cores that it uses.

@@ -65,9 +65,12 @@ type vm struct {
 	perCPU float64
 	// memoryAway is the share of its memory on other NUMA nodes than a core's.
 	memoryAway []float64
-	// maxWait is the share of a CPU that a vCPU may wait for one.
-	maxWait        float64
-	network, alone bool
+	// newWait and keptWait are the shares of a CPU that a vCPU of new pins, and of those in
+	// force, may wait for one.
+	newWait, keptWait float64
+	network, alone    bool
+	// first VMs have short slices and wait for no VM that yields, whose slices are long.
+	first, yields bool
 	// start is the binding in force. unplaced: none, or not one that may stay.
 	start binding
 	// free VMs are placed anew: they have no pins that may stay. fixed ones get no others,
@@ -106,32 +109,36 @@ func threadsOf(in *VM) []thread {
 	return threads
 }
 
-// mostWait is what a vCPU may wait for, in CPUs, of a VM whose service level says nothing, or
-// more: well below what the agent's guard undoes pins for, as waits of single seconds are
-// twice the mean and more.
+// mostWait is how much of a CPU a vCPU that is pinned anew may wait for: well below what the agent's
+// guard undoes pins for, as waits of single seconds are twice the mean and more. Pins stay up to
+// keptWait. The manager's guard withdraws the lever beyond the VM's service level, so newShare and
+// keptShare of that level are the limits where they are lower.
 const (
-	mostWait = 0.1
-	// newWait is the part of it that new pins keep to, and keptWait the one up to which pins
-	// stay.
-	newWait, keptWait = 0.75, 1.5
+	mostWait, keptWait  = 0.075, 0.15
+	newShare, keptShare = 0.65, 0.9
 )
 
-// bears returns how much others may use of a core of so many CPUs for a vCPU not to wait for
+// bearsFor returns how much others may use of a core of so many CPUs for a vCPU not to wait for
 // longer. It waits while all CPUs work for others: if they do so for a part p of the time, it
 // waits for p/(1-p) of each second that it runs, which is exact for one and two CPUs (M/M/1
-// and M/M/2).
-func bears(demand, wait, cpus float64) float64 {
-	return cpus * math.Pow(wait/(demand+wait), 1/cpus)
+// and M/M/2). One that yields to the others, who have shorter slices, waits for 1/(1-p)^2 - 1
+// (M/M/1 with priorities).
+func (v *vm) bearsFor(demand, wait, cpus float64) float64 {
+	idle := demand / (demand + wait)
+	if v.yields {
+		idle = math.Sqrt(idle)
+	}
+	return cpus * math.Pow(1-idle, 1/cpus)
 }
 
 func (n *node) newVM(number int, in *VM, scope *scope) *vm {
 	v := &vm{
 		number: number, preference: in.Preference, namespace: in.Namespace, scope: scope,
-		vcpus: make([]vcpu, len(in.Rates.VCPUs)), maxWait: mostWait,
-		network: in.Network, alone: in.Alone, fixed: in.Fixed, free: true,
+		vcpus: make([]vcpu, len(in.Rates.VCPUs)), newWait: mostWait, keptWait: keptWait,
+		network: in.Network, first: n.slices && in.Network, yields: n.slices && in.Compute, alone: in.Alone, fixed: in.Fixed, free: true,
 	}
-	if in.MaxWait > 0 {
-		v.maxWait = min(mostWait, float64(in.MaxWait))
+	if level := float64(in.MaxWait); level > 0 {
+		v.newWait, v.keptWait = min(mostWait, newShare*level), min(keptWait, keptShare*level)
 	}
 	threads := threadsOf(in)
 	demand := func(i int) float64 { return threads[i].run + float64(n.lack.Part(threads[i].cpus))*threads[i].wait }
@@ -163,8 +170,8 @@ func (n *node) findBearable(v *vm) {
 		c.spared = saves * c.demand
 		for _, cpus := range n.sizes {
 			c.bears[cpus] = bearable{
-				kept:  bears(c.demand, keptWait*v.maxWait, float64(cpus)),
-				fresh: bears(c.demand-c.spared, newWait*v.maxWait, float64(cpus)),
+				kept:  v.bearsFor(c.demand, v.keptWait, float64(cpus)),
+				fresh: v.bearsFor(c.demand-c.spared, v.newWait, float64(cpus)),
 			}
 		}
 	}

@@ -64,9 +64,30 @@ func cut(words string) string {
 	return strings.ToValidUTF8(words[:min(len(words), most)], "")
 }
 
-// settings are what the profile asks for beside the window.
-func settings(vm *model.VM) model.Buffering {
-	b := model.Buffering{OnPackets: vm.OnPackets, Services: services(vm)}
+// rateFor is the rate from which packets are held for a window: what the profile sets, or two in
+// a window.
+func rateFor(vm *model.VM, window time.Duration) units.PacketsPerSecond {
+	if vm.OnPackets > 0 {
+		return vm.OnPackets
+	}
+	return units.PacketsPerSecond(leastPackets / window.Seconds())
+}
+
+// LeastRate is the rate of a VM's packets below which none is held, whatever the window.
+func LeastRate(vm *model.VM) units.PacketsPerSecond {
+	longest := Longest(vm)
+	if longest == 0 {
+		longest = model.LongestWindow // of a flood
+	}
+	return rateFor(vm, longest)
+}
+
+// settings are what the profile asks for with a window. 0: during floods only.
+func settings(vm *model.VM, window time.Duration) model.Buffering {
+	b := model.Buffering{Window: window, OnPackets: LeastRate(vm), Services: services(vm)}
+	if window > 0 {
+		b.OnPackets = rateFor(vm, window)
+	}
 	if vm.DefendFloods {
 		b.FloodWindow = model.FloodWindow
 	}
@@ -77,14 +98,18 @@ func services(vm *model.VM) []model.Service {
 	return exempt(vm.Services[:min(len(vm.Services), model.MaxServices)], nil)
 }
 
-// start is the first window: the shortest in which packets make a bunch at the rate from
-// which they are held, as far as it is allowed.
-func start(on units.PacketsPerSecond, longest time.Duration) time.Duration {
-	return min(firstRung(on), longest)
+// firstWindow is the shortest in which packets make a bunch at the rate from which they are held, or
+// where the profile sets none, at the rate at which they came when none was held.
+func firstWindow(vm *model.VM) time.Duration {
+	on := vm.OnPackets
+	if without, seen := trialsOf(vm.Tuning.Trials).enough(0); on == 0 && seen {
+		on = without.FastestPerSecond
+	}
+	return bunching(on)
 }
 
-// firstRung is the start where everything is allowed.
-func firstRung(on units.PacketsPerSecond) time.Duration {
+// bunching is the shortest window in which packets make a bunch at a rate.
+func bunching(on units.PacketsPerSecond) time.Duration {
 	for w := model.ShortestWindow; w < model.LongestWindow; w *= 2 {
 		if float64(on)*w.Seconds() >= leastPackets {
 			return w
@@ -96,9 +121,8 @@ func firstRung(on units.PacketsPerSecond) time.Duration {
 // Allowed leaves of a buffering what the profile still allows and what did not hurt since:
 // no more packets are held, and none for longer.
 func Allowed(vm *model.VM, was model.Buffering, now time.Time) model.Buffering {
-	is := settings(vm)
 	longest, _ := allowedWindow(vm, now)
-	is.Window = min(was.Window, longest)
+	is := settings(vm, min(was.Window, longest))
 	is.FloodWindow = min(is.FloodWindow, was.FloodWindow)
 	is.OnPackets = max(is.OnPackets, was.OnPackets)
 	is.Services = exempt(is.Services, was.Services)

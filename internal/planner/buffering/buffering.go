@@ -35,10 +35,9 @@ func Choose(vm model.VM, rates *model.VMRates, current model.Buffering, now time
 	case len(rates.Taps) == 0:
 		return Choice{Reason: v1alpha1.ReasonNoTap, Message: "the VM has no tap on the node, as with SR-IOV or passt"}
 	}
-	chosen := settings(&vm)
 	longest, limit := allowedWindow(&vm, now)
-	window, next := tune(&vm, current.Window, start(chosen.OnPackets, longest))
-	chosen.Window = min(window, longest)
+	window, next := tune(&vm, current.Window, min(firstWindow(&vm), longest))
+	chosen := settings(&vm, min(window, longest))
 	switch {
 	case longest == 0:
 		return choice(chosen, limit.reason, limit.message)

@@ -2,6 +2,7 @@ package buffering
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,12 +69,40 @@ func TestLongest(t *testing.T) {
 	}
 }
 
-func TestFirstRung(t *testing.T) {
+func TestBunching(t *testing.T) {
 	for on, want := range map[units.PacketsPerSecond]time.Duration{
 		1: 1000 * us, 1000: 1000 * us, 2000: 1000 * us, 4000: 500 * us, 7999: 500 * us, 8000: 250 * us, 10_000: 250 * us, 16_000: 125 * us, 1e9: 125 * us,
 	} {
-		if got := firstRung(on); got != want {
+		if got := bunching(on); got != want {
 			t.Errorf("from %v packets/s: %v, want %v", on, got, want)
+		}
+	}
+}
+
+// Where the profile sets no rate, packets are held from two in a window on, in the shortest window
+// that has so many.
+func TestWithoutARate(t *testing.T) {
+	vm := newVM()
+	vm.OnPackets = 0
+	for class, want := range map[v1alpha1.TrafficClass]units.PacketsPerSecond{v1alpha1.TrafficThroughput: 2000, v1alpha1.TrafficInteractive: 8000} {
+		if vm.TrafficClass = class; LeastRate(&vm) != want {
+			t.Errorf("%s: packets are held from %v/s on, want %v", class, LeastRate(&vm), want)
+		}
+	}
+	vm.TrafficClass = v1alpha1.TrafficThroughput
+	if got := Choose(vm, oneTap(), model.Buffering{}, now()); got.Window != 0 || !strings.Contains(got.Message, "2000/s") {
+		t.Errorf("without a trial: %+v", got)
+	}
+	for rate, want := range map[units.PacketsPerSecond]model.Buffering{
+		2500:   {Window: 1000 * us, OnPackets: 2000},
+		5000:   {Window: 500 * us, OnPackets: 4000},
+		9000:   {Window: 250 * us, OnPackets: 8000},
+		50_000: {Window: 125 * us, OnPackets: 16_000},
+	} {
+		vm.DefendFloods = false
+		vm.Tuning.Trials = []model.Trial{with(trial(0, 1), func(t *model.Trial) { t.FastestPerSecond = rate })}
+		if got := Choose(vm, oneTap(), model.Buffering{}, now()); !got.Equal(want) {
+			t.Errorf("at %v packets/s: %+v, want %+v", rate, got.Buffering, want)
 		}
 	}
 }

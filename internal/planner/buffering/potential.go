@@ -41,7 +41,7 @@ func Potential(vm model.VM, rates *model.VMRates, costs model.PowerCosts, now ti
 		left := published(held)
 		return Prediction{Window: held, Saved: watts(float64(rates.WakeUps()), float64(rates.Busy())) * units.Watts(1/left-1), Known: true}
 	}
-	packets := heldPackets(rates, vm.OnPackets)
+	packets := heldPackets(rates, LeastRate(&vm))
 	window := settled(vm, rates, now)
 	if window == 0 {
 		return Prediction{Known: seen || packets == 0}

@@ -26,7 +26,7 @@ func (d draw) vm() model.VM {
 	if d.r.IntN(4) == 0 {
 		vm.LatencyBudget = 0
 	}
-	vm.OnPackets = units.PacketsPerSecond(1000 * (1 + d.r.IntN(30)))
+	vm.OnPackets = units.PacketsPerSecond(1000 * d.r.IntN(31))
 	vm.DefendFloods = d.r.IntN(2) == 0
 	for range d.r.IntN(3) {
 		vm.Services = append(vm.Services, model.Service{UDP: d.r.IntN(2) == 0, Port: uint16(d.r.IntN(3))})
@@ -37,6 +37,7 @@ func (d draw) vm() model.VM {
 		}
 		t := trial(w, 0.05+d.r.Float64())
 		t.Seconds = 100 * d.r.Float64()
+		t.FastestPerSecond = units.PacketsPerSecond(d.r.IntN(20_000))
 		t.CoresPerPacket *= 0.9 + 0.2*d.r.Float64()
 		if d.r.IntN(5) == 0 {
 			t.DropShare = 0.001 * d.r.Float64()
@@ -60,7 +61,7 @@ func TestChoicesAreAllowed(t *testing.T) {
 		vm, current := d.vm(), d.inForce()
 		got := Choose(vm, oneTap(), current, now())
 		check(t, vm, got)
-		if got.Window > max(2*current.Window, 2*firstRung(vm.OnPackets)) {
+		if got.Window > max(2*current.Window, 2*firstWindow(&vm)) {
 			t.Fatalf("seed %d: from %v to %v", seed, current.Window, got.Window)
 		}
 		if diff := cmp.Diff(got, Choose(vm, oneTap(), current, now())); diff != "" {

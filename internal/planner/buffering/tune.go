@@ -40,7 +40,7 @@ func levels(vm *model.VM) symptoms.Levels {
 // tune returns the window that follows on the one in force, whatever is allowed, and why
 // there is no longer one. first is where it begins.
 func tune(vm *model.VM, window, first time.Duration) (time.Duration, next) {
-	rung := firstRung(vm.OnPackets)
+	rung := firstWindow(vm)
 	trials := trialsOf(vm.Tuning.Trials)
 	if window == 0 {
 		return trials.begin(vm, first, rung)

@@ -86,13 +86,19 @@ func (p *problem) decideSkew(now, balanced []float64) decision {
 		return d
 	}
 	d = decision{rates: best, saved: saved, reason: v1alpha1.ReasonSkewed}
-	if usable {
+	if usable && !p.isOnTheWay(now, best) {
 		lacks := p.cost(now) - p.cost(best)
 		if kept := equal - p.cost(now); kept >= least && kept > 0 && lacks <= min(keptPart*saved, keptCost*math.Abs(equal-saved)) {
 			d.rates, d.saved = now, kept
 		}
 	}
 	return d
+}
+
+// isOnTheWay returns whether weights in force have more active members than the best rates: steps
+// towards those are not where traffic is to stay, though they cost nearly as little.
+func (p *problem) isOnTheWay(now, best []float64) bool {
+	return p.Granularity == Weighted && p.active(now).count > p.active(best).count
 }
 
 // mayStay returns whether rates in force may stay.

@@ -110,7 +110,7 @@ func Plan(vms []VM) []Decision {
 type sender struct {
 	VM
 	index int
-	// placed is the current turn on the grid of the period. Nil: there is none.
+	// placed is the current turn on the grid of the period. Nil: the sender has no turn.
 	placed *span
 	// share is the part of the period that the VM has of all senders' traffic, in
 	// slots. need is what its turn has to have.

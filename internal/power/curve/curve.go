@@ -244,6 +244,8 @@ type headroom struct {
 	// carried is the highest rate at which a VM's busiest thread was not busier than at the
 	// knee, and hardly waited.
 	carried float64
+	// most is the highest rate, however it went.
+	most float64
 }
 
 const (
@@ -253,34 +255,52 @@ const (
 	// mostWait is the share of the time that threads that carry their traffic well wait:
 	// 0.01 is normal on a host, 0.05 is felt by applications.
 	mostWait = 0.05
+	// tells is the part of a busy VM's rate below which a VM's use says nothing of its packets,
+	// such as on standby: it is the guest's own work. After idleSeconds it may say something again.
+	tells, idleSeconds = 0.25, 24 * 3600
 	// enoughSeconds must be seen before anything is said, and headroomSeconds are
 	// remembered.
-	enoughSeconds, headroomSeconds = 30, 3600
+	enoughSeconds, headroomSeconds = 30, 900
 )
 
 func (h *headroom) observe(o *Observation, seconds float64) {
-	packets := float64(o.Rate.Packets)
+	packets, use := float64(o.Rate.Packets), float64(max(o.VCPUUse, o.VhostUse))
 	if packets <= 0 {
 		return
 	}
 	keep := 1 - min(1, seconds/headroomSeconds)
-	// Busy VMs count for more: those with little traffic wake up for each packet.
-	h.use = keep*h.use + seconds*packets*float64(max(o.VCPUUse, o.VhostUse))
-	h.packets = keep*h.packets + seconds*packets*packets
 	h.seconds = keep*h.seconds + seconds
-	h.carried *= keep
-	if o.WaitShare < mostWait && max(o.VCPUUse, o.VhostUse) < kneeUse {
+	if packets < tells*h.busy() {
+		keep = 1 - min(1, seconds/idleSeconds)
+		h.carried, h.most = h.carried*keep, h.most*keep
+		return
+	}
+	// Busy VMs count for more: those with little traffic wake up for each packet.
+	h.use = keep*h.use + seconds*packets*use
+	h.packets = keep*h.packets + seconds*packets*packets
+	h.carried, h.most = h.carried*keep, max(h.most*keep, packets)
+	if o.WaitShare < mostWait && use < kneeUse {
 		h.carried = max(h.carried, packets)
 	}
+}
+
+// busy is the rate of VMs that are not on standby: the highest that went well, or the highest until
+// one did. A burst that did not go well would have what comes after it count for nothing for a day.
+func (h *headroom) busy() float64 {
+	if h.carried > 0 {
+		return h.carried
+	}
+	return h.most
 }
 
 // Knee is the rate up to which a VM carries its traffic well.
 type Knee struct {
 	// Rate is where the busiest vCPU, or the vhost workers, would be used to 60 % by what
 	// they use for each packet now, but no less than what was carried well, and no more
-	// than Stretch times that. 0: not known.
+	// than Stretch times that: it rises step by step. Where nothing went well it is no more than
+	// what was tried. 0: not known.
 	Rate units.PacketsPerSecond
-	// Measured is false where Stretch bounds the rate: the use says too little then.
+	// Measured is false where the use says too little, and what was carried bounds the rate.
 	Measured bool
 }
 
@@ -289,8 +309,12 @@ func (h *headroom) knee() Knee {
 		return Knee{}
 	}
 	rate := kneeUse * h.packets / h.use
-	if h.carried > 0 && rate > Stretch*h.carried {
-		return Knee{Rate: units.PacketsPerSecond(Stretch * h.carried)}
+	bound := Stretch * h.carried
+	if h.carried == 0 {
+		bound = h.most
+	}
+	if rate > bound {
+		return Knee{Rate: units.PacketsPerSecond(bound)}
 	}
 	return Knee{units.PacketsPerSecond(max(rate, h.carried)), true}
 }

@@ -149,6 +149,12 @@ func (w *Writer) Release(ctx context.Context, group routing.Group) error {
 	return err
 }
 
+// Attach does nothing: members and route are made when they are written.
+func (w *Writer) Attach(context.Context, routing.Group, bool) error { return nil }
+
+// Detach releases.
+func (w *Writer) Detach(ctx context.Context, group routing.Group) error { return w.Release(ctx, group) }
+
 // checkSize refuses a group with more members than a route can have backends.
 func (v *view) checkSize() error {
 	if len(v.members) <= maxBackends {

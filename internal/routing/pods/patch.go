@@ -2,13 +2,11 @@ package pods
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -27,11 +25,7 @@ func Set(ctx context.Context, writer client.Writer, pod *corev1.Pod, mark Mark) 
 	if changes == nil {
 		return nil
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": changes})
-	if err != nil {
-		return fmt.Errorf("patch pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	err = writer.Patch(ctx, pod, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(routing.FieldOwner))
+	err := routing.Patch(ctx, writer, pod, map[string]any{"metadata": changes})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

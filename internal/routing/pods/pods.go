@@ -1,5 +1,5 @@
-// Package pods reads the launcher pods of groups, and changes of them what the
-// manager may change: a label and an annotation.
+// Package pods reads the launcher pods of groups, and changes of them and of their VMs what the
+// manager may change: a label, and of pods an annotation.
 package pods
 
 import (
@@ -66,7 +66,7 @@ func List(ctx context.Context, reader client.Reader, group *routing.Group) (memb
 	}
 	for i := range all {
 		pod := &all[i]
-		if isEnding(pod) {
+		if IsEnding(pod) {
 			continue
 		}
 		at, is := byUID[pod.UID]
@@ -105,8 +105,8 @@ func launchers(ctx context.Context, reader client.Reader, namespace string) ([]c
 	return list.Items, nil
 }
 
-// isEnding returns whether a pod gets no new traffic any more.
-func isEnding(pod *corev1.Pod) bool {
+// IsEnding returns whether a pod gets no new traffic any more.
+func IsEnding(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 

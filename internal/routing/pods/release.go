@@ -51,7 +51,7 @@ func release(ctx context.Context, c client.Client, namespace string, decide func
 	var failed []error
 	for i := range all {
 		mark, ours := decide(&all[i])
-		if ours && !isEnding(&all[i]) && mark != MarkOf(&all[i]) {
+		if ours && !IsEnding(&all[i]) && mark != MarkOf(&all[i]) {
 			failed = append(failed, Set(ctx, c, all[i].DeepCopy(), mark))
 		}
 	}

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
@@ -9,9 +11,9 @@ import (
 	"github.com/joulevirt/joulevirt/internal/routing"
 )
 
-// checkService refuses a Service whose traffic does not follow the label, or
-// not evenly.
-func checkService(s *corev1.Service) error {
+// Check refuses a Service whose traffic does not follow the label, or
+// not evenly, or whose clients a move would cut off.
+func Check(s *corev1.Service, allowUDP bool) error {
 	name, spec := s.Namespace+"/"+s.Name, &s.Spec
 	switch {
 	case spec.Type == corev1.ServiceTypeExternalName:
@@ -35,10 +37,9 @@ func checkService(s *corev1.Service) error {
 	case ptr.Deref(spec.TrafficDistribution, "") != "":
 		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
 			"Service %s has trafficDistribution %s: who gets traffic depends on where it comes from; remove it", name, *spec.TrafficDistribution)
-	case spec.Selector[v1alpha1.LabelServing] != v1alpha1.ServingActive:
-		return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
-			"selector of Service %s lacks %s: %s: add it, after the template of the VMs carries it and they were restarted",
-			name, v1alpha1.LabelServing, v1alpha1.ServingActive)
+	case !allowUDP && slices.ContainsFunc(spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolUDP }):
+		return routing.Refuse(v1alpha1.ReasonServiceUnsupported,
+			"Service %s has UDP ports: flows to a VM that leaves the Service move to another at once; set group.allowUDP if its clients bear that", name)
 	}
 	return nil
 }
@@ -46,14 +47,17 @@ func checkService(s *corev1.Service) error {
 // check refuses a group whose pods are not what the Service selects.
 func (v *view) check() error {
 	name := v.service.Namespace + "/" + v.service.Name
+	if v.service.Spec.Selector[v1alpha1.LabelServing] != v1alpha1.ServingActive {
+		return v.refuseSelector("")
+	}
 	selector := v.selector()
 	for i := range v.members {
 		m := &v.members[i]
 		for _, pod := range m.pods {
 			if pod.mark.Serving == "" && pod.mark.Profile == "" {
 				return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
-					"pod %s of VM %s lacks the label %s: add it with the value %s to spec.template.metadata.labels of the VM, and restart it",
-					pod.Name, m.name, v1alpha1.LabelServing, v1alpha1.ServingActive)
+					"pod %s of VM %s lacks the label %s, which the manager adds where a policy allows lever TrafficShare in mode Recommend or Enforce",
+					pod.Name, m.name, v1alpha1.LabelServing)
 			}
 			if !selector.Matches(labels.Set(pod.Labels)) {
 				return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
@@ -68,6 +72,13 @@ func (v *view) check() error {
 			name, v.foreign[0], len(v.foreign))
 	}
 	return nil
+}
+
+// refuseSelector refuses a Service that does not select by the label. why may be empty.
+func (v *view) refuseSelector(why string) error {
+	return routing.Refuse(v1alpha1.ReasonSelectorMismatch,
+		"selector of Service %s/%s lacks %s: %s: add this line to spec.selector, or annotate the Service with %s: \"true\"%s",
+		v.service.Namespace, v.service.Name, v1alpha1.LabelServing, v1alpha1.ServingActive, v1alpha1.AnnotationAdopt, why)
 }
 
 // selector is the Service's, without the label that is steered by.

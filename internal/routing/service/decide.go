@@ -113,7 +113,7 @@ func (v *view) standby(p *pod) pods.Mark {
 
 // state returns what is in force.
 func (v *view) state() routing.State {
-	s := routing.State{Shares: map[string]float64{}, Settled: true}
+	s := routing.State{Shares: map[string]float64{}, Settled: true, Attached: isAdopted(v.service)}
 	total := 0
 	for i := range v.members {
 		m := &v.members[i]

@@ -55,7 +55,8 @@ func (m *member) serves() bool {
 	return slices.ContainsFunc(m.pods, func(p pod) bool { return p.endpoint })
 }
 
-// observe reads the group. It refuses a Service that cannot be steered at all.
+// observe reads the group. It refuses a Service that cannot be steered at all, and then the view
+// has nothing but the Service.
 func (w *Writer) observe(ctx context.Context, group *routing.Group) (*view, error) {
 	v := &view{service: &corev1.Service{}, profile: group.Profile.Name}
 	key := types.NamespacedName{Namespace: group.Profile.Namespace, Name: group.Target.Name}
@@ -66,8 +67,8 @@ func (w *Writer) observe(ctx context.Context, group *routing.Group) (*view, erro
 	if err != nil {
 		return nil, fmt.Errorf("get Service %s: %w", key, err)
 	}
-	if err := checkService(v.service); err != nil {
-		return nil, err
+	if err := Check(v.service, group.Target.AllowUDP); err != nil {
+		return v, err
 	}
 	members, others, err := pods.List(ctx, w.cached, group)
 	if err != nil {
@@ -105,7 +106,7 @@ func (v *view) addPods(members []pods.Member, others []*corev1.Pod, ready map[ty
 // endpoints returns the launcher pods that the Service spreads new connections to, and adds
 // to the view the names of endpoints that are none.
 func (w *Writer) endpoints(ctx context.Context, key types.NamespacedName, v *view, members []pods.Member, others []*corev1.Pod) (map[types.UID]bool, error) {
-	all, err := readyEndpoints(ctx, w.cached, key)
+	all, err := ReadyEndpoints(ctx, w.cached, key)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +137,8 @@ func (w *Writer) endpoints(ctx context.Context, key types.NamespacedName, v *vie
 	return ready, nil
 }
 
-// readyEndpoints are those that get new connections of a Service.
-func readyEndpoints(ctx context.Context, reader client.Reader, key types.NamespacedName) ([]discoveryv1.Endpoint, error) {
+// ReadyEndpoints are those that get new connections of a Service.
+func ReadyEndpoints(ctx context.Context, reader client.Reader, key types.NamespacedName) ([]discoveryv1.Endpoint, error) {
 	var list discoveryv1.EndpointSliceList
 	err := reader.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: key.Name})
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package service steers groups behind a Service. The Service's selector
-// includes the label joulevirt.io/serving: active, which the template of the
-// group's VMs carries; the writer changes that label on launcher pods, and
+// includes the label joulevirt.io/serving: active, which the writer adds to the
+// group's VMs; the writer changes that label on launcher pods, and
 // Kubernetes makes the Service's endpoints of it. A pod on standby gets no new
 // connections and keeps those that it has, so shares are 0 or 1/k of new
 // connections. Pods are born active: what restarts or migrates while nobody
@@ -42,10 +42,10 @@ func New(cached client.Client, live client.Reader) *Writer {
 func (w *Writer) Read(ctx context.Context, group routing.Group) (routing.State, error) {
 	v, err := w.observe(ctx, &group)
 	if err != nil {
-		return routing.State{}, err
+		return routing.State{Attached: v != nil && isAdopted(v.service)}, err
 	}
 	if err := v.check(); err != nil {
-		return routing.State{}, err
+		return routing.State{Attached: isAdopted(v.service)}, err
 	}
 	state, _, err := w.state(ctx, v)
 	return state, err
@@ -154,7 +154,7 @@ func (w *Writer) state(ctx context.Context, v *view) (routing.State, *pod, error
 // left. It returns what is waited for; empty: nothing is.
 func (w *Writer) confirm(ctx context.Context, v *view, serving []*pod) (waits string, err error) {
 	key := client.ObjectKeyFromObject(v.service)
-	all, err := readyEndpoints(ctx, w.live, key)
+	all, err := ReadyEndpoints(ctx, w.live, key)
 	if err != nil {
 		return "", err
 	}

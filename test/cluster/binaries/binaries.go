@@ -1,11 +1,12 @@
-// Package binaries finds or builds the programs of the test cluster: the
-// control planes of Kubernetes and KubeVirt, kwok and Contour, and the Helm and
-// Flux that install the product. They are built from the nested Go modules under
+// Package binaries finds or builds the programs of the test cluster: Kubernetes
+// with its kubelet, containerd, KubeVirt and Contour, and the Helm and Flux
+// that install the product. They are built from the nested Go modules under
 // hack/controlplane, which pin their versions, into a cache that all clones and
 // test binaries of one user share.
 package binaries
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,7 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"github.com/joulevirt/joulevirt/test/env/steps"
 	"github.com/joulevirt/joulevirt/test/internal/gomod"
 )
 
@@ -28,24 +31,49 @@ type Source struct {
 	// Modules is the folder of the nested modules, hack/controlplane. Empty:
 	// found by walking up from the working directory.
 	Modules string
-	// Progress gets a line whenever a build starts, goes on, or ends, from
-	// several goroutines. May be nil.
-	Progress io.Writer
+	// Versions has, of nested modules, the folders beside them whose go.mod pins other
+	// versions. See Other.
+	Versions map[string]string
+	// Steps shows what is built. May be nil.
+	Steps *steps.Reporter
 }
 
 // FromEnvironment returns the Source that a program's environment asks for:
-// KUBEBUILDER_ASSETS, and the cache below XDG_CACHE_HOME or HOME. Call it from
-// main or TestMain with os.Getenv.
-func FromEnvironment(getenv func(string) string, progress io.Writer) Source {
+// KUBEBUILDER_ASSETS, and the cache below XDG_CACHE_HOME or HOME. Steps of
+// builds are shown on out, which may be nil. Call it from main or TestMain with
+// os.Getenv.
+func FromEnvironment(getenv func(string) string, out io.Writer) Source {
 	cache := getenv("XDG_CACHE_HOME")
 	if cache == "" {
 		cache = filepath.Join(getenv("HOME"), ".cache")
 	}
-	return Source{
-		Assets:   getenv("KUBEBUILDER_ASSETS"),
-		Cache:    filepath.Join(cache, "joulevirt"),
-		Progress: progress,
+	if out == nil {
+		out = io.Discard
 	}
+	cache = filepath.Join(cache, "joulevirt")
+	return Source{Assets: getenv("KUBEBUILDER_ASSETS"), Cache: cache, Steps: steps.New(out, cache)}
+}
+
+// Folders beside those of the usual versions, see Other.
+const (
+	// NewestKubeVirt has three modules that no proxy has replaced: virt-launcher makes no
+	// backups, and virt-controller knows no templates of VMs.
+	NewestKubeVirt = "kubevirt-newest"
+	// OldestKubernetes is the oldest that the documentation promises.
+	OldestKubernetes = "kubernetes-oldest"
+)
+
+// Other returns the source with the versions of a folder in place of the usual ones.
+func (s Source) Other(folder string) Source {
+	module, _, _ := strings.Cut(folder, "-")
+	s.Versions = map[string]string{module: folder}
+	return s
+}
+
+// pins returns the folder whose go.mod has the versions of a nested module.
+func (s Source) pins(module string) (string, error) {
+	root, err := s.modulesRoot()
+	return filepath.Join(root, cmp.Or(s.Versions[module], module)), err
 }
 
 // Paths tells where each program is.
@@ -86,12 +114,39 @@ func (s Source) SourceDir(ctx context.Context, component Component) (string, err
 	if !ok {
 		return "", fmt.Errorf("unknown component %q: want one of %v", component, All())
 	}
-	root, err := s.modulesRoot()
+	pins, err := s.pins(r.module)
 	if err != nil {
 		return "", err
 	}
 	upstream, _ := moduleVersion(r.module)
-	return gomod.Dir(ctx, filepath.Join(root, r.module), upstream)
+	return gomod.Dir(ctx, pins, upstream)
+}
+
+// Version returns the version of the upstream module that a component is built from.
+func (s Source) Version(component Component) (string, error) {
+	r, ok := recipes()[component]
+	if !ok {
+		return "", fmt.Errorf("unknown component %q: want one of %v", component, All())
+	}
+	pins, err := s.pins(r.module)
+	if err != nil {
+		return "", err
+	}
+	gomod, err := os.ReadFile(filepath.Join(pins, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	upstream, _ := moduleVersion(r.module)
+	return requiredVersion(string(gomod), upstream)
+}
+
+// Checkout returns the folder of the project's own sources.
+func (s Source) Checkout() (string, error) {
+	root, err := s.modulesRoot()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(filepath.Join(root, "..", ".."))
 }
 
 // ensureModule returns the paths of components of one nested module, building
@@ -101,7 +156,11 @@ func (s Source) ensureModule(ctx context.Context, module string, wanted []Compon
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBuild(filepath.Join(root, module), module, s.Cache, s.Progress)
+	pins, err := s.pins(module)
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBuild(module, filepath.Join(root, module), pins, s.Cache, s.Steps)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the build of %s: %w", module, err)
 	}

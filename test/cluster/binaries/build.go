@@ -1,7 +1,6 @@
 package binaries
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,24 +13,27 @@ import (
 	"runtime"
 	"strings"
 	"time"
-)
 
-// heartbeat is how often a running build says that it still runs.
-const heartbeat = 15 * time.Second
+	"github.com/joulevirt/joulevirt/test/cluster/debian"
+	"github.com/joulevirt/joulevirt/test/env/steps"
+	"github.com/joulevirt/joulevirt/test/internal/filelock"
+	"github.com/joulevirt/joulevirt/test/internal/gomod"
+)
 
 // build makes programs of one nested module.
 type build struct {
-	module   string
-	source   string // folder of the nested module
-	target   string // folder that the programs go to
-	ldflags  string
-	progress io.Writer
+	module  string
+	source  string // folder of the nested module
+	pins    string // folder of the go.mod that counts: source, or one beside it
+	target  string // folder that the programs go to
+	ldflags string
+	steps   *steps.Reporter
 }
 
 // newBuild reads the nested module and derives the cache folder's name from all
 // that decides what is built, so that a folder never holds stale programs.
-func newBuild(source, module, cache string, progress io.Writer) (*build, error) {
-	gomod, err := os.ReadFile(filepath.Join(source, "go.mod"))
+func newBuild(module, source, pins, cache string, reporter *steps.Reporter) (*build, error) {
+	gomod, err := os.ReadFile(filepath.Join(pins, "go.mod"))
 	if err != nil {
 		return nil, err
 	}
@@ -42,20 +44,24 @@ func newBuild(source, module, cache string, progress io.Writer) (*build, error) 
 	}
 	ldflags := linkFlags(variables(version))
 	digest, err := moduleDigest(source, runtime.Version(), ldflags)
+	if err == nil && pins != source {
+		digest, err = moduleDigest(pins, digest)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &build{
-		module:   module,
-		source:   source,
-		target:   filepath.Join(cache, fmt.Sprintf("%s-%s-%s", module, version, digest)),
-		ldflags:  ldflags,
-		progress: progress,
+		module:  module,
+		source:  source,
+		pins:    pins,
+		target:  filepath.Join(cache, fmt.Sprintf("%s-%s-%s", module, version, digest)),
+		ldflags: ldflags,
+		steps:   reporter,
 	}, nil
 }
 
-// moduleDigest condenses go.mod, go.sum, the Go files below dir and the given
-// settings.
+// moduleDigest condenses go.mod, go.sum, the Go and C files below dir and the
+// given settings.
 func moduleDigest(dir string, settings ...string) (string, error) {
 	hash := sha256.New()
 	for _, s := range settings {
@@ -65,7 +71,7 @@ func moduleDigest(dir string, settings ...string) (string, error) {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		if name := entry.Name(); name != "go.mod" && name != "go.sum" && filepath.Ext(name) != ".go" {
+		if name := entry.Name(); name != "go.mod" && name != "go.sum" && filepath.Ext(name) != ".go" && filepath.Ext(name) != ".c" {
 			return nil
 		}
 		text, err := os.ReadFile(filepath.Join(dir, path))
@@ -92,8 +98,8 @@ func (b *build) run(ctx context.Context, components []Component) error {
 	if err := os.MkdirAll(b.target, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, b.target+".lock", func() {
-		b.say("%s: another process builds it; waiting", b.module)
+	unlock, err := filelock.Take(ctx, b.target+".lock", func() {
+		b.steps.Printf("setup: another process builds %s: waiting", b.module)
 	})
 	if err != nil {
 		return err
@@ -113,55 +119,51 @@ func (b *build) run(ctx context.Context, components []Component) error {
 // one builds a component beside its place and renames it there, so that a file
 // in the cache is always whole.
 func (b *build) one(ctx context.Context, component Component) error {
-	start := time.Now()
-	b.say("%s: building (a cold build takes minutes)", component)
-	stop := b.beat(component, start)
-	defer stop()
-
 	temporary := b.path(component) + ".tmp" // ours alone: we hold the lock
 	defer os.Remove(temporary)
-	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-mod=readonly",
-		"-ldflags", b.ldflags, "-o", temporary, recipes()[component].pkg)
-	cmd.Dir = b.source
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	cmd.Stdout, cmd.Stderr = &output, &output
-	// An interrupt lets go end its compilers before it ends itself.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, output.String())
-	}
-	if err := os.Rename(temporary, b.path(component)); err != nil {
+	cmd, err := b.command(ctx, recipes()[component], temporary)
+	if err != nil {
 		return err
 	}
-	b.say("%s: built in %s", component, elapsed(start))
-	return nil
+	return b.steps.Run("build "+string(component), func(log io.Writer) error {
+		cmd.Stdout, cmd.Stderr = log, log
+		// An interrupt lets go end its compilers before it ends itself.
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.WaitDelay = 10 * time.Second
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+		}
+		return os.Rename(temporary, b.path(component))
+	})
 }
 
-// beat reports at intervals that the build goes on, until stop is called.
-func (b *build) beat(component Component, start time.Time) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(heartbeat)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				b.say("%s: still building after %s", component, elapsed(start))
-			case <-done:
-				return
+// command returns the compiler's run that makes a program at output.
+func (b *build) command(ctx context.Context, r recipe, output string) (*exec.Cmd, error) {
+	if len(r.packages) > 0 {
+		if err := debian.Host().Ensure(ctx, b.steps, r.packages...); err != nil {
+			return nil, err
+		}
+	}
+	if filepath.Ext(r.pkg) == ".c" {
+		dir := b.source
+		if !strings.HasPrefix(r.pkg, "./") {
+			upstream, _ := moduleVersion(b.module)
+			var err error
+			if dir, err = gomod.Dir(ctx, b.pins, upstream); err != nil {
+				return nil, err
 			}
 		}
-	}()
-	return func() { close(done); <-ended }
-}
-
-func (b *build) say(format string, args ...any) {
-	if b.progress != nil {
-		fmt.Fprintf(b.progress, "controlplane: "+format+"\n", args...)
+		return exec.CommandContext(ctx, "gcc", "-O2", "-static", "-s", "-o", output, filepath.Join(dir, r.pkg)), nil
 	}
+	// Code of ours that calls that of a version has a tag: newest, oldest.
+	_, tag, _ := strings.Cut(filepath.Base(b.pins), "-")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-mod=readonly",
+		"-modfile", filepath.Join(b.pins, "go.mod"), "-tags", tag, "-ldflags", b.ldflags, "-o", output, r.pkg)
+	cmd.Dir = b.source
+	cgo := "CGO_ENABLED=0"
+	if len(r.packages) > 0 {
+		cgo = "CGO_ENABLED=1"
+	}
+	cmd.Env = append(cmd.Environ(), cgo, "GOWORK=off")
+	return cmd, nil
 }
-
-func elapsed(start time.Time) time.Duration { return time.Since(start).Round(time.Second) }

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/joulevirt/joulevirt/test/env/steps"
 )
 
 // NodePackages lists what it takes to run VMs on this machine: QEMU, libvirt,
@@ -22,7 +24,6 @@ func NodePackages() []string {
 		"cpio",
 		"iproute2",
 		"kmod",
-		"libfaketime",
 		"libvirt-clients",
 		"libvirt-daemon",
 		"libvirt-daemon-driver-qemu",
@@ -35,11 +36,16 @@ func NodePackages() []string {
 	}
 }
 
+// KubeletPackages lists what a node with a kubelet takes on this machine: the
+// programs that start containers and give pods a network.
+func KubeletPackages() []string {
+	return []string{"containernetworking-plugins", "iproute2", "iptables", "nftables", "runc", "util-linux"}
+}
+
 // System is the machine that packages are installed on.
 type System struct {
-	// Run runs a program and returns its standard output; output that is meant
-	// for people goes to progress.
-	Run func(ctx context.Context, progress io.Writer, name string, args ...string) ([]byte, error)
+	// Run runs a program and returns its standard output, which goes to log too.
+	Run func(ctx context.Context, log io.Writer, name string, args ...string) ([]byte, error)
 	// Root reports whether we may install.
 	Root bool
 }
@@ -50,7 +56,7 @@ func Host() System { return System{Run: run, Root: os.Geteuid() == 0} }
 // Ensure installs those of the packages that are missing when we are root on
 // Debian (or a system with its tools); else the error names them and the
 // command to run.
-func (s System) Ensure(ctx context.Context, progress io.Writer, packages ...string) error {
+func (s System) Ensure(ctx context.Context, reporter *steps.Reporter, packages ...string) error {
 	missing, err := s.Missing(ctx, packages...)
 	if err != nil {
 		return err
@@ -63,12 +69,17 @@ func (s System) Ensure(ctx context.Context, progress io.Writer, packages ...stri
 		return fmt.Errorf("missing Debian packages: %s: run as root: apt-get %s",
 			strings.Join(missing, " "), strings.Join(install, " "))
 	}
-	fmt.Fprintf(progress, "debian: installing %s\n", strings.Join(missing, " "))
-	for _, args := range [][]string{{"update"}, install} {
-		args = append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"}, args...)
-		if _, err := s.Run(ctx, progress, "env", args...); err != nil {
-			return fmt.Errorf("install the Debian packages %s: %w", strings.Join(missing, " "), err)
+	err = reporter.Run("install Debian packages", func(log io.Writer) error {
+		for _, args := range [][]string{{"update"}, install} {
+			args = append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"}, args...)
+			if _, err := s.Run(ctx, log, "env", args...); err != nil {
+				return fmt.Errorf("apt-get %s: %w", args[3], err)
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("install %s: %w", strings.Join(missing, " "), err)
 	}
 	if missing, err = s.Missing(ctx, packages...); err == nil && len(missing) > 0 {
 		err = fmt.Errorf("apt-get succeeded, but these packages are missing still: %s", strings.Join(missing, " "))
@@ -110,11 +121,11 @@ func absent(output string, packages []string) []string {
 	return all
 }
 
-func run(ctx context.Context, progress io.Writer, name string, args ...string) ([]byte, error) {
+func run(ctx context.Context, log io.Writer, name string, args ...string) ([]byte, error) {
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdout = io.MultiWriter(&output, progress)
-	cmd.Stderr = progress
+	cmd.Stdout = io.MultiWriter(&output, log)
+	cmd.Stderr = log
 	err := cmd.Run()
 	return output.Bytes(), err
 }

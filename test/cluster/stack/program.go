@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/test/cluster"
+	"github.com/joulevirt/joulevirt/test/internal/fetch"
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
@@ -26,28 +25,10 @@ const (
 // Program is the manager or the agent, running.
 type Program struct {
 	*proc.Process
-	// Health is the address of the program's probes, host:port.
-	Health string
-	// Rates is where an agent serves /v1/rates, host:port.
-	Rates string
 	// Metrics is where /metrics is served, host:port.
 	Metrics string
-}
-
-// Manager is the running manager, nil when it was stopped.
-func (s *Stack) Manager() *Program { return s.manager }
-
-// Agent is this machine's running agent, nil when it was stopped.
-func (s *Stack) Agent() *Program { return s.agent }
-
-// StartManager starts the manager as its Deployment says.
-func (s *Stack) StartManager(ctx context.Context) error {
-	var err error
-	s.manager, err = RunManager(ctx, s.Cluster, s.group, filepath.Join(s.programs, "manager"),
-		// A cluster plans again for changed loads each minute; who watches a
-		// test or a demonstration waits less.
-		"--rates-interval=5s", "--replan-interval=5s", "--review-interval=20s", "--energy-interval=3s")
-	return err
+	// health is the address of the program's probes, host:port.
+	health string
 }
 
 // RunManager runs the manager as its Deployment says, with more arguments, and
@@ -83,37 +64,19 @@ func startManager(ctx context.Context, c *cluster.Cluster, group *proc.Group, po
 	if err != nil {
 		return nil, err
 	}
-	return &Program{Process: process, Health: health, Metrics: metrics}, nil
+	return &Program{Process: process, Metrics: metrics, health: health}, nil
 }
 
-// StartAgent starts this machine's agent as its DaemonSet says: with the same
-// arguments, and with no other capabilities.
-func (s *Stack) StartAgent(ctx context.Context) error {
+// RunAgent runs the agent of a node as its DaemonSet says, with the same arguments and with no
+// other capabilities, and returns when it is ready. The product is installed.
+func RunAgent(ctx context.Context, c *cluster.Cluster, group *proc.Group, program, node string) (*Program, error) {
 	var daemonSet appsv1.DaemonSet
 	key := client.ObjectKey{Namespace: Namespace, Name: agentAccount}
-	if err := s.Client().Get(ctx, key, &daemonSet); err != nil {
-		return fmt.Errorf("the agent's DaemonSet: %w", err)
+	if err := c.Client().Get(ctx, key, &daemonSet); err != nil {
+		return nil, fmt.Errorf("the agent's DaemonSet: %w", err)
 	}
-	agent, err := startAgent(ctx, s.Cluster, s.group, &daemonSet.Spec.Template.Spec, agentPlace{
-		program: filepath.Join(s.programs, "agent"), node: s.options.NodeName, stateDir: s.StateDir,
-		prefix: s.AgentPrefix, more: s.AgentFlags,
-	})
-	if err != nil {
-		return err
-	}
-	s.agent = agent
-	return s.agent.waitReady(ctx)
-}
-
-// agentPlace is where an agent runs, by which command, and with which arguments besides.
-type agentPlace struct {
-	program, node, stateDir string
-	prefix, more            []string
-}
-
-// startAgent starts an agent as its pod says.
-func startAgent(ctx context.Context, c *cluster.Cluster, group *proc.Group, pod *corev1.PodSpec, place agentPlace) (*Program, error) {
-	_, kubeconfig, err := c.ServiceAccountConfig(ctx, Namespace, pod.ServiceAccountName, place.node)
+	pod := &daemonSet.Spec.Template.Spec
+	_, kubeconfig, err := c.ServiceAccountConfig(ctx, Namespace, pod.ServiceAccountName, node)
 	if err != nil {
 		return nil, err
 	}
@@ -122,45 +85,20 @@ func startAgent(ctx context.Context, c *cluster.Cluster, group *proc.Group, pod 
 		return nil, err
 	}
 	rates, health, metrics := addresses[0], addresses[1], addresses[2]
-	args := arguments(pod, map[string]string{
-		"NODE_NAME": place.node, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace,
-	})
-	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+place.stateDir, "--sys-root=/sys",
+	args := arguments(pod, map[string]string{"NODE_NAME": node, "POD_IP": "127.0.0.1", "POD_NAMESPACE": Namespace})
+	args = append(args, "--kubeconfig="+kubeconfig, "--state-dir="+filepath.Join(c.Dir(), "agent-state"), "--sys-root=/sys",
 		"--rates-bind-address="+rates, "--advertise-address="+rates,
 		"--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)
-	args = append(args, place.more...)
-	confined, err := withCapabilities(pod, place.program, args)
+	confined, err := withCapabilities(pod, program, args)
 	if err != nil {
 		return nil, err
 	}
-	command := slices.Concat(place.prefix, []string{"/usr/bin/setpriv"}, confined)
-	process, err := group.Start("agent", command[0], command[1:]...)
+	process, err := group.Start("agent", "/usr/bin/setpriv", confined...)
 	if err != nil {
 		return nil, err
 	}
-	return &Program{Process: process, Health: health, Rates: rates, Metrics: metrics}, nil
-}
-
-// KillAgent ends the agent as a crash would.
-func (s *Stack) KillAgent() {
-	if s.agent != nil {
-		s.agent.Kill()
-		s.agent = nil
-	}
-}
-
-// TerminateAgent asks the agent to end, as the kubelet does, and returns its
-// exit code.
-func (s *Stack) TerminateAgent() (int, error) {
-	if s.agent == nil {
-		return 0, errors.New("the agent does not run")
-	}
-	if err := s.agent.Signal(syscall.SIGTERM); err != nil {
-		return 0, err
-	}
-	code := s.agent.ExitCode()
-	s.agent = nil
-	return code, nil
+	agent := &Program{Process: process, Metrics: metrics, health: health}
+	return agent, agent.waitReady(ctx)
 }
 
 // freeAddresses are n of this machine, host:port.
@@ -213,18 +151,7 @@ func withCapabilities(pod *corev1.PodSpec, program string, args []string) ([]str
 // waitReady polls the program's readiness probe.
 func (p *Program) waitReady(ctx context.Context) error {
 	return p.WaitReady(ctx, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Health+"/readyz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz answers %s", response.Status)
-		}
-		return nil
+		_, err := fetch.Body(ctx, http.DefaultClient, "http://"+p.health+"/readyz")
+		return err
 	})
 }

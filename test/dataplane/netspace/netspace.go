@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -29,15 +26,29 @@ type Space struct {
 // New makes an empty namespace with its loopback interface up, served by some
 // threads: as many calls of Do and Dial run at once. Call Close to end it.
 func New(threads int) (*Space, error) {
-	s := &Space{handle: netns.None(), jobs: make(chan func()), closed: make(chan struct{})}
+	var handle netns.NsHandle
 	if err := onThread(func() (err error) {
 		// The thread is in the new namespace from here on, and ends with its
 		// goroutine.
-		s.handle, err = netns.New()
+		handle, err = netns.New()
 		return err
 	}); err != nil {
 		return nil, fmt.Errorf("make a network namespace (are we root?): %w", err)
 	}
+	return open(handle, threads)
+}
+
+// Of opens the namespace of a process, see New.
+func Of(pid, threads int) (*Space, error) {
+	handle, err := netns.GetFromPid(pid)
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace of process %d: %w", pid, err)
+	}
+	return open(handle, threads)
+}
+
+func open(handle netns.NsHandle, threads int) (*Space, error) {
+	s := &Space{handle: handle, jobs: make(chan func()), closed: make(chan struct{})}
 	started := make(chan error, threads)
 	for range threads {
 		s.ended.Go(func() { s.serve(started) })
@@ -92,10 +103,6 @@ func (s *Space) Close() {
 	})
 }
 
-// Path names the namespace for other programs, such as nsenter, while this
-// process has it open.
-func (s *Space) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(s.handle)) }
-
 // FD is the namespace's file descriptor, for netlink.
 func (s *Space) FD() int { return int(s.handle) }
 
@@ -119,30 +126,6 @@ func (s *Space) Dial(ctx context.Context, network, address string) (net.Conn, er
 		return err
 	})
 	return conn, err
-}
-
-// Listen listens within the namespace, on TCP.
-func (s *Space) Listen(address string) (net.Listener, error) {
-	var listener net.Listener
-	err := s.Do(func() (err error) {
-		listener, err = net.Listen("tcp4", address)
-		return err
-	})
-	return listener, err
-}
-
-// Set changes settings of the namespace's network, named as below
-// /proc/sys/net: ipv4/ip_forward.
-func (s *Space) Set(settings map[string]string) error {
-	return s.Do(func() error {
-		for name, value := range settings {
-			path := filepath.Join("/proc/sys/net", name)
-			if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-				return fmt.Errorf("set %s to %s: %w", strings.ReplaceAll(name, "/", "."), value, err)
-			}
-		}
-		return nil
-	})
 }
 
 // SetUp sets a link of the calling thread's namespace up.

@@ -3,7 +3,6 @@ package traffic
 import (
 	"context"
 	"fmt"
-	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -11,13 +10,12 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/dataplane/gateway"
 	"github.com/joulevirt/joulevirt/test/dataplane/load"
-	"github.com/joulevirt/joulevirt/test/dataplane/members"
 )
 
 // routed is a group behind a route of the Gateway that serves the host.
 func routed(name, host string) v1alpha1.TrafficGroup {
 	return v1alpha1.TrafficGroup{
-		Kind: v1alpha1.GroupHTTPRoute, Name: name, Port: ptr.To(int32(members.Port)),
+		Kind: v1alpha1.GroupHTTPRoute, Name: name, Port: ptr.To(int32(port)),
 		Route: &v1alpha1.RouteTemplate{
 			ParentRefs: []runtime.RawExtension{{Raw: fmt.Appendf(nil, `{"name":%q,"namespace":%q}`, gateway.Name, gateway.Namespace)}},
 			Hostnames:  []string{host},
@@ -28,24 +26,22 @@ func routed(name, host string) v1alpha1.TrafficGroup {
 // visitors ask the Gateway for a host. Each request has a connection of its own
 // also from there to a VM: as many packets as with a Service.
 func (s *story) visitors(host string) load.Options {
-	o := suite.Clients(clients, gateway.URL+"?close")
+	o := asked(clients, gateway.URL+"?close")
 	o.Host = host
 	return o
 }
 
-// TestRouteFollowsThePlan steers the weights of a route that is generated. How routes
-// follow their members is tested in test/routing.
-func TestRouteFollowsThePlan(t *testing.T) {
+// routeStory steers the weights of a route that is generated. How routes follow their members is
+// tested in test/routing.
+func (s *story) routeStory() {
 	const host = "route.test"
-	s := newStory(t, 5)
 	s.profile("shop", routed("shop", host))
 	o := s.visitors(host)
 	s.answers(o)
-	s.learnPeak(o)
 	asking := s.ask(o, usual)
-	s.follows("traffic is brought together", suite.Group(s.key("shop"), asking), s.uneven)
+	s.follows("traffic is brought together", s.group("shop", asking), s.uneven)
 	if err := asking.Counts().NoFailures(); err != nil {
-		t.Errorf("while plans changed: %v", err)
+		s.Errorf("while plans changed: %v", err)
 	}
 }
 

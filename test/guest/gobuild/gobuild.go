@@ -1,5 +1,5 @@
 // Package gobuild compiles the small helper programs that the test VMs need
-// (the guest's server, the launcher stand-in), and tests that run in them, from
+// (the guest's server), and tests that run in them, from
 // this module's own sources.
 package gobuild
 

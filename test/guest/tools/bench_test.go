@@ -198,7 +198,7 @@ func (b *bench) hear(sent int) <-chan error {
 }
 
 func (b *bench) hearAll(sent int) error {
-	if err := b.socket.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+	if err := b.socket.SetReadDeadline(time.Now().Add(10 * time.Minute)); err != nil {
 		return err
 	}
 	packet := make([]byte, 64)

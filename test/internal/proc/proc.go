@@ -129,17 +129,6 @@ func (g *Group) Stop() {
 	close(g.forks)
 }
 
-// PIDs returns the process ids of all programs started so far.
-func (g *Group) PIDs() []int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var all []int
-	for _, p := range g.processes {
-		all = append(all, p.PID)
-	}
-	return all
-}
-
 // Kill ends the program at once, as a crash would, and waits until it is gone.
 func (p *Process) Kill() {
 	p.kill()
@@ -182,6 +171,12 @@ func (p *Process) reason() error {
 		return errors.New("exit status 0")
 	}
 	return p.err
+}
+
+// Failure says how a program ended, with the end of its log. It waits for that.
+func (p *Process) Failure() error {
+	<-p.done
+	return p.failure(p.reason())
 }
 
 func (p *Process) failure(err error) error {

@@ -7,6 +7,9 @@
 //	manifests webhooks the webhook configurations, APIServices and Service of
 //	                   virt-api, without CA bundle: the installer fills in where
 //	                   virt-api listens
+//	manifests handler HANDLER LAUNCHER
+//	                   virt-handler's DaemonSet, with the images of virt-handler
+//	                   and virt-launcher
 package main
 
 import (
@@ -24,10 +27,10 @@ import (
 const namespace = "kubevirt"
 
 func main() {
-	if len(os.Args) != 2 {
-		fail(fmt.Errorf("usage: manifests crds|rbac|webhooks"))
+	if len(os.Args) != 2 && len(os.Args) != 4 {
+		fail(fmt.Errorf("usage: manifests crds|rbac|webhooks|handler [HANDLER-IMAGE LAUNCHER-IMAGE]"))
 	}
-	objects, err := generate(os.Args[1])
+	objects, err := generate(os.Args[1], os.Args[2:]...)
 	if err != nil {
 		fail(err)
 	}
@@ -45,14 +48,14 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-func generate(what string) ([]any, error) {
+func generate(what string, images ...string) ([]any, error) {
 	switch what {
 	case "crds":
 		return crds()
 	case "rbac":
 		var all []any
 		for _, group := range [][]runtime.Object{
-			rbac.GetAllController(namespace), rbac.GetAllApiServer(namespace),
+			controllerRBAC(), rbac.GetAllApiServer(namespace),
 			rbac.GetAllHandler(namespace), rbac.GetAllCluster(),
 		} {
 			for _, o := range group {
@@ -70,13 +73,18 @@ func generate(what string) ([]any, error) {
 			all = append(all, service)
 		}
 		return all, nil
+	case "handler":
+		if len(images) != 2 {
+			return nil, fmt.Errorf("handler: want the images of virt-handler and virt-launcher")
+		}
+		return []any{handler(images[0], images[1])}, nil
 	}
-	return nil, fmt.Errorf("unknown part %q: want crds, rbac or webhooks", what)
+	return nil, fmt.Errorf("unknown part %q: want crds, rbac, webhooks or handler", what)
 }
 
 func crds() ([]any, error) {
 	var all []any
-	for _, make := range []func() (*extv1.CustomResourceDefinition, error){
+	for _, make := range append(newCRDs(), []func() (*extv1.CustomResourceDefinition, error){
 		components.NewVirtualMachineInstanceCrd, components.NewVirtualMachineCrd,
 		components.NewPresetCrd, components.NewReplicaSetCrd,
 		components.NewVirtualMachineInstanceMigrationCrd, components.NewKubeVirtCrd,
@@ -86,7 +94,7 @@ func crds() ([]any, error) {
 		components.NewVirtualMachineClusterInstancetypeCrd, components.NewVirtualMachinePreferenceCrd,
 		components.NewVirtualMachineClusterPreferenceCrd, components.NewMigrationPolicyCrd,
 		components.NewVirtualMachineCloneCrd,
-	} {
+	}...) {
 		crd, err := make()
 		if err != nil {
 			return nil, err

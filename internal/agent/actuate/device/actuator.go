@@ -88,13 +88,13 @@ func newActuator[V Value[V]](lever Lever[V], keeper *Keeper, now func() (time.Du
 	return a
 }
 
-// Pods counts the pods of which some device is the agent's.
-func (a *Actuator[V]) Pods() int {
+// Pods are the pods of which some device is the agent's.
+func (a *Actuator[V]) Pods() map[string]bool {
 	pods := map[string]bool{}
 	for _, d := range a.ours {
 		pods[d.PodUID] = true
 	}
-	return len(pods)
+	return pods
 }
 
 // Apply makes the VMs' devices what the plan wants, by pod UID, and undoes all else

@@ -32,7 +32,7 @@ func TestPacketsAreHeldAsPlannedAndUndone(t *testing.T) {
 			t.Errorf("again: %+v, %d writes, %d journals", r, b.writes-writes, b.store.saves-saves)
 		}
 	}
-	if n := b.actuator.Pods(); n != 1 {
+	if n := len(b.actuator.Pods()); n != 1 {
 		t.Errorf("%d VMs are buffered", n)
 	}
 	b.wantOutcome(nil, actuate.Undone)
@@ -174,7 +174,7 @@ func TestAVMThatEnds(t *testing.T) {
 	b.wantOutcome(window(time.Millisecond), actuate.Applied)
 	delete(b.pods, b.vm.Process)
 	b.wantOutcome(window(time.Millisecond), actuate.Gone)
-	if len(b.store.taps) != 0 || b.actuator.Pods() != 0 {
+	if len(b.store.taps) != 0 || len(b.actuator.Pods()) != 0 {
 		t.Errorf("journal %v", b.store.taps)
 	}
 	b = newBench(t)

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/agent/actuate"
@@ -46,15 +45,9 @@ func startTraffic(r *realTaps) *traffic {
 	r.Helper()
 	f := &traffic{t: r.T, stop: make(chan struct{})}
 	sender := -1
-	r.network.Pod(func() error {
-		device, err := netlink.LinkByName(realTap)
-		if err != nil {
-			return err
-		}
-		if sender, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
-			return err
-		}
-		return unix.Bind(sender, &unix.SockaddrLinklayer{Ifindex: device.Attrs().Index})
+	r.network.Pod(func() (err error) {
+		sender, err = hosttest.OpenSender(realTap)
+		return err
 	})
 	f.running.Go(func() {
 		defer unix.Close(sender)

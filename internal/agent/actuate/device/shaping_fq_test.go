@@ -297,7 +297,7 @@ func TestRealContested(t *testing.T) {
 			return err
 		})
 	}
-	if n := b.actuator.Pods(); n != 0 {
+	if n := len(b.actuator.Pods()); n != 0 {
 		t.Errorf("%d VMs count as shaped", n)
 	}
 }

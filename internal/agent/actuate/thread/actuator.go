@@ -37,8 +37,8 @@ func New[V journal.Value[V]](
 	}
 }
 
-// Pods counts the pods of which some thread is changed now.
-func (a *Actuator[V]) Pods() int {
+// Pods are the pods of which some thread is changed now.
+func (a *Actuator[V]) Pods() map[string]bool {
 	pods := make(map[string]bool, len(a.table.processes))
 	for _, of := range a.table.processes {
 		for _, entry := range of {
@@ -48,7 +48,7 @@ func (a *Actuator[V]) Pods() int {
 			}
 		}
 	}
-	return len(pods)
+	return pods
 }
 
 // Entry returns what the agent knows of a thread of a process that it changed.
