@@ -82,8 +82,8 @@ fmt: $(GOLANGCI_LINT) ## Format the Go code.
 
 .PHONY: vet
 vet: ## Run go vet.
-	@hack/step.sh "get Go modules" go list -deps -test ./...
-	go vet ./...
+	@hack/step.sh "get Go modules" go list -tags e2e -deps -test ./...
+	go vet -tags e2e ./...
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) $(ACTIONLINT) ## Run the linters, import directions included.
@@ -109,25 +109,37 @@ generate-check: $(CONTROLLER_GEN) $(CRD_REF_DOCS) ## Fail when generated files a
 	  { echo "docs/reference/api.md is not up to date: run make reference" >&2; exit 1; }
 
 .PHONY: setup
-setup: ## Install and build all that the tests need.
+setup: ## Install and build all that the tests and the demo need.
 	@$(call RUN,hack/setup)
+
+.PHONY: setup-gate
+setup-gate: ## Install and build what make test needs.
+	@$(call RUN,hack/setup) gate
 
 .PHONY: controlplane
 controlplane: ## Build the programs of the test cluster into the cache.
 	go run ./hack/controlplane/build
 
 .PHONY: test
-test: setup generate-check vet lint vuln test-only ## Set up, check, and run all tests.
+test: setup-gate generate-check vet lint vuln test-only ## The gate: set up, check, and run all tests whose result depends on the code alone.
+
+TESTSUM = "$(GOTESTSUM)" --format pkgname-and-test-fails --format-hide-empty-pkg --jsonfile dist/$(1).json --raw-command -- hack/test.sh $(1)
 
 .PHONY: test-unit
-test-unit: $(GOTESTSUM) ## Run the tests that need no root, cluster or VM: below two minutes with a warm cache.
-	ONLY="$(ONLY)" "$(GOTESTSUM)" --format pkgname-and-test-fails --format-hide-empty-pkg --raw-command -- hack/test.sh unit
+test-unit: $(GOTESTSUM) ## Run the gate's tests that need neither root nor an API server: below two minutes with a warm cache.
+	@mkdir -p dist
+	ONLY="$(ONLY)" $(call TESTSUM,unit)
 
-# One run of the test runner: first the packages without a cluster, in
-# parallel; then those with one, in pairs; then those with VMs under load, alone.
 .PHONY: test-only
-test-only: $(GOTESTSUM) ## Run all tests, or those below ONLY=./folder.
-	ONLY="$(ONLY)" "$(GOTESTSUM)" --format pkgname-and-test-fails --format-hide-empty-pkg --raw-command -- hack/test.sh
+test-only: $(GOTESTSUM) ## Run the gate's tests, or those below ONLY=./folder. A failed one runs again, up to twice.
+	@mkdir -p dist
+	go build -o dist/hack/rerun ./hack/rerun
+	ONLY="$(ONLY)" $(call TESTSUM,gate) || dist/hack/rerun dist/gate.json
+
+.PHONY: e2e
+e2e: setup $(GOTESTSUM) ## Run the tests with nodes, VMs, load, browsers and servers, or those below ONLY=./folder.
+	@mkdir -p dist
+	ONLY="$(ONLY)" $(call TESTSUM,e2e)
 
 .PHONY: size
 size: ## Print the size of the project: lines, words, API fields, reasons and metrics.

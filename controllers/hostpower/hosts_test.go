@@ -68,7 +68,6 @@ func TestHosts(t *testing.T) {
 		"ends":               testEnds,
 		"not empty":          testNotEmpty,
 		"local volume":       testLocalVolume,
-		"Redfish":            testRedfish,
 	} {
 		t.Run(name, func(t *testing.T) { story(t, s) })
 	}

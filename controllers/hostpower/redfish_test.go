@@ -1,3 +1,5 @@
+//go:build e2e
+
 package hostpower
 
 import (
@@ -5,9 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
@@ -51,9 +55,11 @@ func (w *redfishWorld) isOn() bool {
 	return host.IsOn()
 }
 
-// Hosts are powered by Redfish against sushy-emulator: off in an orderly way, on, and off by force. Whatever
-// of the Secret is wrong is said, and nothing happens.
-func testRedfish(t *testing.T, s *suite) {
+// TestRedfish powers hosts by Redfish against sushy-emulator: off in an orderly way, on, and off by force.
+// Whatever is wrong with the Secret is reported, and nothing happens.
+func TestRedfish(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	s := startSuite(t)
 	port, err := s.cluster.TakePort()
 	s.must(t, err)
 	emulator, err := redfish.Start(t.Context(), binaries.FromEnvironment(os.Getenv, os.Stderr), t.TempDir(), port)

@@ -12,7 +12,7 @@ import (
 // figures as "figure NAME VALUE UNIT".
 func measureByTest(pkg, test string, args ...string) func(context.Context, environment) ([]figure, error) {
 	return func(ctx context.Context, env environment) ([]figure, error) {
-		args := append([]string{"test", "-count=1", "-v", "-timeout=2h", "-run=^" + test + "$", "-bench=^" + test + "$", "./" + pkg}, args...)
+		args := append([]string{"test", "-tags=e2e", "-count=1", "-v", "-timeout=2h", "-run=^" + test + "$", "-bench=^" + test + "$", "./" + pkg}, args...)
 		cmd := exec.CommandContext(ctx, "go", args...)
 		out, err := cmd.CombinedOutput()
 		fmt.Fprintf(env.progress, "%s", out)

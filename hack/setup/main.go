@@ -1,7 +1,9 @@
-// Command setup installs and builds all that the tests and the demo need:
-// Debian packages (as root), the programs of the test cluster and the images of
-// its nodes, Envoy, a Prometheus server, and an emulator of Redfish. What is there already costs a moment. Tests do the same for
-// themselves; done before, it is done once.
+// Command setup installs and builds what tests need: Debian packages (as root) and programs.
+//
+//	setup gate  for make test: control planes and compilers of eBPF programs
+//	setup       for make e2e too: the images of nodes, Envoy, a Prometheus server, an emulator of Redfish
+//
+// Whatever is there already costs a moment. Tests do the same for themselves; done before, it is done once.
 package main
 
 import (
@@ -25,18 +27,34 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	source := binaries.FromEnvironment(os.Getenv, os.Stderr)
-	if err := run(ctx, debian.Host(), source); err != nil {
+	err := prepareGate(ctx, debian.Host(), source)
+	if err == nil && !slices.Equal(os.Args[1:], []string{"gate"}) {
+		err = prepareE2E(ctx, debian.Host(), source)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "setup:", err)
 		os.Exit(1)
 	}
 	source.Steps.Printf("setup: all is there")
 }
 
-func run(ctx context.Context, system debian.System, source binaries.Source) error {
-	// buildah builds the images in test/image, gateways run nginx; the others compile the eBPF
-	// programs, for the check that what is committed is what the sources say.
-	packages := append(debian.NodePackages(), "buildah", "clang-16", "libbpf-dev", "llvm-16", "nginx")
-	packages = slices.Concat(packages, debian.KubeletPackages(), page.Packages(), redfish.Packages())
+func prepareGate(ctx context.Context, system debian.System, source binaries.Source) error {
+	// Gateways run nginx, and systemd checks the unit of the guest's tools; the others compile the eBPF
+	// programs, to compare them with those that are committed.
+	if err := system.Ensure(ctx, source.Steps, "clang-16", "libbpf-dev", "llvm-16", "nginx", "systemd"); err != nil {
+		return err
+	}
+	if _, err := source.Ensure(ctx, binaries.Etcd, binaries.APIServer, binaries.ControllerManager, binaries.Scheduler,
+		binaries.Kubectl, binaries.KubeVirtManifests, binaries.Helm); err != nil {
+		return err
+	}
+	_, err := prometheus.Promtool(ctx, source)
+	return err
+}
+
+func prepareE2E(ctx context.Context, system debian.System, source binaries.Source) error {
+	packages := slices.Concat(debian.NodePackages(), debian.KubeletPackages(), page.Packages(), redfish.Packages(),
+		[]string{"buildah"}) // builds the images in test/image
 	if err := system.Ensure(ctx, source.Steps, packages...); err != nil {
 		return err
 	}
@@ -54,9 +72,6 @@ func run(ctx context.Context, system debian.System, source binaries.Source) erro
 		}
 	}
 	if _, err := envoy.Program(ctx, source); err != nil {
-		return err
-	}
-	if _, err := prometheus.Program(ctx, source); err != nil {
 		return err
 	}
 	_, err := redfish.Modules(ctx, source)

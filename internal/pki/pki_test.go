@@ -129,7 +129,7 @@ func serve(t *testing.T, agent *AgentTLS) (url string) {
 			_, _ = io.WriteString(w, "rates")
 		}),
 		ErrorLog:          log.New(io.Discard, "", 0),
-		ReadHeaderTimeout: time.Second,
+		ReadHeaderTimeout: time.Minute,
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

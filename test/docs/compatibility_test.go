@@ -129,7 +129,7 @@ func compatibilityTable(source binaries.Source) (string, error) {
 
 // importsOfTests returns, of each package with tests, all packages that these are built from.
 func importsOfTests() (map[string][]string, error) {
-	cmd := exec.Command("go", "list", "-test", "-f", "{{.ImportPath}} {{join .Deps \" \"}}", "./...")
+	cmd := exec.Command("go", "list", "-tags=e2e", "-test", "-f", "{{.ImportPath}} {{join .Deps \" \"}}", "./...")
 	cmd.Dir = root
 	var problems bytes.Buffer
 	cmd.Stderr = &problems

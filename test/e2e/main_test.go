@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package e2e tests what the levers on a VM's threads do, on a real node with the product as
 // its pods: real kubelet, KubeVirt, QEMU VMs, the shipped manifests.
 package e2e

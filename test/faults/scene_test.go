@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package faults provokes faults of the product, its node and its cluster on a real node: VMs
 // under load behind a Service, kube-proxy, the product as its pods.
 package faults

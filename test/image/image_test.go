@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package image builds the images of the shipped Dockerfile and checks
 // them. Where no container engine runs, Debian's buildah builds them too.
 package image

@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package scale_test has the manager plan large clusters: the API server, etcd and the manager are
 // real, the nodes and their agents are played by this process, over the agents' own TLS.
 package scale_test

@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package kernels tests the agent, as a pod with its own rights, on the kernels of Debian 12
 // and 13: nodes that are emulated machines, with cgroup v2, KVM, vhost-net and fq. The tests
 // write the nodes' plans: what acts is the agent alone.

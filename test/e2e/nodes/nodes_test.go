@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package nodes tests the product, as pods, on two real nodes, while KubeVirt, nodes and
 // VMs change below it.
 package nodes

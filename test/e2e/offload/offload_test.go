@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package offload measures on a real node what a gateway is worth: a VM computes while clients
 // download what it serves, from the VM itself or from a gateway in front of it, and tells the life
 // of a share that both have. The VM's CPU is emulated.

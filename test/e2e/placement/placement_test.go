@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package placement tests on two real nodes that VMs are moved: real kubelets, scheduler, KubeVirt
 // and QEMU. The manager runs in the test's process with the shipped rights; the nodes' agents are
 // played, for both nodes are this machine and equally busy.

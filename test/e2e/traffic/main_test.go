@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package traffic tells the stories of traffic groups on two real nodes: their kube-proxies
 // program nftables for Services, Contour and Envoy serve routes, the manager is a pod, and
 // the VMs' guests say who answered.

@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package fq runs the tests of buffering and shaping on a real kernel with fq, in a guest on an
 // emulated CPU.
 package fq

@@ -1,4 +1,4 @@
-//go:build !held
+//go:build e2e && !held
 
 // Package held measures what it changes for a guest that its packets are held: interrupts of its
 // card, time on the way, and what TCP carries. A machine on an emulated CPU has two cards that are

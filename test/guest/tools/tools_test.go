@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package tools tests the guest's tools in a real guest, on Debian's kernel, against the
 // programs that hosts put on taps; and what is shipped with them.
 package tools

@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package vhost runs tests of threads on a kernel whose vhost workers are kernel
 // threads, with cgroups of version 2, in a guest on emulated CPUs.
 package vhost
