@@ -27,5 +27,5 @@ generate() {
     "$2" "$4"
 }
 (cd "$root/internal/datapath/bpf" && generate bpf Jv jv buffer.c -type sums && generate bpf Shape shape shape.c)
-(cd "$root/internal/datapath/datapathtest" &&
+(cd "$root/test/datapathtest" &&
   generate datapathtest Jv jv clocked.c -type sums && generate datapathtest Shape shape clockedshape.c)

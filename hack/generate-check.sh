@@ -11,7 +11,7 @@ trap 'rm -rf "$fresh"' EXIT
   output:object:dir="$fresh/object" output:crd:dir="$fresh/crd"
 "$controller_gen" rbac:roleName=joulevirt-manager paths=./controllers/... output:rbac:dir="$fresh/rbac"
 # In a folder of another name: what is generated does not depend on where.
-programs=(internal/datapath/bpf internal/datapath/datapathtest)
+programs=(internal/datapath/bpf test/datapathtest)
 for folder in "${programs[@]}"; do
   mkdir -p "$fresh/$folder"
   cp "$folder"/*.[ch] "$fresh/$folder"

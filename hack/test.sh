@@ -50,38 +50,16 @@ if [[ $lane == e2e ]]; then
   exit "$failed"
 fi
 
-# Packages that use a control plane import something below test/, those that make cgroups and
-# network namespaces import hosttest.
-list='{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}{{end}}'
-packages=$(go list -f "$list" "${only%/}/...")
-if [[ -z $packages ]]; then
-  echo "test: no test of the gate below $only" >&2
+# A line for each package with tests: its name and all that its tests depend on.
+tests=$(go list -test -f '{{if not .ForTest}}{{.ImportPath}} {{.Deps}}{{end}}' "${only%/}/..." | sed -n 's/^\([^ ]*\)\.test /\1 /p')
+if [[ $lane == unit ]]; then
+  # Those of test/cluster start an API server or install programs, those of test/hosttest need root.
+  tests=$(grep --extended-regexp --invert-match '^[^ ]*/test/|/test/(cluster|hosttest)' <<<"$tests" || true)
+fi
+if [[ -z $tests ]]; then
+  echo "test: no test of the lane $lane below $only" >&2
   exit 1
 fi
-light=() rooted=() pairs=()
-while read -r package imports; do
-  if [[ "$package $imports" =~ joulevirt/test/ ]]; then
-    pairs+=("$package")
-  elif [[ $imports =~ /internal/host/hosttest ]]; then
-    rooted+=("$package")
-  else
-    light+=("$package")
-  fi
-done <<<"$packages"
-run=(go test -json -ldflags=-s -timeout "${TEST_TIMEOUT:-20m}")
-
-if [[ $lane == unit ]]; then
-  echo "test: ${#light[@]} packages; left out: ${#rooted[@]} that need root, ${#pairs[@]} that use a control plane (make test runs them)" >&2
-  ((${#light[@]})) || exit 1
-  exec "${run[@]}" "${light[@]}"
-fi
-
-failed=0
-if ((${#light[@]} + ${#rooted[@]})); then
-  "${run[@]}" "${light[@]}" "${rooted[@]}" || failed=1
-fi
-# Never from the cache: Go does not know which programs these talk to.
-if ((${#pairs[@]})); then
-  "${run[@]}" -count=1 -p 2 "${pairs[@]}" || failed=1
-fi
-exit "$failed"
+mapfile -t packages < <(cut --delimiter=' ' --fields=1 <<<"$tests")
+# Never from the cache: Go does not know which programs the tests talk to.
+exec go test -json -ldflags=-s -count=1 -p 2 -timeout "${TEST_TIMEOUT:-20m}" "${packages[@]}"

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 // A journal of an earlier boot names threads by numbers, and even start times, that are

@@ -16,7 +16,6 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/collect"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/node"
 	"github.com/joulevirt/joulevirt/controllers/profile"
 	"github.com/joulevirt/joulevirt/internal/model"
@@ -26,6 +25,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/routing"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // guardedGroup is a group whose VMs the manager's guard looks at, each 15 s.

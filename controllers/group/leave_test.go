@@ -8,10 +8,10 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/routing"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // releases counts what is given back.

@@ -20,13 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/routing"
 	"github.com/joulevirt/joulevirt/internal/routing/gateway"
 	"github.com/joulevirt/joulevirt/internal/routing/service"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // requests counts what costs the API server something: reads past the cache, and writes.

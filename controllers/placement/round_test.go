@@ -12,10 +12,10 @@ import (
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/internal/observe/loads"
 	"github.com/joulevirt/joulevirt/internal/planner/placement"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 func migrationIn(phase virtv1.VirtualMachineInstanceMigrationPhase) *virtv1.VirtualMachineInstanceMigration {

@@ -13,12 +13,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/observe/rates"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 func measured(watts units.Watts, scope v1alpha1.PowerScope, age time.Duration) *model.Power {

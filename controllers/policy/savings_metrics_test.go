@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/trials"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // someSavings shows each metric of savings at least once.

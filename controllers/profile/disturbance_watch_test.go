@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
@@ -25,6 +24,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/observe/vmstate"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // byWeight says that a VM of weight 1 is stable, and one of weight 2 disturbed.

@@ -13,9 +13,9 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // steals is a VM that waits for other VMs' CPU time, since some minutes.

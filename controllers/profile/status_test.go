@@ -11,9 +11,9 @@ import (
 	virtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/observe"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // stateOfA is a plan and the state of a lever for VM a by it.

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/trials"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 // keeping is one API server and the managers that keep ledgers there.

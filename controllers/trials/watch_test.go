@@ -9,11 +9,11 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
 	"github.com/joulevirt/joulevirt/internal/energy"
 	"github.com/joulevirt/joulevirt/internal/ledger"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/trials"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 
 	testingclock "k8s.io/utils/clock/testing"
 )

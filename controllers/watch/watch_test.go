@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/controllers/controllertest"
+	"github.com/joulevirt/joulevirt/test/controllertest"
 )
 
 func TestVMIChanged(t *testing.T) {

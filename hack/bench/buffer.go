@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
-	"github.com/joulevirt/joulevirt/internal/datapath/datapathtest"
+	"github.com/joulevirt/joulevirt/test/datapathtest"
 )
 
 const (

@@ -11,10 +11,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/test/agenttest"
 )
 
 // BenchmarkRound is one round on a node with 200 VMs of four threads that nothing is planned

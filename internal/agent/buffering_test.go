@@ -12,9 +12,9 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/sim"
+	"github.com/joulevirt/joulevirt/test/hosttest"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // bufferingHost is a simulated node with one VM of one tap, whose packets it holds.

@@ -15,9 +15,9 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/sample"
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/internal/model"
-	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // vm7 is a VM of the simulated host that computes for more than half of a CPU.

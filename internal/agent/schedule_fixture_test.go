@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/agenttest"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // scheduled is the agent of a simulated node with a VM that all levers act on, and one

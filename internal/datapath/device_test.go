@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 const testID = "42-7-tap0"

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
-	"github.com/joulevirt/joulevirt/internal/datapath/datapathtest"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/test/datapathtest"
 )
 
 // shapingRig has the program that shapes one device, and a clock.

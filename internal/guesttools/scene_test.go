@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/datapath/inband"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 // scene is a guest with one real card in a network namespace of its own, and the other

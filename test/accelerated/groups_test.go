@@ -12,7 +12,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/observe"
-	"github.com/joulevirt/joulevirt/internal/sim"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 const (

@@ -24,8 +24,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/agent/watch"
 	"github.com/joulevirt/joulevirt/internal/kube"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
-	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // The simulated hosts are of the size of the published study, with its traffic.

@@ -65,7 +65,10 @@ func importCases() []importing {
 		{"internal/agent/sample", own("internal/planner"), false},
 		{"cmd/agent", own("internal/planner"), false},
 		{"cmd/manager", own("controllers"), true},
-		{"internal/host", own("test/cluster"), false},
+		{"internal/host", own("test/hosttest"), false},
+		{"internal/planner", own("test/sim"), false},
+		{"test/sim", own("internal/power"), false},
+		{"test/sim", own("internal/host"), true},
 		{"test/e2e", own("test/cluster"), true},
 	}
 }

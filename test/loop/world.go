@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // world is what happens on a node whatever is done about its energy: equal ones happen to

@@ -17,7 +17,6 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	nodecontroller "github.com/joulevirt/joulevirt/controllers/node"
 	"github.com/joulevirt/joulevirt/internal/agent"
-	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/agent/publish"
@@ -31,9 +30,10 @@ import (
 	"github.com/joulevirt/joulevirt/internal/planner"
 	"github.com/joulevirt/joulevirt/internal/planner/buffering"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
-	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/agenttest"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // pull is the time between two pulls of an agent's rates by the manager.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // neighbours are small network VMs beside large computing ones on one host, that together want

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/joulevirt/joulevirt/internal/agent/agenttest"
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/agent/metering"
 	"github.com/joulevirt/joulevirt/internal/agent/sample"
@@ -18,6 +17,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/power"
 	"github.com/joulevirt/joulevirt/internal/power/prior"
 	"github.com/joulevirt/joulevirt/internal/power/whatif"
+	"github.com/joulevirt/joulevirt/test/agenttest"
 )
 
 // fleet manages many nodes, which nothing acts on.

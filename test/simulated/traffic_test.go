@@ -9,8 +9,8 @@ import (
 	"github.com/joulevirt/joulevirt/internal/planner/traffic"
 	"github.com/joulevirt/joulevirt/internal/power/curve"
 	"github.com/joulevirt/joulevirt/internal/power/whatif"
-	"github.com/joulevirt/joulevirt/internal/sim"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/sim"
 )
 
 // split lets the manager learn a host while its VMs' traffic goes up and down, beginning with

@@ -7,7 +7,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
-	"github.com/joulevirt/joulevirt/internal/cli/show/showtest"
+	"github.com/joulevirt/joulevirt/test/showtest"
 )
 
 func kilowattHours(value, low, high v1alpha1.Decimal) v1alpha1.Estimate {

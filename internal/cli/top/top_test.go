@@ -13,7 +13,7 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/facts"
 	"github.com/joulevirt/joulevirt/internal/cli/show"
-	"github.com/joulevirt/joulevirt/internal/cli/show/showtest"
+	"github.com/joulevirt/joulevirt/test/showtest"
 )
 
 func now() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }

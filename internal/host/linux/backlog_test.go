@@ -8,7 +8,7 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 // backlogs are those of tap0 that the host reported in some rounds.

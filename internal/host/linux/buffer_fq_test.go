@@ -16,8 +16,8 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/datapath"
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 // bufferingOptions keep programs in a BPF file system of the test's own.

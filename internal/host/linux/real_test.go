@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/units"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 func TestMain(m *testing.M) { hosttest.Main(m) }

@@ -22,8 +22,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"github.com/joulevirt/joulevirt/internal/datapath/datapathtest"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/test/datapathtest"
 	"github.com/joulevirt/joulevirt/test/env/tasks"
 )
 

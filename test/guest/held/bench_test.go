@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/datapath"
-	"github.com/joulevirt/joulevirt/internal/datapath/datapathtest"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
+	"github.com/joulevirt/joulevirt/test/datapathtest"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 const (

@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/joulevirt/joulevirt/internal/datapath"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/test/guest"
 	"github.com/joulevirt/joulevirt/test/guest/gobuild"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 // arrival is some of a stream that came to its receiver.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/joulevirt/joulevirt/internal/agent/journal"
 	"github.com/joulevirt/joulevirt/internal/host"
-	"github.com/joulevirt/joulevirt/internal/host/hosttest"
 	"github.com/joulevirt/joulevirt/internal/host/linux"
+	"github.com/joulevirt/joulevirt/test/hosttest"
 )
 
 func TestMain(m *testing.M) { hosttest.Main(m) }

@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The programs with a clock that tests set, and what tests need beside. Never shipped. */
 #define JV_TEST_CLOCK
-#include "../bpf/buffer.c"
+#include "../../internal/datapath/bpf/buffer.c"
 
 /* Does nothing: what running a program costs by itself. */
 SEC("tc")

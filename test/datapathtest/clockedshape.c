@@ -3,4 +3,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program that shapes, with a clock that tests set. Never shipped. */
 #define JV_TEST_CLOCK
-#include "../bpf/shape.c"
+#include "../../internal/datapath/bpf/shape.c"
