@@ -137,9 +137,8 @@ test-only: $(GOTESTSUM) ## Run the gate's tests, or those below ONLY=./folder. A
 	ONLY="$(ONLY)" $(call TESTSUM,gate) || dist/hack/rerun dist/gate.json
 
 .PHONY: e2e
-e2e: setup $(GOTESTSUM) ## Run the tests with nodes, VMs, load, browsers and servers, or those below ONLY=./folder.
-	@mkdir -p dist
-	ONLY="$(ONLY)" $(call TESTSUM,e2e)
+e2e: setup ## Run the stories with nodes, VMs, load, browsers and servers: all, below ONLY=./folder, or STORY=TestX N=10 times.
+	@$(call RUN,hack/e2e) $(if $(ONLY),-only=$(ONLY)) $(if $(STORY),-story=$(STORY)) $(if $(N),-n=$(N))
 
 .PHONY: size
 size: ## Print the size of the project: lines, words, API fields, reasons and metrics.
