@@ -188,7 +188,8 @@ func (f *facts) vm(v *vmFacts, node int) placement.VM {
 	if _, left := annotationsOf(v.launcher)[objects.PreferNoEviction]; f.descheduled && !left && out.StaysWhenWell == "" {
 		out.StaysWhenWell = v1alpha1.ReasonDescheduler
 	}
-	if d := v.disturbance; d.Verdict == v1alpha1.InterferenceCoRunner && d.Heavy && f.now.Sub(d.Since) >= f.suffers {
+	// A VM that migrates is being relieved: none beside it has to go.
+	if d := v.disturbance; out.Stays != v1alpha1.ReasonMigrating && d.Verdict == v1alpha1.InterferenceCoRunner && d.Heavy && f.now.Sub(d.Since) >= f.suffers {
 		for _, sign := range d.Evidence {
 			if sign.Sign == model.SignSteal {
 				out.Suffers = min(1, sign.Value/100)

@@ -127,10 +127,11 @@ func TestStays(t *testing.T) {
 			f.descheduled, v.profile.Spec.Placement = true, v1alpha1.PlacementAllow
 			v.launcher.Annotations = map[string]string{objects.PreferNoEviction: "true"}
 		}, "", "", false, 0},
-		"no pod":         {func(_ *facts, v *vmFacts) { v.launcher = nil }, v1alpha1.ReasonNoLauncher, v1alpha1.ReasonPlacementNotAllowed, false, 0},
-		"new":            {func(_ *facts, v *vmFacts) { v.loadKnown = false }, v1alpha1.ReasonLoadUnknown, v1alpha1.ReasonPlacementNotAllowed, false, 0},
-		"suffers":        {func(*facts, *vmFacts) {}, "", v1alpha1.ReasonPlacementNotAllowed, false, 11 * time.Minute},
-		"suffers lately": {func(*facts, *vmFacts) {}, "", v1alpha1.ReasonPlacementNotAllowed, false, 9 * time.Minute},
+		"no pod":                 {func(_ *facts, v *vmFacts) { v.launcher = nil }, v1alpha1.ReasonNoLauncher, v1alpha1.ReasonPlacementNotAllowed, false, 0},
+		"new":                    {func(_ *facts, v *vmFacts) { v.loadKnown = false }, v1alpha1.ReasonLoadUnknown, v1alpha1.ReasonPlacementNotAllowed, false, 0},
+		"suffers":                {func(*facts, *vmFacts) {}, "", v1alpha1.ReasonPlacementNotAllowed, false, 11 * time.Minute},
+		"suffers lately":         {func(*facts, *vmFacts) {}, "", v1alpha1.ReasonPlacementNotAllowed, false, 9 * time.Minute},
+		"suffers and is drained": {func(_ *facts, v *vmFacts) { v.vmi.Status.EvacuationNodeName = "m" }, v1alpha1.ReasonMigrating, v1alpha1.ReasonPlacementNotAllowed, false, 11 * time.Minute},
 	} {
 		f := scene(t)
 		v := &f.vms[0]
@@ -150,7 +151,7 @@ func TestStays(t *testing.T) {
 		if got.Stays != test.stays || got.StaysWhenWell != test.well || got.Cost.BreaksConnections == test.keepsTCP {
 			t.Errorf("%s: stays %q, when well %q, breaks connections: %v", name, got.Stays, got.StaysWhenWell, got.Cost.BreaksConnections)
 		}
-		if suffers := test.suffersFor > f.suffers; (got.Suffers == 0.3) != suffers || (got.Suffers == 0) == suffers {
+		if suffers := test.suffersFor > f.suffers && test.stays == ""; (got.Suffers == 0.3) != suffers || (got.Suffers == 0) == suffers {
 			t.Errorf("%s: suffers %v", name, got.Suffers)
 		}
 	}
