@@ -278,10 +278,13 @@ func (f *fault) managerKilledInPlan() {
 	plan, err := f.plan(f.Context())
 	f.must(err)
 	f.optOut(f.machines[0], true)
-	for now := plan; now.Generation == plan.Generation; {
-		now, err = f.plan(f.Context())
-		f.must(err)
-	}
+	f.eventually("a new plan is written", func(ctx context.Context) error {
+		now, err := f.plan(ctx)
+		if err == nil && now.Generation == plan.Generation {
+			err = errors.New("it is the old one")
+		}
+		return err
+	})
 	f.signal(old, syscall.SIGKILL)
 	f.eventually("the VM that opted out is free", f.free(f.machines[0]))
 	f.otherLeads(first)

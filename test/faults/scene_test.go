@@ -374,14 +374,26 @@ func (f *fault) surroundings(ctx context.Context, marked bool) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// try runs one fault, which provoke ends too. After it levers are in force again, and when the agent
-// has ended nothing is left.
+// try provokes one fault, and ends it. No request may fail. After it levers are in force again, and
+// when the agent has ended nothing is left; where the product was removed nothing is left at once.
 func (f *fault) try(name string, provoke func(*fault)) bool {
-	return f.attempt(name, func(now *fault) {
+	return f.Run(name, func(t *testing.T) {
+		f.tried++
+		before := f.traffic.Counts()
+		now := &fault{T: t, scene: f.scene}
 		uses, err := now.usage()
 		now.must(err)
 		provoke(now)
 		now.requests()
+		defer func() {
+			if counts := f.traffic.Counts().Since(before); counts.Failures > 0 {
+				t.Errorf("requests failed: %s, %v", counts, counts.Reasons)
+			}
+		}()
+		if f.policy == nil {
+			now.leftUnchanged()
+			return
+		}
 		now.aManagerLeads()
 		now.eventually("levers are in force again", now.inForce)
 		now.bounded(uses)
@@ -389,18 +401,6 @@ func (f *fault) try(name string, provoke func(*fault)) bool {
 		now.leftUnchanged()
 		now.startAgent()
 		now.eventually("levers are in force with the next agent", now.inForce)
-	})
-}
-
-// attempt is a test in which no request may fail.
-func (f *fault) attempt(name string, do func(*fault)) bool {
-	return f.Run(name, func(t *testing.T) {
-		f.tried++
-		before := f.traffic.Counts()
-		do(&fault{T: t, scene: f.scene})
-		if counts := f.traffic.Counts().Since(before); counts.Failures > 0 {
-			t.Errorf("requests failed: %s, %v", counts, counts.Reasons)
-		}
 	})
 }
 
