@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// pollInterval is how often a condition is looked at: fine enough for tests
-// that measure nothing, coarse enough for an API server on two cores.
-const pollInterval = 50 * time.Millisecond
+// Pauses between two looks at a condition: at first short, then longer, for many looks take the
+// time of a busy machine from what they wait for.
+const firstPause, longestPause = 50 * time.Millisecond, time.Second
 
 // WaitFor polls condition until it returns nil. When timeout passes or ctx
 // ends, the error says what was waited for and why it was not so at the last
@@ -16,10 +16,8 @@ const pollInterval = 50 * time.Millisecond
 func (c *Cluster) WaitFor(ctx context.Context, timeout time.Duration, what string, condition func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not so within %s", timeout))
 	defer cancel()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
 	var last error
-	for {
+	for pause := firstPause; ; pause = min(longestPause, pause*5/4) {
 		err := condition(ctx)
 		if err == nil {
 			return nil
@@ -28,7 +26,7 @@ func (c *Cluster) WaitFor(ctx context.Context, timeout time.Duration, what strin
 			last = err // an error of the deadline itself would hide the reason
 		}
 		select {
-		case <-ticker.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			if last == nil {
 				last = err
