@@ -105,7 +105,9 @@ func (d *demo) ask(ctx context.Context) (stop func()) {
 		ticker := time.NewTicker(askEvery)
 		defer ticker.Stop()
 		for ctx.Err() == nil {
-			_ = node.Answers(ctx, d.vms[0].VirtualMachineInstance) // what it answers is not what is shown
+			if address, err := d.Address(ctx, d.vms[0].VirtualMachineInstance); err == nil {
+				_ = node.Answers(ctx, address) // what it answers is not what is shown
+			}
 			select {
 			case <-ctx.Done():
 			case <-ticker.C:

@@ -111,7 +111,11 @@ func (f *fixture) agentServes() {
 	source := f.ownSource()
 	f.eventually("one vCPU is busy, the tap has traffic and the VM has watts", func(ctx context.Context) error {
 		// Each attempt is traffic to the VM.
-		if err := node.Answers(ctx, web.vmi); err != nil {
+		address, err := f.Address(ctx, web.vmi)
+		if err == nil {
+			err = node.Answers(ctx, address)
+		}
+		if err != nil {
 			return err
 		}
 		rates, err := f.rates(ctx)

@@ -106,7 +106,10 @@ func (f *fixture) start(ctx context.Context, m *machine) error {
 // post asks a guest to do something.
 func (f *fixture) post(m *machine, path string) {
 	f.Helper()
-	request, err := http.NewRequestWithContext(context.WithoutCancel(f.Context()), http.MethodPost, "http://"+m.vmi.Status.Interfaces[0].IP+path, http.NoBody)
+	ctx := context.WithoutCancel(f.Context())
+	address, err := f.Address(ctx, m.vmi)
+	f.must(err)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, http.NoBody)
 	f.must(err)
 	response, err := http.DefaultClient.Do(request)
 	f.must(err)

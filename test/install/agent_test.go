@@ -142,6 +142,8 @@ func (w *world) ask(vm types.NamespacedName) {
 	w.Helper()
 	vmi := &virtv1.VirtualMachineInstance{}
 	w.check(w.Client().Get(w.Context(), vm, vmi))
+	address, err := w.Address(w.Context(), vmi)
+	w.check(err)
 	ctx, cancel := context.WithCancel(w.Context())
 	var clients sync.WaitGroup
 	w.Cleanup(func() { cancel(); clients.Wait() })
@@ -150,7 +152,7 @@ func (w *world) ask(vm types.NamespacedName) {
 			rest := time.NewTicker(50 * time.Millisecond)
 			defer rest.Stop()
 			for ctx.Err() == nil {
-				_ = node.Answers(ctx, vmi) // what becomes of requests is what other tests are about
+				_ = node.Answers(ctx, address) // what becomes of requests is what other tests are about
 				<-rest.C
 			}
 		})

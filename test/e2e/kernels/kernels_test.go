@@ -134,12 +134,7 @@ func (w *world) startVM() {
 		t.Spec.Domain.CPU = &kubevirtv1.CPU{Cores: 1, Model: kubevirtv1.CPUModeHostPassthrough}
 	})
 	w.check(w.Client().Create(w.Context(), vm))
-	vmi, err := w.WaitForVMI(w.Context(), changeTimeout, w.vm, func(vmi *kubevirtv1.VirtualMachineInstance) error {
-		if err := cluster.Ready(vmi); err != nil {
-			return err
-		}
-		return node.Answers(w.Context(), vmi)
-	})
+	vmi, err := w.WaitAnswers(w.Context(), w.vm)
 	w.check(err)
 	for uid := range vmi.Status.ActivePods {
 		w.podUID = uid

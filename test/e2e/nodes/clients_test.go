@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/test/env/node"
@@ -83,12 +82,9 @@ func webPods(ctx context.Context, e *node.Environment) map[string]bool {
 }
 
 func (c *clients) ask(ctx context.Context, address string) {
-	vmi := &kubevirtv1.VirtualMachineInstance{Status: kubevirtv1.VirtualMachineInstanceStatus{
-		Interfaces: []kubevirtv1.VirtualMachineInstanceNetworkInterface{{IP: address}},
-	}}
 	for ctx.Err() == nil {
 		request, cancel := context.WithTimeout(ctx, replyTimeout)
-		err := node.Answers(request, vmi)
+		err := node.Answers(request, address)
 		cancel()
 		if err == nil {
 			c.answered()

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -141,12 +140,13 @@ func (w *world) boot(ctx context.Context) (string, error) {
 	if err := w.Client().Get(ctx, web, vmi); err != nil {
 		return "", err
 	}
-	if len(vmi.Status.Interfaces) == 0 {
-		return "", errors.New("web has no address")
+	address, err := w.Address(ctx, vmi)
+	if err != nil {
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	text, err := fetch.Body(ctx, fetch.Once(), "http://"+vmi.Status.Interfaces[0].IP+"/boot")
+	text, err := fetch.Body(ctx, fetch.Once(), "http://"+address+"/boot")
 	return strings.TrimSpace(text), err
 }
 

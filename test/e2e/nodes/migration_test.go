@@ -177,10 +177,11 @@ func (w *world) serving(n *node.Node) {
 				}
 			}
 		}
-		if len(vmi.Status.Interfaces) == 0 || len(found) != 1 || found[0] != vmi.Status.Interfaces[0].IP {
-			return fmt.Errorf("its endpoints are %v, the VM has %+v", found, vmi.Status.Interfaces)
+		address, err := w.Address(ctx, vmi)
+		if err == nil && (len(found) != 1 || found[0] != address) {
+			err = fmt.Errorf("its endpoints are %v, the VM has %s", found, address)
 		}
-		return nil
+		return err
 	})
 }
 

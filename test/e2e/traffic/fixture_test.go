@@ -296,7 +296,11 @@ func (s *story) setReady(name string, ready bool) {
 	if err := suite.Client().Get(s.Context(), s.key(name), vmi); err != nil {
 		s.Fatal(err)
 	}
-	response, err := http.Post(fmt.Sprintf("http://%s/ready?ready=%t", vmi.Status.Interfaces[0].IP, ready), "", http.NoBody)
+	address, err := suite.Address(s.Context(), vmi)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := http.Post(fmt.Sprintf("http://%s/ready?ready=%t", address, ready), "", http.NoBody)
 	if err != nil {
 		s.Fatal(err)
 	}

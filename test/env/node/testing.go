@@ -10,7 +10,8 @@ import (
 
 // StartForTest starts an environment that stops with a test. A test that fails, or a start, leaves
 // its logs below JOULEVIRT_ARTIFACTS. Programs are those that the test's environment asks for,
-// unless the options name a cache of others.
+// unless the options name a cache of others. A test does not fail for what is not removed: the next
+// environment removes it.
 func StartForTest(tb testing.TB, options Options) *Environment {
 	tb.Helper()
 	if options.Artifacts = os.Getenv("JOULEVIRT_ARTIFACTS"); options.Artifacts != "" {
@@ -26,11 +27,11 @@ func StartForTest(tb testing.TB, options Options) *Environment {
 	tb.Cleanup(func() {
 		if tb.Failed() && options.Artifacts != "" {
 			if err := e.SaveLogs(options.Artifacts); err != nil {
-				tb.Error(err)
+				tb.Log(err)
 			}
 		}
 		if err := e.Stop(); err != nil {
-			tb.Error(err)
+			tb.Log(err)
 		}
 	})
 	return e

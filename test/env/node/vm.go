@@ -29,6 +29,8 @@ const (
 	runTimeout = 10 * time.Minute
 	// migrationTimeout bounds a live migration on a busy machine: 7 to 20 s otherwise.
 	migrationTimeout = 10 * time.Minute
+	// answerTimeout bounds a request to a guest that waits for CPUs.
+	answerTimeout = 30 * time.Second
 	// kernelArguments give the guest the address that masquerade leads to, and a name.
 	kernelArguments = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check " +
 		"guest.address=10.0.2.2/24 guest.gateway=10.0.2.1 guest.name="
@@ -79,25 +81,41 @@ func (e *Environment) StartVM(ctx context.Context, vm *kubevirtv1.VirtualMachine
 	return e.WaitAnswers(ctx, client.ObjectKeyFromObject(vm))
 }
 
-// WaitAnswers waits until a VM is Running and Ready and its guest answers HTTP
-// at the address that its VMI has.
+// WaitAnswers waits until a VM is Running and Ready and its guest answers HTTP.
 func (e *Environment) WaitAnswers(ctx context.Context, key types.NamespacedName) (*kubevirtv1.VirtualMachineInstance, error) {
 	return e.WaitForVMI(ctx, runTimeout, key, func(vmi *kubevirtv1.VirtualMachineInstance) error {
 		if err := cluster.Ready(vmi); err != nil {
 			return err
 		}
-		return Answers(ctx, vmi)
+		address, err := e.Address(ctx, vmi)
+		if err != nil {
+			return err
+		}
+		return Answers(ctx, address)
 	})
 }
 
-// Answers returns why a VM's guest does not answer HTTP; nil if it does.
-func Answers(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) error {
-	if len(vmi.Status.Interfaces) == 0 || vmi.Status.Interfaces[0].IP == "" {
-		return errors.New("it has no address")
+// Address returns the address of a VM's pod on the VM's node. The VMI may have the address of the
+// pod that it left for a quarter of an hour after a migration.
+func (e *Environment) Address(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (string, error) {
+	var pods corev1.PodList
+	err := e.Client().List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingLabels{kubevirtv1.CreatedByLabel: string(vmi.UID)})
+	if err != nil {
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	for _, pod := range pods.Items {
+		if pod.Spec.NodeName == vmi.Status.NodeName && pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "" {
+			return pod.Status.PodIP, nil
+		}
+	}
+	return "", fmt.Errorf("VM %s/%s has no pod with an address on node %q", vmi.Namespace, vmi.Name, vmi.Status.NodeName)
+}
+
+// Answers returns why the guest at an address does not answer HTTP; nil if it does.
+func Answers(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	_, err := fetch.Body(ctx, fetch.Once(), "http://"+vmi.Status.Interfaces[0].IP+"/")
+	_, err := fetch.Body(ctx, fetch.Once(), "http://"+address+"/")
 	return err
 }
 
