@@ -56,6 +56,8 @@ func (c *Cluster) launchControllerManager() (running, error) {
 		"--cluster-signing-cert-file="+c.caFile,
 		"--cluster-signing-key-file="+filepath.Join(c.dir, "ca.key"),
 		"--allocate-node-cidrs=false",
+		// A machine that stands still for a while takes no VM's endpoint away.
+		"--node-monitor-grace-period=10m",
 	)
 }
 

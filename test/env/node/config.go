@@ -100,6 +100,7 @@ func (n *Node) kubeletConfig() map[string]any {
 		"imageGCLowThresholdPercent":  99,
 		"nodeStatusUpdateFrequency":   "5s",
 		"syncFrequency":               "10s",
+		"runtimeRequestTimeout":       "10m", // busy machines are slow, and nothing is wrong
 	}
 	maps.Copy(config, n.options.Kubelet)
 	return config
