@@ -104,7 +104,7 @@ func (s *story) startVMs(count int) {
 			t.Spec.EvictionStrategy = ptr.To(kubevirtv1.EvictionStrategyLiveMigrate)
 			t.Spec.ReadinessProbe = &kubevirtv1.Probe{
 				Handler:       kubevirtv1.Handler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(port)}},
-				PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 5,
+				PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 5,
 			}
 			t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{

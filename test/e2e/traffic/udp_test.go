@@ -87,7 +87,7 @@ func (s *story) has(ctx context.Context, service string, names []string) error {
 
 // echo has the flow's datagram echoed, and returns the VM to which the node translates it.
 func (s *story) echo(ctx context.Context, flow net.Conn) (string, error) {
-	if err := flow.SetDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := flow.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return "", err
 	}
 	if _, err := flow.Write([]byte("echo")); err != nil {
