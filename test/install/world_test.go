@@ -5,8 +5,6 @@ package install
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,21 +33,6 @@ const (
 	changeTimeout = 8 * time.Minute
 )
 
-// real is the cluster of all tests, with one real node, two VMs, and without the product.
-var real *node.Environment
-
-func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard())
-	code := m.Run()
-	if real != nil {
-		if err := real.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "install:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
 // world is what a test sees of the cluster.
 type world struct {
 	*testing.T
@@ -57,29 +40,14 @@ type world struct {
 	node *node.Node
 }
 
-// newWorld starts the cluster for the first test. Each test leaves it without the product.
+// newWorld starts a cluster with one real node and two VMs, without the product.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	first := real == nil
-	if first {
-		var err error
-		real, err = node.Start(t.Context(), node.Options{Cluster: cluster.Options{Binaries: source()}, Product: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	w := &world{T: t, Environment: real, node: real.Nodes()[0]}
-	w.Cleanup(func() {
-		if folder := os.Getenv("JOULEVIRT_ARTIFACTS"); w.Failed() && folder != "" {
-			if err := real.SaveLogs(filepath.Join(folder, t.Name())); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	if first {
-		w.check(v1alpha1.AddToScheme(w.Client().Scheme()))
-		w.startVMs()
-	}
+	log.SetLogger(logr.Discard()) // the cluster's helpers would tell of every retry
+	e := node.StartForTest(t, node.Options{Cluster: cluster.Options{Binaries: source()}, Product: true})
+	w := &world{T: t, Environment: e, node: e.Nodes()[0]}
+	w.check(v1alpha1.AddToScheme(w.Client().Scheme()))
+	w.startVMs()
 	w.check(w.ApplyManifests(t.Context(), root+"/config/default/namespace.yaml"))
 	w.eventually("Kubernetes has filled the namespace", func(ctx context.Context) error {
 		for _, o := range []client.Object{&corev1.ServiceAccount{}, &corev1.ConfigMap{}} {

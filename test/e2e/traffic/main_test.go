@@ -71,7 +71,11 @@ func runSuite(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, suite.Stop()) }()
+	defer func() {
+		if err := suite.Stop(); err != nil { // the next environment removes what is left
+			fmt.Fprintln(os.Stderr, "traffic: end the environment:", err)
+		}
+	}()
 	if _, err := suite.AddNode(ctx, inZone("zone-2")); err != nil {
 		return 1, err
 	}
@@ -89,10 +93,12 @@ func runSuite(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, suite.agents.Stop()) }()
 	code = m.Run()
-	if code != 0 && artifacts != "" {
-		err = suite.SaveLogs(artifacts)
+	if artifacts != "" {
+		if err := suite.SaveLogs(artifacts); err != nil {
+			fmt.Fprintln(os.Stderr, "traffic: save logs:", err)
+		}
 	}
-	return code, err
+	return code, nil
 }
 
 // managerArguments have the manager look more often. Shipped, it looks each 15 s and moves a

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,14 +11,27 @@ import (
 	"time"
 )
 
-// SaveLogs copies the logs of control plane, nodes and pods that are there into
-// a folder, for a look after a failure: NAME.log, and NODE/NAMESPACE_POD_UID/....
+// eventsTimeout bounds the look for events: the API server may have failed.
+const eventsTimeout = time.Minute
+
+// SaveLogs copies the logs of control plane, nodes and pods that are there, guests' consoles among
+// them, into a folder: NAME.log, and NODE/NAMESPACE_POD_UID/.... The cluster's events go to events.log.
 func (e *Environment) SaveLogs(folder string) error {
 	problems := []error{copyLogs(e.logs, folder)}
 	for _, n := range e.Nodes() {
 		problems = append(problems, copyLogs(n.PodLogs(), filepath.Join(folder, n.Name)))
 	}
+	if e.Cluster != nil {
+		problems = append(problems, e.saveEvents(filepath.Join(folder, "events.log")))
+	}
 	return errors.Join(problems...)
+}
+
+func (e *Environment) saveEvents(file string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), eventsTimeout)
+	defer cancel()
+	events, err := e.RunKubectl(ctx, "get", "events", "--all-namespaces", "--sort-by=.lastTimestamp")
+	return errors.Join(err, os.WriteFile(file, []byte(events), 0o644))
 }
 
 // PodLogs is the folder of the logs of the node's pods, as this machine sees it.

@@ -8,8 +8,8 @@ import (
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 )
 
-// StartForTest starts an environment that stops with a test. A test that fails, or a start, leaves
-// its logs below JOULEVIRT_ARTIFACTS. Programs are those that the test's environment asks for,
+// StartForTest starts an environment that stops with a test, and leaves its logs below
+// JOULEVIRT_ARTIFACTS: those of a run that passed are there to compare. Programs are those that the test's environment asks for,
 // unless the options name a cache of others. A test does not fail for what is not removed: the next
 // environment removes it.
 func StartForTest(tb testing.TB, options Options) *Environment {
@@ -25,7 +25,7 @@ func StartForTest(tb testing.TB, options Options) *Environment {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if tb.Failed() && options.Artifacts != "" {
+		if options.Artifacts != "" {
 			if err := e.SaveLogs(options.Artifacts); err != nil {
 				tb.Log(err)
 			}
