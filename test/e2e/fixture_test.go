@@ -125,21 +125,17 @@ func (f *fixture) burn(m *machine, seconds int) {
 	f.post(m, fmt.Sprintf("/burn?workers=%d&seconds=%d", min(1, seconds), seconds))
 }
 
-// profile selects the VMs whose label has a value.
-func (f *fixture) profile(name string, labels map[string]string, affinity v1alpha1.AffinityPreference) *v1alpha1.VMNetworkProfile {
+// profile is of one VM.
+func (f *fixture) profile(m *machine, class v1alpha1.TrafficClass, levels v1alpha1.ServiceLevels) *v1alpha1.VMNetworkProfile {
 	f.Helper()
 	profile := &v1alpha1.VMNetworkProfile{
-		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name},
-		Spec:       v1alpha1.VMNetworkProfileSpec{Selector: metav1.LabelSelector{MatchLabels: labels}, Affinity: affinity},
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: m.name},
+		Spec: v1alpha1.VMNetworkProfileSpec{
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": m.name}}, TrafficClass: class, ServiceLevels: levels,
+		},
 	}
 	f.create(profile)
 	return profile
-}
-
-// pinProfile wants a VM pinned.
-func (f *fixture) pinProfile(m *machine) *v1alpha1.VMNetworkProfile {
-	f.Helper()
-	return f.profile(m.name, map[string]string{"app": m.name}, v1alpha1.AffinityPinned)
 }
 
 // policy allows levers on the node.

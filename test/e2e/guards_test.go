@@ -83,7 +83,7 @@ func (f *fixture) vmPlan(ctx context.Context, m *machine) (*v1alpha1.VMPlan, err
 	return nil, fmt.Errorf("the plan does not name VM %s: %s: %s", m.name, plan.Spec.Reason, plan.Spec.Message)
 }
 
-// guarded is satisfied when lever Affinity is withdrawn from a VM for a sign, the plan says
+// guarded is satisfied when lever Slice is withdrawn from a VM for a sign, the plan says
 // why, and so does an Event on the VM.
 func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -91,7 +91,7 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 		if err != nil {
 			return err
 		}
-		if is == nil || is.Lever != v1alpha1.LeverAffinity || is.Sign != sign || is.Count != 1 || !strings.Contains(is.Message, evidence) {
+		if is == nil || is.Lever != v1alpha1.LeverSlice || is.Sign != sign || is.Count != 1 || !strings.Contains(is.Message, evidence) {
 			return fmt.Errorf("withdrawn is %+v", is)
 		}
 		if until := is.Until; until.Sub(is.Time.Time) != coolDown {
@@ -124,7 +124,7 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 func (f *fixture) guestFailsAfterLever(m *machine, policy *v1alpha1.EnergyPolicy) {
 	f.Helper()
 	// Two times are enough. One may not count: the manager has no rates of the VM from before
-	// its lever came on, or other work on the machine takes the pins away meanwhile.
+	// its lever came on.
 	const most = 6
 	for range most {
 		f.awaitPull()
@@ -135,16 +135,16 @@ func (f *fixture) guestFailsAfterLever(m *machine, policy *v1alpha1.EnergyPolicy
 			break
 		}
 		f.pause(policy, true)
-		f.eventually("a paused policy reverts", m.unrestricted)
+		f.eventually("a paused policy reverts", m.unsliced)
 		f.awaitPull()
 		f.pause(policy, false)
-		f.eventually("each vCPU is bound to one CPU again, or the guard has withdrawn the lever", func(ctx context.Context) error {
+		f.eventually("the VM has slices again, or the guard has withdrawn the lever", func(ctx context.Context) error {
 			if is, err := f.withdrawn(ctx, m); err != nil || is != nil {
 				return err
 			}
-			return m.pinned(ctx)
+			return m.networkSliced(ctx)
 		})
 	}
 	f.eventually("the guard withdraws the lever", f.guarded(m, "Readiness", "the guest ceased to be ready"))
-	f.eventually("all threads are unrestricted", m.unrestricted)
+	f.eventually("the VM has no slices", m.unsliced)
 }

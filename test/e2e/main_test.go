@@ -25,10 +25,8 @@ func TestLevers(t *testing.T) {
 		tell func(*fixture)
 	}{
 		{"Pools", (*fixture).pools},
-		{"Contested", (*fixture).contested},
-		{"Pins", (*fixture).pins}, // the last of levers: the guard keeps them away from its VM
+		{"Slices", (*fixture).slices}, // the last of levers: the guard keeps them away from its VM
 		{"AgentServes", (*fixture).agentServes},
-		{"Migrates", (*fixture).migrates}, // the last of all: its VM ends on another node
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			part := *f

@@ -40,9 +40,9 @@ type poolStage struct {
 func (f *fixture) newPoolStage() *poolStage {
 	f.Helper()
 	s := &poolStage{fixture: f}
-	s.profile = s.fixture.profile("web", map[string]string{"app": "web"}, "")
+	s.profile = s.fixture.profile(s.web, "", v1alpha1.ServiceLevels{})
 	for _, m := range s.compute {
-		s.fixture.profile(m.name, map[string]string{"app": m.name}, "")
+		s.fixture.profile(m, "", v1alpha1.ServiceLevels{})
 	}
 	s.asker = startAsker(s.T, net.JoinHostPort(s.web.vmi.Status.Interfaces[0].IP, "7"))
 	for _, m := range s.compute {

@@ -5,12 +5,11 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/joulevirt/joulevirt/internal/planner/pools"
 	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/env/tasks"
 )
@@ -29,31 +28,6 @@ func (m *machine) vcpus(ctx context.Context) ([]tasks.Thread, error) {
 	}
 	slices.SortFunc(all, func(a, b tasks.Thread) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
-}
-
-// pinned is satisfied when each vCPU has one CPU. Idle ones may share it.
-func (m *machine) pinned(ctx context.Context) error {
-	vcpus, err := m.vcpus(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range vcpus {
-		if _, err := strconv.Atoi(t.CPUs); err != nil {
-			return fmt.Errorf("a vCPU of VM %s is not bound to one CPU, of all %+v", m.name, vcpus)
-		}
-	}
-	return nil
-}
-
-// only is satisfied when the VM's single vCPU may run on just these CPUs.
-func (m *machine) only(mask string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		vcpus, err := m.vcpus(ctx)
-		if err == nil && (len(vcpus) != 1 || vcpus[0].CPUs != mask) {
-			err = fmt.Errorf("the vCPUs of VM %s are %+v, want one on %s", m.name, vcpus, mask)
-		}
-		return err
-	}
 }
 
 // within is satisfied when the VM's vCPUs may run on no other CPUs than these.
@@ -76,31 +50,14 @@ func (m *machine) within(ctx context.Context, cpus units.CPUSet) error {
 
 // unrestricted is satisfied when all threads may run anywhere.
 func (m *machine) unrestricted(ctx context.Context) error {
-	return m.unrestrictedIf(ctx, func(tasks.Thread) bool { return true })
-}
-
-// mainUnrestricted is satisfied when QEMU's main thread may run anywhere: it is never bound to
-// less than a last-level cache, and the machine has one.
-func (m *machine) mainUnrestricted(ctx context.Context) error {
-	return m.unrestrictedIf(ctx, func(t tasks.Thread) bool { return strings.HasPrefix(t.Name, "qemu-") })
-}
-
-func (m *machine) unrestrictedIf(ctx context.Context, wanted func(tasks.Thread) bool) error {
 	all, err := tasks.Threads(ctx, m.qemu)
 	if err != nil {
 		return err
 	}
-	found := 0
 	for _, t := range all {
-		if !wanted(t) {
-			continue
-		}
-		if found++; t.CPUs != m.allCPUs {
+		if t.CPUs != m.allCPUs {
 			return fmt.Errorf("VM %s has thread %+v, want it on %s", m.name, t, m.allCPUs)
 		}
-	}
-	if found == 0 {
-		return fmt.Errorf("VM %s has no such thread among %+v", m.name, all)
 	}
 	return nil
 }
@@ -124,6 +81,9 @@ func (m *machine) sliced(ctx context.Context, slice time.Duration) error {
 	return nil
 }
 
+// networkSliced is satisfied when all threads of the VM have the slice of network VMs.
+func (m *machine) networkSliced(ctx context.Context) error { return m.sliced(ctx, pools.NetworkSlice) }
+
 // unsliced is satisfied when all threads have the kernel's default.
 func (m *machine) unsliced(ctx context.Context) error {
 	byDefault, err := tasks.DefaultSlice()
@@ -131,17 +91,4 @@ func (m *machine) unsliced(ctx context.Context) error {
 		return err
 	}
 	return m.sliced(ctx, byDefault)
-}
-
-// bind changes the mask of the VM's first vCPU, as an administrator would.
-func (m *machine) bind(ctx context.Context, mask string) error {
-	vcpus, err := m.vcpus(ctx)
-	if err != nil {
-		return err
-	}
-	out, err := exec.CommandContext(ctx, "taskset", "--cpu-list", "--pid", mask, strconv.Itoa(vcpus[0].ID)).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("bind thread %d to %s: %w: %s", vcpus[0].ID, mask, err, out)
-	}
-	return nil
 }

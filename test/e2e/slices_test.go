@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,14 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
-	"github.com/joulevirt/joulevirt/test/env/node"
-	"github.com/joulevirt/joulevirt/test/env/product"
 )
 
-// pins need a profile and a policy, follow vCPUs that are plugged in, and go with the profile.
-func (f *fixture) pins() {
+// slices need a profile and a policy, follow vCPUs that are plugged in, and go with the profile. They
+// are planned however busy the machine is; pins are not.
+func (f *fixture) slices() {
 	web := f.web
-	profile := f.pinProfile(web)
+	// A busy machine has vCPUs wait, whatever the lever does.
+	anyWait := v1alpha1.ServiceLevels{MaxStealPercent: 100}
+	f.profile(f.compute[0], v1alpha1.TrafficThroughput, anyWait)
+	profile := f.profile(web, v1alpha1.TrafficInteractive, anyWait)
 	f.eventually("the profile counts its VM", func(ctx context.Context) error {
 		if err := f.Client().Get(ctx, client.ObjectKeyFromObject(profile), profile); err != nil {
 			return err
@@ -32,21 +35,21 @@ func (f *fixture) pins() {
 	if _, err := f.plan(f.Context()); !apierrors.IsNotFound(err) {
 		f.Errorf("a plan without a policy: error %v, want none found", err)
 	}
-	if err := web.unrestricted(f.Context()); err != nil {
+	if err := f.untouched(f.Context()); err != nil {
 		f.Errorf("without a policy: %v", err)
 	}
 
-	policy := f.policy(v1alpha1.ModeEnforce, v1alpha1.LeverAffinity)
-	f.eventually("each vCPU is bound to one CPU", web.pinned)
-	f.eventually("the plan is in force", f.applied(1))
-	if err := web.mainUnrestricted(f.Context()); err != nil {
-		f.Error(err)
-	}
-	f.eventually("the profile reports that its VM is pinned", func(ctx context.Context) error {
+	policy := f.policy(v1alpha1.ModeEnforce, v1alpha1.LeverSlice)
+	f.eventually("the VM has slices", web.networkSliced)
+	f.eventually("the plan is in force", f.applied(2))
+	f.eventually("the profile reports that a lever is in force on its VM", func(ctx context.Context) error {
 		if err := f.Client().Get(ctx, client.ObjectKeyFromObject(profile), profile); err != nil {
 			return err
 		}
-		if profile.Status.VMsInForce != 1 || len(profile.Status.Examples) != 1 {
+		inForce := slices.ContainsFunc(profile.Status.Examples, func(e v1alpha1.VMExample) bool {
+			return e.Lever == v1alpha1.LeverSlice && e.State == v1alpha1.LeverInForce
+		})
+		if profile.Status.VMsInForce != 1 || !inForce {
 			return fmt.Errorf("status is %+v", profile.Status)
 		}
 		return nil
@@ -54,42 +57,18 @@ func (f *fixture) pins() {
 	f.ownedByNode()
 
 	f.plugIn(web, 2)
-	f.eventually("the vCPU that was plugged in is bound too", func(ctx context.Context) error {
+	f.eventually("the vCPU that was plugged in has a slice too", func(ctx context.Context) error {
 		vcpus, err := web.vcpus(ctx)
 		if err != nil || len(vcpus) != 2 {
 			return fmt.Errorf("the vCPUs are %+v: want two; error %w", vcpus, err)
 		}
-		return web.pinned(ctx)
+		return web.networkSliced(ctx)
 	})
 	f.guestFailsAfterLever(web, policy)
 
 	f.delete(profile)
-	f.eventually("all threads are unrestricted", web.unrestricted)
 	f.eventually("the plan acts on nothing", f.applied(0))
 	f.undo(policy)
-}
-
-// migrates has a VM that is bound leave for another node, which binds it anew.
-func (f *fixture) migrates() {
-	vm := f.compute[0]
-	second, err := f.AddNode(f.Context(), node.NodeOptions{})
-	f.must(err)
-	profile := f.pinProfile(vm)
-	policy := f.policy(v1alpha1.ModeEnforce, v1alpha1.LeverAffinity)
-	f.eventually("the vCPU is bound", vm.pinned)
-	f.eventually("the plan is in force", f.applied(1))
-
-	key := client.ObjectKeyFromObject(vm.vmi)
-	_, err = f.Migrate(f.Context(), key)
-	f.must(err)
-	vm.qemu, err = second.QEMU(key)
-	f.must(err)
-	f.eventually("the vCPU is bound on the second node", vm.pinned)
-	f.eventually("the second node's plan is in force", func(ctx context.Context) error {
-		return product.ActsOn(ctx, f.Client(), second.Name, 1)
-	})
-	f.eventually("the first node's plan acts on nothing", f.applied(0))
-	f.undo(profile, policy)
 }
 
 // plugIn gives a VM more vCPUs, as virt-launcher does when KubeVirt has moved a VM with more
