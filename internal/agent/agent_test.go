@@ -102,20 +102,24 @@ type bench struct {
 	board      *publish.Board
 	host       *linux.Host
 	dir        string
+	journal    *journal.Journal
 	pod        *hosttest.Pod
+	vm         *hosttest.VM
 	vcpu       host.TaskID
 	one, other units.CPUSet
 	staleAfter time.Duration
 	interval   time.Duration
+	cancel     context.CancelFunc
+	mortal     *mortal // nil: agents are not killed in their writes
 }
 
 func newBench(t *testing.T) *bench {
 	b := &bench{T: t, dir: t.TempDir(), board: &publish.Board{}, staleAfter: time.Hour, interval: 20 * time.Millisecond}
 	b.one, b.other = hosttest.TwoCPUs(t)
 	b.pod = hosttest.NewPod(t, b.both().String())
-	vm := hosttest.StartVM(t, "shop", "web")
-	b.vcpu = vm.Thread("CPU 0/TCG")
-	b.pod.Add(vm)
+	b.vm = hosttest.StartVM(t, "shop", "web")
+	b.vcpu = b.vm.Thread("CPU 0/TCG")
+	b.pod.Add(b.vm)
 	uid := b.pod.UID
 	b.cluster = &cluster{
 		changes: make(chan struct{}, 1), synced: true, renewed: time.Now(),
@@ -147,28 +151,23 @@ func (b *bench) start() (stop func()) {
 // run is start for an agent that may end with an error.
 func (b *bench) run() (end func() error) {
 	b.Helper()
-	var err error
-	b.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	facts, err := b.host.Facts()
-	if err != nil {
-		b.Fatal(err)
-	}
-	j, err := journal.Open(b.dir, facts.BootID)
-	if err != nil {
-		b.Fatal(err)
+	b.open()
+	j := b.journal
+	var seen host.Host = b.host
+	if b.mortal != nil {
+		b.mortal.Host = b.host
+		seen = b.mortal
 	}
 	a, err := New(Options{
 		Node: "node1", Interval: b.interval, StaleAfter: b.staleAfter,
-		Host: b.host, Cluster: b.cluster, Statuses: b.cluster,
+		Host: seen, Cluster: b.cluster, Statuses: b.cluster,
 		Prior: noPrior, Board: b.board, Clock: clock.RealClock{}, Log: logr.Discard(),
 	}, j)
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	b.cancel = cancel
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
 	return sync.OnceValue(func() error {
@@ -217,6 +216,24 @@ func (b *bench) write(name string, content []byte) {
 	}
 }
 
+// open has the node and its journal.
+func (b *bench) open() {
+	b.Helper()
+	var err error
+	b.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	facts, err := b.host.Facts()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.journal, err = journal.Open(b.dir, facts.BootID)
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 // crash ends an agent so that the node and the disk are as after kill -9: what
 // it reverted is undone.
 func (b *bench) crash(stop func()) {
@@ -228,8 +245,14 @@ func (b *bench) crash(stop func()) {
 	}
 	stop()
 	b.write("journal.json", content)
+	b.bind(b.one)
+}
+
+// bind binds the vCPU as anybody may.
+func (b *bench) bind(cpus units.CPUSet) {
+	b.Helper()
 	mask := unix.NewCPUSet(units.MaxCPUs)
-	for _, cpu := range b.one.CPUs() {
+	for _, cpu := range cpus.CPUs() {
 		mask.Set(cpu)
 	}
 	if err := unix.SchedSetaffinityDynamic(b.vcpu.TID, mask); err != nil {
