@@ -51,10 +51,13 @@ type scene struct {
 	manager    client.Client
 	host       *linux.Host
 	pod        *hosttest.Pod
+	vm         *hosttest.VM
 	name       types.NamespacedName
 	vcpus      [2]host.TaskID
 	one, other units.CPUSet
-	args       []string
+	// rates and metrics are where the agent serves them, host:port.
+	rates, metrics string
+	args           []string
 }
 
 func newScene(t *testing.T) *scene {
@@ -83,17 +86,21 @@ func newScene(t *testing.T) *scene {
 	s.renewLease(time.Now())
 	_, kubeconfig, err := s.cluster.ServiceAccountConfig(ctx, namespace, "joulevirt-agent", nodeName)
 	s.must(err)
-	var ports [2]int
-	for i := range ports {
-		ports[i], err = s.cluster.TakePort()
-		s.must(err)
-	}
+	s.rates, s.metrics = s.address(), s.address()
 	s.args = []string{
 		"--node-name=" + nodeName, "--namespace=" + namespace, "--kubeconfig=" + kubeconfig,
 		"--state-dir=" + t.TempDir(), "--bpf-root=", "--start-delay=0s", "--advertise-address=127.0.0.1",
-		fmt.Sprintf("--rates-bind-address=127.0.0.1:%d", ports[0]), fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[1]),
+		"--rates-bind-address=" + s.rates, "--metrics-bind-address=" + s.metrics, "--health-probe-bind-address=" + s.address(),
 	}
 	return s
+}
+
+// address is one that nobody else takes.
+func (s *scene) address() string {
+	s.Helper()
+	port, err := s.cluster.TakePort()
+	s.must(err)
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 func (s *scene) must(err error) {
@@ -117,9 +124,9 @@ func (s *scene) startVM(ctx context.Context) {
 	}
 	s.one, s.other = hosttest.TwoCPUs(s)
 	s.pod = hosttest.NewPodWithUID(s, uid, s.both().String())
-	vm := hosttest.NewOutside(s).NewVM(s.name.Namespace, s.name.Name, hosttest.Masquerade).VM
-	s.vcpus = [2]host.TaskID{vm.Thread("CPU 0/TCG"), vm.Thread("CPU 1/TCG")}
-	s.pod.Add(vm)
+	s.vm = hosttest.NewOutside(s).NewVM(s.name.Namespace, s.name.Name, hosttest.Masquerade).VM
+	s.vcpus = [2]host.TaskID{s.vm.Thread("CPU 0/TCG"), s.vm.Thread("CPU 1/TCG")}
+	s.pod.Add(s.vm)
 	s.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
 	s.must(err)
 	s.Cleanup(func() {
@@ -303,6 +310,10 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 	}
 	s.wantNodeAsItIs(report)
 	shaping := s.shapingState(report)
+
+	t.Log("rates are served to the manager alone, metrics to whom the API server lets read them")
+	s.servesRates()
+	s.servesMetrics()
 
 	t.Log("a plan is followed and read back")
 	s.createPlan()
