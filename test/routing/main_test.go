@@ -36,7 +36,7 @@ const (
 // suite is what all tests of the package share. Each has its own namespace.
 var suite struct {
 	cluster *cluster.Cluster
-	client  client.Client
+	client  client.WithWatch
 }
 
 func TestMain(m *testing.M) { os.Exit(runSuite(m)) }
@@ -76,7 +76,7 @@ func prepare(ctx context.Context) error {
 		}
 	}
 	var err error
-	if suite.client, err = client.New(suite.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
+	if suite.client, err = client.NewWithWatch(suite.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	if err := gatewaycrds.Install(ctx, suite.cluster); err != nil {
