@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -327,4 +329,67 @@ func TestHostPowerReports(t *testing.T) {
 	s.moves(policy, "moves and hosts are in it", func(p *v1alpha1.PlacementPlan) bool {
 		return len(p.Spec.Moves) == 1 && len(p.Status.Hosts) == 2 && isAllowed(p, v1alpha1.ReasonAwaitingApproval)
 	})
+}
+
+// refuseMigrations has the API server refuse migrations of the scene's VMs, as a cluster's own policy may.
+func (s *placementScene) refuseMigrations() {
+	s.Helper()
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create},
+					Rule: admissionv1.Rule{
+						APIGroups: []string{virtv1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"virtualmachineinstancemigrations"},
+					},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "nothing moves on Fridays"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: s.name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}},
+		},
+	}
+	for _, o := range []client.Object{policy, binding} {
+		s.must(suite.client.Create(s.Context(), o))
+		s.Cleanup(func() {
+			if err := suite.client.Delete(context.Background(), o); err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	s.eventually("migrations are refused", func(ctx context.Context) error {
+		err := suite.client.Create(ctx, &virtv1.VirtualMachineInstanceMigration{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "probe"},
+			Spec:       virtv1.VirtualMachineInstanceMigrationSpec{VMIName: s.vmis[0].Name},
+		}, client.DryRunAll)
+		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+			return fmt.Errorf("not so: %w", err)
+		}
+		return nil
+	})
+}
+
+// A migration that the API server refuses is a move that failed, with what the server said. It is not
+// tried again, and the others are made.
+func TestPlacementRefused(t *testing.T) {
+	s := newPlacementScene(t, "refused", 2, 1)
+	s.refuseMigrations()
+	policy := s.placementPolicy(v1alpha1.ModeEnforce, nil)
+	plan := s.moves(policy, "the move is refused", func(p *v1alpha1.PlacementPlan) bool {
+		return in(p, v1alpha1.PlacementFailed, v1alpha1.ReasonMigrationFailed) == 1
+	})
+	if message := plan.Status.Moves[0].Message; !strings.Contains(message, "refused") || !strings.Contains(message, "nothing moves on Fridays") {
+		t.Errorf("the move says %q", message)
+	}
+	s.restart()
+	plan = s.moves(policy, "is observed by another manager", func(p *v1alpha1.PlacementPlan) bool { return p.ResourceVersion != plan.ResourceVersion })
+	if len(plan.Status.Moves) != 1 || len(s.migrations(t.Context())) > 0 {
+		t.Errorf("moves %+v, migrations %+v", plan.Status.Moves, s.migrations(t.Context()))
+	}
 }
