@@ -191,9 +191,19 @@ func podOf(vmi *virtv1.VirtualMachineInstance) types.UID {
 	return ""
 }
 
-// agent lets a node report four cores of two CPUs, and rates of the VMs with
-// two half-busy vCPUs each, which send 50 Mbit/s.
+// agent lets a node report four cores of two CPUs, and rates of the VMs.
 func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.VirtualMachineInstance) {
+	s.Helper()
+	s.rates(node, vmis...)
+	object := &corev1.Node{}
+	s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: node}, object))
+	s.must(suite.agents.Report(s.Context(), suite.client, object, v1alpha1.Topology{
+		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,4", "1,5", "2,6", "3,7"}}},
+	}, source))
+}
+
+// rates lets the agent of a node give rates of the VMs with two half-busy vCPUs each, which send 50 Mbit/s.
+func (s *scene) rates(node string, vmis ...*virtv1.VirtualMachineInstance) {
 	s.Helper()
 	var r model.NodeRates
 	all := units.NewCPUSet(0, 1, 2, 3, 4, 5, 6, 7)
@@ -208,11 +218,6 @@ func (s *scene) agent(node string, source v1alpha1.PowerSource, vmis ...*virtv1.
 		r.VMs = append(r.VMs, vm)
 	}
 	s.must(suite.agents.SetRates(node, r))
-	object := &corev1.Node{}
-	s.must(suite.client.Get(s.Context(), types.NamespacedName{Name: node}, object))
-	s.must(suite.agents.Report(s.Context(), suite.client, object, v1alpha1.Topology{
-		CoreGroups: []v1alpha1.CoreGroup{{Cores: []string{"0,4", "1,5", "2,6", "3,7"}}},
-	}, source))
 }
 
 // idleCores are cores of two CPUs that do little, with what their agent says of them.

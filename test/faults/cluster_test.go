@@ -3,9 +3,7 @@
 package faults
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -62,7 +60,7 @@ func (f *fault) apiServerAway() {
 // and ends; levers stay.
 func (f *fault) etcdFull() {
 	before, leading := f.actedNow(), f.leader()
-	f.alarm("ACTIVATE")
+	f.must(f.FillEtcd(f.Context(), true))
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "full"}}
 	f.eventually("writes fail", func(ctx context.Context) error {
 		if err := f.Client().Create(ctx, config, client.DryRunAll); err != nil {
@@ -77,35 +75,8 @@ func (f *fault) etcdFull() {
 	if after := f.actedNow(); !maps.Equal(before, after) {
 		f.Errorf("levers act on VMs %v, before on %v", after, before)
 	}
-	f.alarm("DEACTIVATE")
+	f.must(f.FillEtcd(f.Context(), false))
 	f.eventually("writes succeed", func(ctx context.Context) error { return f.Client().Create(ctx, config) })
-}
-
-// alarm raises etcd's alarm that it is full, or ends it.
-func (f *fault) alarm(action string) {
-	f.Helper()
-	var status struct {
-		Header struct {
-			Member string `json:"member_id"`
-		}
-	}
-	f.etcd("status", map[string]string{}, &status)
-	f.etcd("alarm", map[string]string{"action": action, "memberID": status.Header.Member, "alarm": "NOSPACE"}, &struct{}{})
-}
-
-func (f *fault) etcd(call string, question, answer any) {
-	f.Helper()
-	body, err := json.Marshal(question)
-	f.must(err)
-	request, err := http.NewRequestWithContext(f.Context(), http.MethodPost, f.Etcd()+"/v3/maintenance/"+call, bytes.NewReader(body))
-	f.must(err)
-	response, err := http.DefaultClient.Do(request)
-	f.must(err)
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		f.Fatalf("etcd answers %s to %s", response.Status, body)
-	}
-	f.must(json.NewDecoder(response.Body).Decode(answer))
 }
 
 // watts is the node's power by the stand-in for Kepler.
