@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -57,7 +58,9 @@ type scene struct {
 	one, other units.CPUSet
 	// rates and metrics are where the agent serves them, host:port.
 	rates, metrics string
-	args           []string
+	// asManager are TLS settings with which the agent gives its rates.
+	asManager func(node string) (*tls.Config, error)
+	args      []string
 }
 
 func newScene(t *testing.T) *scene {
@@ -326,6 +329,9 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 		turns.Reason != shaping.Reason || !strings.Contains(turns.Message, shaping.Message) {
 		t.Errorf("read back of the turns: %+v, want %+v", turns, shaping)
 	}
+
+	t.Log("pins stay while the API server is away")
+	s.apiServerAway()
 
 	t.Log("a killed agent's pins stay; the next one adopts them and still undoes them")
 	agent.kill()

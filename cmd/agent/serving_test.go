@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -90,10 +91,10 @@ func (s *scene) servesRates() {
 	const busy, name = 2, "CPU 2/TCG"
 	s.vm.Spin(name)
 	defer s.vm.EndThread(name)
-	settings := pki.NewManagerTLS(manager, clock.RealClock{}).Settings
+	s.asManager = pki.NewManagerTLS(manager, clock.RealClock{}).Settings
 	hosttest.Eventually(s, "the manager to get the rates of a busy vCPU", func() bool {
 		s.sign(manager)
-		rates, err := s.readRates(settings)
+		rates, err := s.readRates(s.asManager)
 		return err == nil && len(rates.VMs) == 1 && slices.ContainsFunc(rates.VMs[0].VCPUs, func(v model.VCPURates) bool {
 			return v.Index == busy && v.RunCores > 0
 		})
@@ -110,7 +111,7 @@ func (s *scene) servesRates() {
 		},
 	} {
 		_, err := s.readRates(func(node string) (*tls.Config, error) {
-			c, err := settings(node)
+			c, err := s.asManager(node)
 			if err != nil {
 				return nil, err
 			}
@@ -137,4 +138,21 @@ func (s *scene) servesMetrics() {
 			s.Errorf("status %d, want %d: %s", status, want, body)
 		}
 	}
+}
+
+// apiServerAway stops the API server for some rounds of the agent.
+func (s *scene) apiServerAway() {
+	s.Helper()
+	s.must(s.cluster.APIServer().Signal(syscall.SIGSTOP))
+	defer func() { s.must(s.cluster.APIServer().Signal(syscall.SIGCONT)) }()
+	const rounds = 3
+	seen := map[time.Time]bool{}
+	hosttest.Eventually(s, "rounds of samples", func() bool {
+		rates, err := s.readRates(s.asManager)
+		if err == nil {
+			seen[rates.Time] = true
+		}
+		return len(seen) > rounds
+	})
+	s.wantVCPUs("the pins to stay", s.one, s.other)
 }
