@@ -13,8 +13,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 )
@@ -37,16 +35,7 @@ func testNoPolicy(s *scene) {
 
 // testViews opens each view wide and narrow, light and dark.
 func testViews(s *scene) {
-	s.must(s.stage.Client.Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
-	s.must(s.stage.Write(s.Context(), scenery(time.Now())...))
-	s.must(s.cluster.WaitFor(s.Context(), soon, "the objects are in the cache", func(context.Context) error {
-		a := s.get("data/groups")
-		if !strings.Contains(a.body, `"checkout"`) || !strings.Contains(a.body, `"render"`) || !strings.Contains(s.get("data/policy?name="+policyName).body, `"trials":[{`) ||
-			!strings.Contains(s.get("data/policy?name="+policyName).body, `"r-moves"`) {
-			return errors.New(a.body)
-		}
-		return nil
-	}))
+	s.writeScenery()
 	for minute := range trendMinutes {
 		s.stage.Clock.Step(time.Minute)
 		s.must(s.cluster.WaitFor(s.Context(), soon, "a point of each minute", func(context.Context) error {
