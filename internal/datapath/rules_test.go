@@ -91,6 +91,27 @@ func TestProgramKeepsOrder(t *testing.T) {
 	r.t = t
 }
 
+// Of packets that come all the time, those of a window leave together at its end, in their order, and
+// none is lost.
+func TestProgramBunches(t *testing.T) {
+	const window, gap, windows = 500 * us, 50 * us, 100
+	r := newRig(t)
+	r.configure(func(c *Config) { c.Window, c.FloodPackets = window, 0 })
+	r.fast(plain(0))
+	before := r.stats()
+	r.set(r.now.Truncate(window) + gap/2)
+	packets := uint64(0)
+	for end := r.now + windows*window; r.now < end; r.wait(gap) {
+		flow := uint16(packets % 3)
+		r.leaves("a packet", plain(flow), r.now.Truncate(window)+window)
+		packets++
+	}
+	after := r.stats()
+	if held, bunches := after.Held-before.Held, after.Bunches-before.Bunches; held != packets || after.Passed != before.Passed || bunches != windows {
+		t.Errorf("%d of %d packets were held in %d bunches, want all in %d", held, packets, bunches, windows)
+	}
+}
+
 // What the state says between two packets is what the next packet finds.
 func TestProgramCountsWhileNothingComes(t *testing.T) {
 	r := newRig(t)
