@@ -61,6 +61,14 @@ func (m *meterServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
+// only has a policy trust this server alone.
+func (m *meterServer) only(spec *v1alpha1.EnergyPolicySpec) {
+	spec.Energy.Sources = []v1alpha1.EnergySource{{
+		Type: v1alpha1.PowerPrometheus, Freshness: &metav1.Duration{Duration: 2 * time.Minute},
+		Prometheus: &v1alpha1.PrometheusSource{URL: m.URL, Query: ptr.To("node_watts")},
+	}}
+}
+
 // What is done because a meter shows its effect is reverted when the meter fails, and done again when
 // it is back.
 func TestMeterThatFailsAndReturns(t *testing.T) {
@@ -80,12 +88,7 @@ func TestMeterThatFailsAndReturns(t *testing.T) {
 	timing.Clock, timing.Pull.StaleAfter = ahead, 24*time.Hour
 	startPacedManager(t, timing)
 	defer restartManager(t)
-	policy := s.policy("metered", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
-		spec.Energy.Sources = []v1alpha1.EnergySource{{
-			Type: v1alpha1.PowerPrometheus, Freshness: &metav1.Duration{Duration: 2 * time.Minute},
-			Prometheus: &v1alpha1.PrometheusSource{URL: meter.URL, Query: ptr.To("node_watts")},
-		}}
-	})
+	policy := s.policy("metered", v1alpha1.ModeEnforce, meter.only)
 	metered := func() {
 		s.plan(node, "pinned", func(p *v1alpha1.NodePlan) bool { return p.Spec.Apply && pinned(p, vmis...) })
 		s.policyCondition(policy, v1alpha1.ConditionMeterAvailable, metav1.ConditionTrue, v1alpha1.ReasonMeterFound, "")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
@@ -62,6 +63,35 @@ func TestEtcdThatIsFull(t *testing.T) {
 	}
 	s.must(suite.cluster.FillEtcd(t.Context(), false))
 	s.plan(node, "both pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, web[0], more[0]) })
+}
+
+// While the API server does not answer, the manager goes on. What it cannot write meanwhile it writes
+// when the server is back.
+func TestAPIServerThatIsAway(t *testing.T) {
+	s := newScene(t, "away", 1)
+	node := s.nodes[0]
+	web, more := s.vms("web", 1, node), s.vms("more", 1, node)
+	s.profile("web", "web")
+	s.profile("more", "more")
+	s.agent(node, v1alpha1.PowerNone, web...)
+	meter := newMeterServer(t, node, &clockAhead{})
+	s.policy("enforce", v1alpha1.ModeEnforce, meter.only)
+	s.plan(node, "web pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, web...) && p.Spec.Apply })
+
+	goOn := func() { s.must(suite.cluster.APIServer().Signal(syscall.SIGCONT)) }
+	defer goOn()
+	s.must(suite.cluster.APIServer().Signal(syscall.SIGSTOP))
+	asked := meter.questions.Load()
+	s.rates(node, web[0], more[0])
+	const questions = 10
+	s.eventually("the manager goes on", func(context.Context) error {
+		if more := meter.questions.Load() - asked; more < questions {
+			return fmt.Errorf("it asked the meter %d times", more)
+		}
+		return nil
+	})
+	goOn()
+	s.plan(node, "both pinned", func(p *v1alpha1.NodePlan) bool { return pinned(p, web[0], more[0]) && p.Spec.Apply })
 }
 
 // planned is how many nodes a manager has planned, by its metrics.
