@@ -31,11 +31,7 @@ type bufferCase struct {
 // an hour away: running the program as fast as it goes is faster than packets are held.
 func bufferCases(now uint64) []bufferCase {
 	const hour = 3600e9
-	on := bpf.JvConfig{
-		Generation: 1, Window: 500_000, FloodWindow: 500_000, Hold: 2e9, Gap: 10_000,
-		On: 10_000, Off: 7000, MostArrivals: 32,
-		FloodPackets: 10_000, FloodBytes: 128, FloodSyn: 1 << 15, FloodBits: 248, Seed: 1,
-	}
+	on := datapathtest.Holding(500 * time.Microsecond)
 	return []bufferCase{
 		{"buffer_off_ns", bpf.JvConfig{Generation: 1}, bpf.JvState{}},
 		{"buffer_count_ns", on, bpf.JvState{SlotEnd: now + hour, Generation: 1}},
@@ -68,7 +64,7 @@ func measureBuffer(ctx context.Context, env environment) ([]figure, error) {
 	took := make([][]float64, len(programs))
 	for range bufferRepeats {
 		for i, p := range programs {
-			_, each, err := p.Benchmark(smallUDP(), bufferRuns, nil)
+			_, each, err := p.Benchmark(datapathtest.SmallUDP(), bufferRuns, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -115,14 +111,4 @@ func loadBuffer(c bufferCase) (*bpf.JvObjects, error) {
 		}
 	}
 	return made, nil
-}
-
-// smallUDP is a packet of 64 bytes, with its Ethernet header, of 192.0.2.1 to 192.0.2.2.
-func smallUDP() []byte {
-	packet := []byte{
-		2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00,
-		0x45, 0, 0, 50, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2,
-		0x9c, 0x40, 0x13, 0x88, 0, 30, 0, 0,
-	}
-	return append(packet, make([]byte, 64-len(packet))...)
 }

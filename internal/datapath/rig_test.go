@@ -32,20 +32,7 @@ const (
 	redirect = 7
 )
 
-// skb is struct __sk_buff of linux/bpf.h.
-type skb struct {
-	_                 [8]uint32
-	Priority          uint32
-	_                 [26]uint32
-	_                 uint32
-	_                 uint64
-	Stamp             uint64
-	WireLen, Segments uint32
-	_                 uint64
-	SegmentSize       uint32
-	_                 uint32
-	_                 uint64
-}
+type skb = datapathtest.SKB
 
 // rig has the programs of one device and a clock.
 type rig struct {
