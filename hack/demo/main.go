@@ -1,8 +1,7 @@
 // Command demo shows the product on a real node: kubelet, containerd, and
-// KubeVirt's virt-handler and virt-launcher, with the product installed as pods by
-// its chart. A policy changes where and how the threads of real QEMU VMs run, and
-// its end changes them back. What is saved is shown by a simulated fleet, whose
-// clock goes faster.
+// KubeVirt's virt-handler and virt-launcher, with the product installed as pods. A policy
+// changes where and how the threads of real QEMU VMs run, and its end changes them
+// back. What is saved is shown by a simulated fleet, whose clock goes faster.
 package main
 
 import (
@@ -20,17 +19,13 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/joulevirt/joulevirt/test/cluster"
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
-	"github.com/joulevirt/joulevirt/test/env/node"
 	"github.com/joulevirt/joulevirt/test/guest/gobuild"
 )
 
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running at the end until Ctrl-C")
 	flag.Parse()
-	// The controllers of the fleet would log each retry.
-	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Stdout, *keep)
 	stop()
@@ -41,6 +36,8 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer, keep bool) (err error) {
+	// The controllers of the fleet would log each retry.
+	log.SetLogger(logr.Discard())
 	d := &demo{out: out, started: time.Now(), source: binaries.FromEnvironment(os.Getenv, out)}
 	// Manifests and chart are named as people name them in a checkout.
 	checkout, err := d.source.Checkout()
@@ -57,13 +54,8 @@ func run(ctx context.Context, out io.Writer, keep bool) (err error) {
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	d.title("A cluster with one real node: kubelet, containerd, KubeVirt's virt-handler and virt-launcher")
-	d.Environment, err = node.Start(ctx, node.Options{Cluster: cluster.Options{Binaries: d.source}, Product: true})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.Stop()) }()
-	err = d.story(ctx)
+	defer func() { err = errors.Join(err, d.stop()) }()
+	err = d.tell(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil // Ctrl-C
@@ -81,14 +73,12 @@ func (d *demo) prepare(ctx context.Context) error {
 	if err := os.Setenv("PATH", d.dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	paths, err := d.source.Ensure(ctx, binaries.Kubectl, binaries.Helm)
+	paths, err := d.source.Ensure(ctx, binaries.Kubectl)
 	if err != nil {
 		return err
 	}
-	for component, path := range paths {
-		if err := os.Symlink(path, filepath.Join(d.dir, string(component))); err != nil {
-			return err
-		}
+	if err := os.Symlink(paths[binaries.Kubectl], filepath.Join(d.dir, "kubectl")); err != nil {
+		return err
 	}
 	const plugin = "kubectl-joulevirt"
 	return d.source.Steps.Run("build "+plugin, func(io.Writer) error {
@@ -96,13 +86,28 @@ func (d *demo) prepare(ctx context.Context) error {
 	})
 }
 
-// stay keeps the cluster and the web server's clients until ctx ends.
+// stop ends what there is of the clusters.
+func (d *demo) stop() error {
+	err := d.fleet.stop()
+	if d.Environment != nil {
+		err = errors.Join(err, d.Stop())
+	}
+	return err
+}
+
+// stay keeps the node, its VMs and the web server's client until ctx ends.
 func (d *demo) stay(ctx context.Context) error {
+	if err := d.fleet.stop(); err != nil {
+		return err
+	}
+	d.fleet = nil
 	defer d.ask(ctx)()
 	d.say("The node and its VMs run until Ctrl-C. In another terminal:")
 	d.say("  export KUBECONFIG=%s PATH=%s:$PATH", d.Kubeconfig(), d.dir)
-	d.say("  kubectl apply -f %spolicy.yaml", manifests)
-	d.say("  kubectl joulevirt explain vm web-0 -n %s", namespace)
+	d.say("Try:")
+	d.say("  kubectl apply -f %spolicy.yaml && kubectl joulevirt top vms -n %s   # the levers act again", manifests, namespace)
+	d.say("  kubectl joulevirt explain vm web-0 -n %s   # what was decided, from which inputs", namespace)
+	d.say("  kubectl joulevirt pause demo   # all is undone, and the policy stays")
 	<-ctx.Done()
 	return nil
 }

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,11 +35,12 @@ type demo struct {
 	out     io.Writer
 	started time.Time
 	source  binaries.Source
-	// dir has kubectl, its plug-in and Helm, and Helm's files.
-	dir string
-	vms []vm
+	// dir has kubectl and its plug-in.
+	dir   string
+	vms   []vm
+	fleet *fleet
 	// before is how the VMs' threads were without a policy.
-	before string
+	before []thread
 }
 
 // vm is a VM of the demo.
@@ -51,34 +49,60 @@ type vm struct {
 	qemu int
 }
 
+// thread is one of a VM's as the kernel sees it.
+type thread struct{ vm, name, cpus, slice string }
+
 func (d *demo) title(format string, args ...any) {
 	fmt.Fprintf(d.out, "\n== %s  [%.0f s]\n", fmt.Sprintf(format, args...), time.Since(d.started).Seconds())
 }
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
+// chapter is a part of the story, and what it means.
+type chapter struct {
+	title string
+	run   func(context.Context) error
+	means string
+}
+
 // story is what the demo shows, in order.
-func (d *demo) story(ctx context.Context) error {
-	for _, chapter := range []struct {
-		title string
-		run   func(context.Context) error
-	}{
-		{"Two VMs: a web server, and one that may compute", d.startVMs},
-		{"Joulevirt installed by its chart, as pods: without an EnergyPolicy it only reports", d.install},
-		{"Profiles and a policy: vCPUs bound to cores, and scheduler slices (Linux 6.12 or newer)", d.enforce},
-		{"The policy deleted: threads as before", d.revert},
-		{"What it saves, SIMULATED: the first hours of a fleet whose clock goes faster", d.simulate},
-	} {
+func (d *demo) story() []chapter {
+	return []chapter{
+		{"VMs on a real node: kubelet, containerd, KubeVirt's virt-handler and virt-launcher", d.startVMs,
+			"Two VMs of KubeVirt run on this machine. QEMU emulates their CPUs."},
+		{"Joulevirt, two profiles and a policy", d.enforce,
+			"Owners say what VMs need, an admin says what may be done where. Without a policy nothing is changed."},
+		{"vCPUs pinned, and short time slices for the web server", d.pinned,
+			"Pinned vCPUs keep to few cores, so that the others can sleep. web-0 gets a core sooner, batch-0 for longer at a time."},
+		{"Traffic of a Service skewed, SIMULATED", d.steer,
+			"The same traffic costs less on fewer VMs: one that is busy wakes up less often for each packet."},
+		{"Packets of a busy VM buffered, MODELLED: the shipped eBPF program, played packets", d.buffer,
+			"The VM is interrupted once for several packets. No packet waits longer than the window."},
+		{"The first hour of a fleet, SIMULATED", d.firstHour,
+			"A lever stays only if a meter proves, with the lever on and off in turns, that it saves. It is booked hours later."},
+		{"Undo: the policy deleted", d.revert,
+			"Threads are as the kernel would have them without Joulevirt."},
+	}
+}
+
+// tell runs the chapters.
+func (d *demo) tell(ctx context.Context) error {
+	for _, chapter := range d.story() {
 		d.title("%s", chapter.title)
 		if err := chapter.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", chapter.title, err)
 		}
+		d.say("-> %s", chapter.means)
 	}
 	d.title("Done")
 	return nil
 }
 
-func (d *demo) startVMs(ctx context.Context) error {
+func (d *demo) startVMs(ctx context.Context) (err error) {
+	d.Environment, err = node.Start(ctx, node.Options{Cluster: cluster.Options{Binaries: d.source}, Product: true})
+	if err != nil {
+		return err
+	}
 	if err := d.kubectl(ctx, d.Cluster, "apply", "-f", manifests+"vms.yaml"); err != nil {
 		return err
 	}
@@ -94,7 +118,11 @@ func (d *demo) startVMs(ctx context.Context) error {
 		}
 		d.vms = append(d.vms, vm{vmi, qemu})
 	}
-	return d.kubectl(ctx, d.Cluster, "get", "vmi", "-n", namespace)
+	if err := d.kubectl(ctx, d.Cluster, "get", "vmi", "-n", namespace); err != nil {
+		return err
+	}
+	d.before, err = d.threads(ctx)
+	return err
 }
 
 // ask has a client ask the web server, until stop is called.
@@ -117,43 +145,24 @@ func (d *demo) ask(ctx context.Context) (stop func()) {
 	return func() { cancel(); client.Wait() }
 }
 
-func (d *demo) install(ctx context.Context) error {
-	if err := d.helm(ctx, "install", "joulevirt", "charts/joulevirt", "-n", "joulevirt-system", "--create-namespace",
-		"-f", manifests+"values.yaml", "--wait"); err != nil {
-		return err
-	}
-	if err := d.kubectl(ctx, d.Cluster, "get", "pods", "-A"); err != nil {
-		return err
-	}
-	err := d.WaitFor(ctx, changeTimeout, "the NodeReport counts both VMs", func(ctx context.Context) error {
-		running, err := d.RunKubectl(ctx, "get", "nodereport", d.Nodes()[0].Name, "-o", "jsonpath={.status.vms}")
-		if err == nil && running != strconv.Itoa(len(d.vms)) {
-			err = fmt.Errorf("it counts %q", running)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if err := d.kubectl(ctx, d.Cluster, "get", "nodereports"); err != nil {
-		return err
-	}
-	if d.before, err = d.threads(ctx); err != nil {
-		return err
-	}
-	return d.showThreads(ctx)
-}
-
+// enforce installs the product, and has it act.
 func (d *demo) enforce(ctx context.Context) error {
-	d.say("   From now on a client asks web-0 %d times a second: an idle VM is no network VM.", time.Second/askEvery)
-	defer d.ask(ctx)()
+	if err := d.kubectlQuiet(ctx, "apply", "--server-side", "-k", manifests+"joulevirt"); err != nil {
+		return err
+	}
+	if err := d.kubectlQuiet(ctx, "rollout", "status", "-n", "joulevirt-system", "deployment/joulevirt-manager"); err != nil {
+		return err
+	}
 	if err := d.kubectl(ctx, d.Cluster, "apply", "-f", manifests+"profiles.yaml", "-f", manifests+"policy.yaml"); err != nil {
 		return err
 	}
+	d.say("   From now on a client asks web-0 %d times a second.", time.Second/askEvery)
+	defer d.ask(ctx)()
 	if err := d.waitInForce(ctx); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
+		{"get", "nodereports"},
 		{"get", "nodeplans"},
 		{"joulevirt", "top", "vms", "-n", namespace},
 	} {
@@ -161,7 +170,20 @@ func (d *demo) enforce(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.showThreads(ctx)
+	return nil
+}
+
+// pinned shows where the VMs' threads ran before the policy, and where they run now.
+func (d *demo) pinned(ctx context.Context) error {
+	now, err := d.threads(ctx)
+	if err != nil {
+		return err
+	}
+	d.say("   Threads of QEMU on the node, from the kernel, before -> after:")
+	return d.table("VM\tTHREAD\tCPUS\tSLICE", len(now), func(i int) string {
+		was, is := d.before[i], now[i]
+		return fmt.Sprintf("%s\t%s\t%s -> %s\t%s -> %s", is.vm, is.name, was.cpus, is.cpus, was.slice, is.slice)
+	})
 }
 
 func (d *demo) revert(ctx context.Context) error {
@@ -170,15 +192,18 @@ func (d *demo) revert(ctx context.Context) error {
 	}
 	err := d.WaitFor(ctx, changeTimeout, "the VMs' threads are as before", func(ctx context.Context) error {
 		now, err := d.threads(ctx)
-		if err == nil && now != d.before {
-			err = errors.New("they are\n" + now)
+		if err == nil && !slices.Equal(now, d.before) {
+			err = fmt.Errorf("they are %v", now)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return d.showThreads(ctx)
+	return d.table("VM\tTHREAD\tCPUS\tSLICE", len(d.before), func(i int) string {
+		t := d.before[i]
+		return strings.Join([]string{t.vm, t.name, t.cpus, t.slice}, "\t")
+	})
 }
 
 // waitInForce waits until the agent reports that its plan acts on all VMs.
@@ -199,31 +224,32 @@ func (d *demo) waitInForce(ctx context.Context) error {
 	return err
 }
 
-// threads is a table of what the kernel says of the VMs' main and vCPU threads.
-func (d *demo) threads(ctx context.Context) (string, error) {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "VM\tQEMU'S PID\tTHREAD\tCPUS\tSLICE")
+// threads returns the VMs' main and vCPU threads.
+func (d *demo) threads(ctx context.Context) (all []thread, err error) {
 	for _, vm := range d.vms {
 		threads, err := tasks.Threads(ctx, vm.qemu)
 		if err != nil {
-			return "", fmt.Errorf("threads of %s: %w", vm.Name, err)
+			return nil, fmt.Errorf("threads of %s: %w", vm.Name, err)
 		}
 		for _, t := range threads {
 			if t.ID == vm.qemu || strings.HasPrefix(t.Name, "CPU ") {
-				fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", vm.Name, vm.qemu, t.Name, t.CPUs, t.Slice.Round(time.Millisecond/10))
+				all = append(all, thread{vm.Name, t.Name, t.CPUs, t.Slice.Round(time.Millisecond / 10).String()})
 			}
 		}
 	}
-	err := table.Flush()
-	return text.String(), err
+	return all, nil
 }
 
-// showThreads prints the VMs' threads.
-func (d *demo) showThreads(ctx context.Context) error {
-	text, err := d.threads(ctx)
-	d.say("   Threads of QEMU on the node, from the kernel:")
-	d.print(text)
+// table prints a head and rows, whose cells tabs divide.
+func (d *demo) table(head string, rows int, row func(int) string) error {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, head)
+	for i := range rows {
+		fmt.Fprintln(table, row(i))
+	}
+	err := table.Flush()
+	d.print(text.String())
 	return err
 }
 
@@ -235,17 +261,11 @@ func (d *demo) kubectl(ctx context.Context, c *cluster.Cluster, args ...string) 
 	return err
 }
 
-// helm runs Helm and shows the command.
-func (d *demo) helm(ctx context.Context, args ...string) error {
-	d.say("$ helm %s", pasted(args))
-	cmd := exec.CommandContext(ctx, filepath.Join(d.dir, "helm"), args...)
-	cmd.Env = []string{"HOME=" + d.dir, "KUBECONFIG=" + d.Kubeconfig(), "PATH=" + d.dir}
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("helm: %w: %s", err, problems.String())
-	}
-	return nil
+// kubectlQuiet runs kubectl and shows the command alone.
+func (d *demo) kubectlQuiet(ctx context.Context, args ...string) error {
+	d.say("$ kubectl %s", pasted(args))
+	_, err := d.RunKubectl(ctx, args...)
+	return err
 }
 
 // pasted is how a shell takes arguments that have no single quote in them.
