@@ -36,8 +36,11 @@ export GOFLAGS = -trimpath
 
 LDFLAGS = -s -w -X github.com/joulevirt/joulevirt/internal/version.version=$(VERSION)
 
-# Runs a program of the project. What go downloads and compiles for it before is one line.
-RUN = ROUGH=4m hack/step.sh "compile $(1)" go build -o dist/$(1) ./$(1) && dist/$(1)
+# Shows a command as a step of the set-up: one line.
+STEP = go build -o dist/hack/step ./hack/step && dist/hack/step
+
+# Runs a program of the project, where it can run. What go downloads and compiles for it is a step.
+RUN = go run ./hack/preconditions $(1) && $(STEP) "compile $(2)" go build -o dist/$(2) ./$(2) && dist/$(2)
 
 ##@ General
 
@@ -49,7 +52,7 @@ help: ## Show what can be made.
 
 .PHONY: demo
 demo: ## See the product at work on a real node: kubelet, containerd, KubeVirt and VMs. KEEP=1 leaves it running.
-	@$(call RUN,hack/demo) $(if $(KEEP),-keep)
+	@$(call RUN,demo,hack/demo) $(if $(KEEP),-keep)
 
 ##@ Development
 
@@ -82,7 +85,7 @@ fmt: $(GOLANGCI_LINT) ## Format the Go code.
 
 .PHONY: vet
 vet: ## Run go vet.
-	@hack/step.sh "get Go modules" go list -tags e2e -deps -test ./...
+	@$(STEP) "get Go modules" go list -tags e2e -deps -test ./...
 	go vet -tags e2e ./...
 
 .PHONY: lint
@@ -110,11 +113,11 @@ generate-check: $(CONTROLLER_GEN) $(CRD_REF_DOCS) ## Fail when generated files a
 
 .PHONY: setup
 setup: ## Install and build all that the tests and the demo need.
-	@$(call RUN,hack/setup)
+	@$(call RUN,e2e,hack/setup)
 
 .PHONY: setup-gate
 setup-gate: ## Install and build what make test needs.
-	@$(call RUN,hack/setup) gate
+	@$(call RUN,gate,hack/setup) gate
 
 .PHONY: controlplane
 controlplane: ## Build the programs of the test cluster into the cache.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a Go program at a pinned version: hack/tool.sh FILE PACKAGE@VERSION
+# Builds a Go program at a pinned version: hack/tool.sh FILE PACKAGE@VERSION, from the checkout's folder
 set -euo pipefail
 
 file=$1 package=$2
@@ -8,7 +8,8 @@ mkdir -p "$(dirname "$file")"
 staging=$(mktemp -d "$file.XXXXXX")
 trap 'rm -rf "$staging"' EXIT
 
+go build -o dist/hack/step ./hack/step
 # Settings of the caller's module must not reach another one.
-GOFLAGS='' GOWORK=off CGO_ENABLED=0 GOBIN="$staging" ROUGH=2m "${0%/*}/step.sh" "build ${package##*/}" \
+GOFLAGS='' GOWORK=off CGO_ENABLED=0 GOBIN="$staging" dist/hack/step "build ${package##*/}" \
   go install -trimpath -ldflags '-s -w' "$package"
 mv "$staging"/* "$file"

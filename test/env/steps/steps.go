@@ -1,7 +1,8 @@
 // Package steps runs the steps by which a machine is set up: each shows one
 // line, live on a terminal, with the time it takes and took last time. What the
 // commands of a step print goes to a log file, whose end is part of the error
-// when the step fails.
+// when the step fails. It imports the standard library only: hack/step, which runs
+// before anything is downloaded, is compiled in seconds.
 package steps
 
 import (
@@ -14,10 +15,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
-	"golang.org/x/term"
 )
 
 const (
@@ -25,6 +22,8 @@ const (
 	quick = 2 * time.Second
 	// tailLines is how much of its log the error of a step has.
 	tailLines = 20
+	// spinner has the marks of a step that runs, in turn.
+	spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 )
 
 // Reporter runs steps. A nil Reporter shows nothing.
@@ -53,9 +52,8 @@ func isTerminal(out io.Writer) bool {
 	if !ok {
 		return false
 	}
-	// A terminal that nobody looks at may have no size.
-	width, height, err := term.GetSize(int(file.Fd()))
-	return err == nil && width > 0 && height > 0
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // Run does a step, whose name is the same each time. Output of the commands
@@ -113,25 +111,35 @@ func (r *Reporter) show(name string, start time.Time) (end func(error)) {
 		}
 	}
 	r.line.Lock()
-	progress := mpb.New(mpb.WithOutput(r.out), mpb.WithWidth(1))
-	text := decor.Any(func(s decor.Statistics) string {
-		line := " " + name + "  " + seconds(time.Since(start))
-		if s.Completed || s.Aborted {
-			return line
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(time.Second / 10)
+		defer tick.Stop()
+		for marks, i := []rune(spinner), 0; ; i++ {
+			r.redraw(string(marks[i%len(marks)]), name, start, expected)
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
 		}
-		return line + expected
-	})
-	spinner := progress.New(1, mpb.SpinnerStyle(), mpb.BarFillerTrim(), mpb.AppendDecorators(text),
-		mpb.BarFillerOnComplete("✓"), mpb.BarFillerOnAbort("✗"))
+	}()
 	return func(err error) {
-		if err == nil {
-			spinner.Increment()
-		} else {
-			spinner.Abort(false)
+		close(stop)
+		<-stopped
+		mark := "✓"
+		if err != nil {
+			mark = "✗"
 		}
-		progress.Wait()
+		r.redraw(mark, name, start, "\n")
 		r.line.Unlock()
 	}
+}
+
+// redraw replaces the live line.
+func (r *Reporter) redraw(mark, name string, start time.Time, rest string) {
+	fmt.Fprintf(r.out, "\r\x1b[K%s %s  %s%s", mark, name, seconds(time.Since(start)), rest)
 }
 
 // expected says how long a step takes, if that is known: what it took last
