@@ -51,9 +51,6 @@ func run(ctx context.Context, out io.Writer, keep bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
-	if err := d.prepare(ctx); err != nil {
-		return err
-	}
 	defer func() { err = errors.Join(err, d.stop()) }()
 	err = d.tell(ctx)
 	switch {
@@ -68,16 +65,12 @@ func run(ctx context.Context, out io.Writer, keep bool) (err error) {
 	return nil
 }
 
-// prepare fills the folder of programs, and has kubectl find the plug-in there.
-func (d *demo) prepare(ctx context.Context) error {
+// addPrograms fills the folder of programs, and has kubectl find the plug-in there.
+func (d *demo) addPrograms(ctx context.Context) error {
 	if err := os.Setenv("PATH", d.dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	paths, err := d.source.Ensure(ctx, binaries.Kubectl)
-	if err != nil {
-		return err
-	}
-	if err := os.Symlink(paths[binaries.Kubectl], filepath.Join(d.dir, "kubectl")); err != nil {
+	if err := os.Symlink(d.Kubectl(), filepath.Join(d.dir, "kubectl")); err != nil {
 		return err
 	}
 	const plugin = "kubectl-joulevirt"

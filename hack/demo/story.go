@@ -103,6 +103,9 @@ func (d *demo) startVMs(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := d.addPrograms(ctx); err != nil {
+		return err
+	}
 	if err := d.kubectl(ctx, d.Cluster, "apply", "-f", manifests+"vms.yaml"); err != nil {
 		return err
 	}

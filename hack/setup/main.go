@@ -27,9 +27,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	source := binaries.FromEnvironment(os.Getenv, os.Stderr)
-	err := prepareGate(ctx, debian.Host(), source)
-	if err == nil && !slices.Equal(os.Args[1:], []string{"gate"}) {
-		err = prepareE2E(ctx, debian.Host(), source)
+	var err error
+	if !slices.Equal(os.Args[1:], []string{"gate"}) {
+		err = prepareE2E(ctx, debian.Host(), source) // first: it builds more of each module at once
+	}
+	if err == nil {
+		err = prepareGate(ctx, debian.Host(), source)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "setup:", err)
@@ -67,7 +70,7 @@ func prepareE2E(ctx context.Context, system debian.System, source binaries.Sourc
 		}
 	}
 	for _, programs := range []binaries.Source{source, source.Other(binaries.NewestKubeVirt)} {
-		if _, err := images.Ensure(ctx, programs); err != nil {
+		if _, err := images.Ensure(ctx, programs, images.Parts{Product: true, Gateway: true}); err != nil {
 			return err
 		}
 	}

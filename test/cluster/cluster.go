@@ -55,7 +55,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err := options.validate(); err != nil {
 		return nil, err
 	}
-	paths, err := options.Binaries.Ensure(ctx, options.components()...)
+	paths, err := options.Binaries.Ensure(ctx, options.Components()...)
 	if err != nil {
 		return nil, fmt.Errorf("programs of the test cluster: %w", err)
 	}

@@ -63,8 +63,8 @@ func (o Options) validate() error {
 	return nil
 }
 
-// components lists the programs that the options need.
-func (o Options) components() []binaries.Component {
+// Components lists the programs that the options need.
+func (o *Options) Components() []binaries.Component {
 	all := []binaries.Component{binaries.Etcd, binaries.APIServer, binaries.Kubectl}
 	add := func(wanted bool, components ...binaries.Component) {
 		if wanted {

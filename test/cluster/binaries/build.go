@@ -105,27 +105,91 @@ func (b *build) run(ctx context.Context, components []Component) error {
 		return err
 	}
 	defer unlock()
+	var inGo []Component
+	for _, component := range components {
+		if !isProgram(b.path(component)) && !recipes()[component].isC() {
+			inGo = append(inGo, component)
+		}
+	}
+	if len(inGo) > 0 {
+		if err := b.compileGo(ctx, inGo); err != nil {
+			return err
+		}
+	}
 	for _, component := range components {
 		if isProgram(b.path(component)) {
 			continue
 		}
-		if err := b.one(ctx, component); err != nil {
+		if err := b.compileC(ctx, component); err != nil {
 			return fmt.Errorf("%s: %w", component, err)
 		}
 	}
 	return nil
 }
 
-// one builds a component beside its place and renames it there, so that a file
-// in the cache is always whole.
-func (b *build) one(ctx context.Context, component Component) error {
-	temporary := b.path(component) + ".tmp" // ours alone: we hold the lock
-	defer os.Remove(temporary)
-	cmd, err := b.command(ctx, recipes()[component], temporary)
-	if err != nil {
+// compileGo builds programs of Go by one command, so that what they share is compiled once and one
+// is linked while others compile. cgo is on when one of them needs it: with and without it, nearly
+// all would be compiled twice.
+func (b *build) compileGo(ctx context.Context, components []Component) error {
+	staging := filepath.Join(b.target, "tmp") // ours alone: we hold the lock
+	defer os.RemoveAll(staging)
+	// Code of ours that calls that of a version has a tag: newest, oldest.
+	_, tag, _ := strings.Cut(filepath.Base(b.pins), "-")
+	args := []string{"build", "-trimpath", "-mod=readonly", "-modfile", filepath.Join(b.pins, "go.mod"),
+		"-tags", tag, "-ldflags", b.ldflags, "-o", staging + string(filepath.Separator)}
+	cgo := "CGO_ENABLED=0"
+	for _, component := range components {
+		r := recipes()[component]
+		args = append(args, r.pkg)
+		if len(r.packages) > 0 {
+			cgo = "CGO_ENABLED=1"
+			if err := debian.Host().Ensure(ctx, b.steps, r.packages...); err != nil {
+				return err
+			}
+		}
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = b.source
+	cmd.Env = append(cmd.Environ(), cgo, "GOWORK=off")
+	name := b.module
+	if len(components) == 1 {
+		name = string(components[0])
+	}
+	return b.compile("build "+name, cmd, func() error {
+		for _, component := range components {
+			made := filepath.Join(staging, recipes()[component].executable(b.source))
+			if err := os.Rename(made, b.path(component)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// compileC builds a program of one file of C.
+func (b *build) compileC(ctx context.Context, component Component) error {
+	r := recipes()[component]
+	if err := debian.Host().Ensure(ctx, b.steps, r.packages...); err != nil {
 		return err
 	}
-	return b.steps.Run("build "+string(component), func(log io.Writer) error {
+	dir := b.source
+	if !strings.HasPrefix(r.pkg, "./") {
+		upstream, _ := moduleVersion(b.module)
+		var err error
+		if dir, err = gomod.Dir(ctx, b.pins, upstream); err != nil {
+			return err
+		}
+	}
+	temporary := b.path(component) + ".tmp"
+	defer os.Remove(temporary)
+	cmd := exec.CommandContext(ctx, "gcc", "-O2", "-static", "-s", "-o", temporary, filepath.Join(dir, r.pkg))
+	return b.compile("build "+string(component), cmd, func() error { return os.Rename(temporary, b.path(component)) })
+}
+
+// compile runs a compiler beside the place of what it makes, and moves that there, so that a file in
+// the cache is always whole.
+func (b *build) compile(step string, cmd *exec.Cmd, move func() error) error {
+	return b.steps.Run(step, func(log io.Writer) error {
 		cmd.Stdout, cmd.Stderr = log, log
 		// An interrupt lets go end its compilers before it ends itself.
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -133,37 +197,6 @@ func (b *build) one(ctx context.Context, component Component) error {
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 		}
-		return os.Rename(temporary, b.path(component))
+		return move()
 	})
-}
-
-// command returns the compiler's run that makes a program at output.
-func (b *build) command(ctx context.Context, r recipe, output string) (*exec.Cmd, error) {
-	if len(r.packages) > 0 {
-		if err := debian.Host().Ensure(ctx, b.steps, r.packages...); err != nil {
-			return nil, err
-		}
-	}
-	if filepath.Ext(r.pkg) == ".c" {
-		dir := b.source
-		if !strings.HasPrefix(r.pkg, "./") {
-			upstream, _ := moduleVersion(b.module)
-			var err error
-			if dir, err = gomod.Dir(ctx, b.pins, upstream); err != nil {
-				return nil, err
-			}
-		}
-		return exec.CommandContext(ctx, "gcc", "-O2", "-static", "-s", "-o", output, filepath.Join(dir, r.pkg)), nil
-	}
-	// Code of ours that calls that of a version has a tag: newest, oldest.
-	_, tag, _ := strings.Cut(filepath.Base(b.pins), "-")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-mod=readonly",
-		"-modfile", filepath.Join(b.pins, "go.mod"), "-tags", tag, "-ldflags", b.ldflags, "-o", output, r.pkg)
-	cmd.Dir = b.source
-	cgo := "CGO_ENABLED=0"
-	if len(r.packages) > 0 {
-		cgo = "CGO_ENABLED=1"
-	}
-	cmd.Env = append(cmd.Environ(), cgo, "GOWORK=off")
-	return cmd, nil
 }

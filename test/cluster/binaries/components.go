@@ -3,6 +3,9 @@ package binaries
 import (
 	"fmt"
 	"maps"
+	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -65,6 +68,21 @@ type recipe struct {
 	packages []string
 	// only is the folder of versions that have the program. Empty: all do.
 	only string
+}
+
+// isC returns true for a program of one file of C.
+func (r recipe) isC() bool { return filepath.Ext(r.pkg) == ".c" }
+
+// executable is the name that go build gives a program of Go, by its package's path.
+func (r recipe) executable(source string) string {
+	pkg := r.pkg
+	if pkg == "." {
+		pkg = source
+	}
+	if isVersion := regexp.MustCompile(`^v[0-9]+$`).MatchString; isVersion(path.Base(pkg)) {
+		pkg = path.Dir(pkg)
+	}
+	return path.Base(pkg)
 }
 
 // recipes lists every component.

@@ -10,10 +10,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/joulevirt/joulevirt/test/env/steps"
+	"github.com/joulevirt/joulevirt/test/internal/filelock"
 )
 
 // NodePackages lists what it takes to run VMs on this machine: QEMU, libvirt,
@@ -58,11 +60,18 @@ func Host() System { return System{Run: run, Root: os.Geteuid() == 0} }
 // command to run.
 func (s System) Ensure(ctx context.Context, reporter *steps.Reporter, packages ...string) error {
 	missing, err := s.Missing(ctx, packages...)
-	if err != nil {
+	if err != nil || len(missing) == 0 {
 		return err
 	}
-	if len(missing) == 0 {
-		return nil
+	if s.Root {
+		unlock, err := filelock.Take(ctx, filepath.Join(os.TempDir(), "joulevirt-apt.lock"), func() {})
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if missing, err = s.Missing(ctx, packages...); err != nil || len(missing) == 0 {
+			return err
+		}
 	}
 	install := append([]string{"install", "--yes", "--no-install-recommends"}, missing...)
 	if !s.Root {

@@ -82,7 +82,7 @@ type round struct {
 
 // TestOffload measures what a gateway is worth, and tells the life of a share, on one node.
 func TestOffload(t *testing.T) {
-	e := node.StartForTest(t, node.Options{Product: true, Cluster: cluster.Options{KubeVirtConfig: allowShares}})
+	e := node.StartForTest(t, node.Options{Product: true, Gateway: true, Cluster: cluster.Options{KubeVirtConfig: allowShares}})
 	t.Run("Cache", func(t *testing.T) { measureCache(start(t, e)) })
 	t.Run("SharedMemory", func(t *testing.T) { shareLives(startShared(t, e)) })
 }

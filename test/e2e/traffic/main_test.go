@@ -66,7 +66,7 @@ func runSuite(m *testing.M) (code int, err error) {
 		return node.NodeOptions{Labels: map[string]string{corev1.LabelTopologyZone: zone}}
 	}
 	suite.Environment, err = node.Start(ctx, node.Options{
-		Cluster: cluster.Options{Binaries: source}, Product: true, Node: inZone("zone-1"), Artifacts: artifacts,
+		Cluster: cluster.Options{Binaries: source}, Product: true, Gateway: true, Node: inZone("zone-1"), Artifacts: artifacts,
 	})
 	if err != nil {
 		return 1, err

@@ -22,6 +22,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/joulevirt/joulevirt/test/cluster/binaries"
+	"github.com/joulevirt/joulevirt/test/cluster/debian"
 	"github.com/joulevirt/joulevirt/test/internal/filelock"
 )
 
@@ -58,7 +59,7 @@ type Set struct {
 	Guest Image
 	// KubeVirt is virt-launcher and virt-handler in one, with a name for each.
 	KubeVirt Image
-	// Manager, Agent and Gateway are the product, of this checkout.
+	// Manager, Agent and Gateway are the product, of this checkout. See Parts.
 	Manager, Agent, Gateway Image
 }
 
@@ -67,16 +68,23 @@ func (s Set) All() []Image {
 	return []Image{s.Pause, s.Tools, s.Guest, s.KubeVirt, s.Manager, s.Agent, s.Gateway}
 }
 
+// Parts are what not all nodes need.
+type Parts struct{ Product, Gateway bool }
+
 // Ensure returns the images, building what the cache lacks.
-func Ensure(ctx context.Context, source binaries.Source) (Set, error) {
+func Ensure(ctx context.Context, source binaries.Source, parts Parts) (Set, error) {
 	var set Set
 	for _, step := range []struct {
+		wanted bool
 		image  *Image
 		recipe func(context.Context, binaries.Source) (recipe, error)
 	}{
-		{&set.Pause, pause}, {&set.Tools, tools}, {&set.Guest, testGuest}, {&set.KubeVirt, kubevirt},
-		{&set.Manager, manager}, {&set.Agent, agent}, {&set.Gateway, gateway},
+		{true, &set.Pause, pause}, {true, &set.Tools, tools}, {true, &set.Guest, testGuest}, {true, &set.KubeVirt, kubevirt},
+		{parts.Product, &set.Manager, manager}, {parts.Product, &set.Agent, agent}, {parts.Gateway, &set.Gateway, gateway},
 	} {
+		if !step.wanted {
+			continue
+		}
 		r, err := step.recipe(ctx, source)
 		if err == nil {
 			*step.image, err = r.ensure(ctx, source)
@@ -86,6 +94,19 @@ func Ensure(ctx context.Context, source binaries.Source) (Set, error) {
 		}
 	}
 	return set, nil
+}
+
+// Prepare installs what images are built with, and makes what takes long and needs no program: the
+// root file system.
+func Prepare(ctx context.Context, source binaries.Source) error {
+	err := debian.Host().Ensure(ctx, source.Steps, "busybox-static", "kmod", "linux-image-cloud-amd64", "mmdebstrap")
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(source.Cache, "images"), 0o755)
+	}
+	if err == nil {
+		_, err = newRootFS(source).ensure(ctx)
+	}
+	return err
 }
 
 // recipe says how an image is built.

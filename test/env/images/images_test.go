@@ -21,13 +21,14 @@ import (
 // ensure builds the images, and again: the second time nothing may be built.
 func ensure(t *testing.T) Set {
 	t.Helper()
-	first, err := Ensure(t.Context(), binaries.FromEnvironment(os.Getenv, os.Stderr))
+	parts := Parts{Product: true, Gateway: true}
+	first, err := Ensure(t.Context(), binaries.FromEnvironment(os.Getenv, os.Stderr), parts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := stat(t, first)
 	var progress bytes.Buffer
-	second, err := Ensure(t.Context(), binaries.FromEnvironment(os.Getenv, &progress))
+	second, err := Ensure(t.Context(), binaries.FromEnvironment(os.Getenv, &progress), parts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,13 +32,7 @@ var minorOfKVM = regexp.MustCompile(`(?m)^(KVM_MINOR|HYPERVISOR_DEV_MINOR)=.*$`)
 // kubevirt is one image for virt-launcher and virt-handler: KubeVirt's programs
 // and configuration on Debian.
 func kubevirt(ctx context.Context, source binaries.Source) (recipe, error) {
-	programs := []binaries.Component{
-		binaries.VirtLauncher, binaries.VirtLauncherMonitor, binaries.VirtHandler, binaries.VirtChroot,
-		binaries.VirtProbe, binaries.VirtTail, binaries.VirtFreezer, binaries.ContainerDisk,
-	}
-	if source.Versions["kubevirt"] == binaries.NewestKubeVirt {
-		programs = append(programs, binaries.LibvirtHookClient)
-	}
+	programs := kubevirtPrograms(source)
 	paths, err := source.Ensure(ctx, append(programs, binaries.Virtqemud)...)
 	if err != nil {
 		return recipe{}, err
@@ -92,6 +86,23 @@ func kubevirt(ctx context.Context, source binaries.Source) (recipe, error) {
 		return files, nil
 	}
 	return r, nil
+}
+
+// kubevirtPrograms are those in /usr/bin.
+func kubevirtPrograms(source binaries.Source) []binaries.Component {
+	programs := []binaries.Component{
+		binaries.VirtLauncher, binaries.VirtLauncherMonitor, binaries.VirtHandler, binaries.VirtChroot,
+		binaries.VirtProbe, binaries.VirtTail, binaries.VirtFreezer, binaries.ContainerDisk,
+	}
+	if source.Versions["kubevirt"] == binaries.NewestKubeVirt {
+		programs = append(programs, binaries.LibvirtHookClient)
+	}
+	return programs
+}
+
+// Programs returns those that are put into images.
+func Programs(source binaries.Source) []binaries.Component {
+	return append(kubevirtPrograms(source), binaries.Virtqemud, binaries.Pause)
 }
 
 // nodeLabeller returns KubeVirt's script that finds what QEMU emulates, less

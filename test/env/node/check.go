@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,9 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/joulevirt/joulevirt/test/cluster/debian"
 	"github.com/joulevirt/joulevirt/test/env/node/internal/sandbox"
-	"github.com/joulevirt/joulevirt/test/env/steps"
 )
 
 // capabilities are what a node takes of this process. CAP_SYS_RESOURCE is not
@@ -35,9 +32,8 @@ func capabilities() map[int]string {
 	}
 }
 
-// check returns this machine's cgroup hierarchies, or all that a node lacks
-// here. Debian packages are installed when this process may.
-func check(ctx context.Context, system debian.System, reporter *steps.Reporter) ([]sandbox.Hierarchy, error) {
+// check returns this machine's cgroup hierarchies, or all that a node lacks here.
+func check() ([]sandbox.Hierarchy, error) {
 	var problems []error
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -52,13 +48,7 @@ func check(ctx context.Context, system debian.System, reporter *steps.Reporter) 
 		return os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	})
 	problems = append(problems, err)
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
-	if err := system.Ensure(ctx, reporter, debian.KubeletPackages()...); err != nil {
-		return nil, fmt.Errorf("runc starts containers, CNI plug-ins and nftables connect pods: %w", err)
-	}
-	return hierarchies, nil
+	return hierarchies, errors.Join(problems...)
 }
 
 // checkCapabilities reads the text of /proc/self/status.

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -34,8 +35,8 @@ type Options struct {
 	// Cluster is the control plane. Start adds what nodes need of it: all
 	// controllers, KubeVirt's too, and an address that nodes reach.
 	Cluster cluster.Options
-	// Product adds the images of manager, agent and gateway to all nodes.
-	Product bool
+	// Product adds the images of manager and agent to all nodes, and Gateway that of the gateway.
+	Product, Gateway bool
 	// Node describes the first node.
 	Node NodeOptions
 	// Artifacts is where logs go when Start fails, see SaveLogs. Empty: nowhere.
@@ -67,7 +68,7 @@ type Environment struct {
 // Start starts a cluster and its first node and returns when the node can run
 // VMs. Missing programs and images are built first.
 func Start(ctx context.Context, options Options) (*Environment, error) {
-	hierarchies, err := check(ctx, debian.Host(), options.Cluster.Binaries.Steps)
+	hierarchies, err := check()
 	if err != nil {
 		return nil, fmt.Errorf("this machine cannot run a node:\n%w", err)
 	}
@@ -108,7 +109,17 @@ func (e *Environment) start(ctx context.Context) error {
 	if err := os.MkdirAll(e.logs, 0o755); err != nil {
 		return fmt.Errorf("make the folder of logs: %w", err)
 	}
-	if err := e.ensurePrograms(ctx); err != nil {
+	// Most programs take no package of Debian, and the root file system takes no program.
+	ready, readyCtx := errgroup.WithContext(ctx)
+	ready.Go(func() error {
+		source := e.options.Cluster.Binaries
+		if err := debian.Host().Ensure(readyCtx, source.Steps, debian.KubeletPackages()...); err != nil {
+			return fmt.Errorf("runc starts containers, CNI plug-ins and nftables connect pods: %w", err)
+		}
+		return images.Prepare(readyCtx, source)
+	})
+	ready.Go(func() error { return e.ensurePrograms(readyCtx) })
+	if err := ready.Wait(); err != nil {
 		return err
 	}
 	if err := e.ensureImages(ctx); err != nil {
@@ -122,7 +133,9 @@ func (e *Environment) start(ctx context.Context) error {
 		return err
 	})
 	both.Go(func() (err error) {
-		e.Cluster, err = cluster.Start(bothCtx, e.clusterOptions())
+		options := e.clusterOptions()
+		options.VirtHandler = &cluster.VirtHandler{LauncherImage: e.set.KubeVirt.Names[0], Image: e.set.KubeVirt.Names[1]}
+		e.Cluster, err = cluster.Start(bothCtx, options)
 		return err
 	})
 	if err := both.Wait(); err != nil {
@@ -131,16 +144,17 @@ func (e *Environment) start(ctx context.Context) error {
 	return first.join(ctx)
 }
 
-// ensurePrograms builds the programs of nodes that are missing.
+// ensurePrograms builds the programs that are missing, of nodes, cluster and images, together.
 func (e *Environment) ensurePrograms(ctx context.Context) error {
-	source := e.options.Cluster.Binaries
-	paths, err := source.Ensure(ctx, binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.ContainerdShim, binaries.Ctr)
+	source, options := e.options.Cluster.Binaries, e.clusterOptions()
+	own := []binaries.Component{binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.ContainerdShim, binaries.Ctr}
+	paths, err := source.Ensure(ctx, slices.Concat(own, options.Components(), images.Programs(source))...)
 	if err != nil {
-		return fmt.Errorf("programs of nodes: %w", err)
+		return fmt.Errorf("programs of a cluster with nodes: %w", err)
 	}
 	e.programs = map[string]string{}
-	for component, path := range paths {
-		e.programs[string(component)] = path
+	for _, component := range own {
+		e.programs[string(component)] = paths[component]
 	}
 	e.noded = filepath.Join(e.claim.dir, "noded") // not in the cache: other checkouts have another
 	return gobuild.Static(ctx, "github.com/joulevirt/joulevirt/test/env/node/noded", e.noded)
@@ -150,7 +164,6 @@ func (e *Environment) ensurePrograms(ctx context.Context) error {
 func (e *Environment) clusterOptions() cluster.Options {
 	o := e.options.Cluster
 	o.ControllerManager, o.Scheduler, o.KubeVirt = true, true, cluster.KubeVirtControllers
-	o.VirtHandler = &cluster.VirtHandler{LauncherImage: e.set.KubeVirt.Names[0], Image: e.set.KubeVirt.Names[1]}
 	o.LogDir = e.logs
 	o.APIAddresses = append(o.APIAddresses, e.network.machine())
 	configure := o.KubeVirtConfig

@@ -46,7 +46,7 @@ func (s *imageStore) all() (stores []*imageStore) {
 
 // ensureImages builds the images of nodes that are missing.
 func (e *Environment) ensureImages(ctx context.Context) error {
-	set, err := images.Ensure(ctx, e.options.Cluster.Binaries)
+	set, err := images.Ensure(ctx, e.options.Cluster.Binaries, images.Parts{Product: e.options.Product, Gateway: e.options.Gateway})
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,11 @@ func (e *Environment) ensureImages(ctx context.Context) error {
 		return err
 	}
 	// Apart: they change with each change of the product.
-	e.images, err = e.unpackImages(ctx, []images.Image{set.Manager, set.Agent, set.Gateway})
+	product := []images.Image{set.Manager, set.Agent}
+	if e.options.Gateway {
+		product = append(product, set.Gateway)
+	}
+	e.images, err = e.unpackImages(ctx, product)
 	return err
 }
 
