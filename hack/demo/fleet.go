@@ -84,6 +84,7 @@ func (f *fleet) pass(ctx context.Context, d time.Duration) error {
 
 // steer shows the traffic of a Service and the power of its VMs' nodes, before and after a policy.
 func (d *demo) steer(ctx context.Context) (err error) {
+	d.say("   Not on the real node: what an emulated VM costs grows in proportion to its traffic, so nothing would be saved.")
 	d.say("   The product's controllers and agents run on a second API server, for simulated nodes with a simulated meter,")
 	d.say("   whose clock goes faster. Six VMs on two of them are behind Service web.")
 	if d.fleet, err = d.startFleet(ctx); err != nil {
