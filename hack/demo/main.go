@@ -39,7 +39,7 @@ func run(ctx context.Context, out io.Writer, keep bool) (err error) {
 	// The controllers of the fleet would log each retry.
 	log.SetLogger(logr.Discard())
 	d := &demo{out: out, started: time.Now(), source: binaries.FromEnvironment(os.Getenv, out)}
-	// Manifests and chart are named as people name them in a checkout.
+	// Manifests are named as people name them in a checkout.
 	checkout, err := d.source.Checkout()
 	if err != nil {
 		return err

@@ -91,9 +91,13 @@ func (r *Reporter) Run(name string, do func(log io.Writer) error) error {
 
 // Printf prints a line beside those of the steps.
 func (r *Reporter) Printf(format string, args ...any) {
-	if r != nil {
-		fmt.Fprintf(r.out, format+"\n", args...)
+	if r == nil {
+		return
 	}
+	if r.terminal {
+		format = "\r\x1b[K" + format // a live line is drawn again
+	}
+	fmt.Fprintf(r.out, format+"\n", args...)
 }
 
 // show shows that a step runs. The function that it returns shows how it ended.

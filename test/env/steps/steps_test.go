@@ -77,19 +77,19 @@ func TestPlain(t *testing.T) {
 	cache := t.TempDir()
 	out := newScreen()
 	r := slow(out, cache)
-	for _, name := range []string{"build kubelet", "get Envoy"} {
+	for _, name := range []string{"build kubevirt", "get Envoy"} {
 		if err := r.Run(name, out.untilShown(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.Printf("all is %s", "there")
 	want := "setup: output of each step is in " + cache + "/steps\n" +
-		"setup: build kubelet, roughly 20s\nsetup: build kubelet: done in Ns\n" +
+		"setup: build kubevirt, roughly 5m0s\nsetup: build kubevirt: done in Ns\n" +
 		"setup: get Envoy, roughly 10s\nsetup: get Envoy: done in Ns\nall is there\n"
 	if got := withoutTimes(out.String()); got != want {
 		t.Errorf("printed:\n%s\nwant:\n%s", got, want)
 	}
-	log, err := os.ReadFile(filepath.Join(cache, "steps", "build-kubelet.log"))
+	log, err := os.ReadFile(filepath.Join(cache, "steps", "build-kubevirt.log"))
 	if err != nil || string(log) != "output of a command\n" {
 		t.Errorf("the log is %q, %v", log, err)
 	}
@@ -183,7 +183,11 @@ func TestTerminal(t *testing.T) {
 		_, _ = io.Copy(screen, master)
 	}()
 	r := slow(terminal, t.TempDir())
-	succeeds := r.Run("build kubelet", func(io.Writer) error { return screen.await("build kubelet  0s, roughly 20s") })
+	succeeds := r.Run("get Envoy", func(io.Writer) error {
+		err := screen.await("get Envoy  0s, roughly 10s")
+		r.Printf("another process waits")
+		return err
+	})
 	fails := r.Run("build virt-api", func(io.Writer) error {
 		return errors.Join(screen.await("build virt-api"), errors.New("exit status 1"))
 	})
@@ -194,7 +198,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
-	for _, want := range []string{"\r\x1b[K✓ build kubelet  ", "✗ build virt-api  "} {
+	for _, want := range []string{"\r\x1b[Kanother process waits\r\n", "\r\x1b[K✓ get Envoy  ", "✗ build virt-api  "} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("the terminal got\n%q\nwant %q in it", screen, want)
 		}
