@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/internal/datapath/bpf"
-	"github.com/joulevirt/joulevirt/internal/datapath/datapathtest"
+	"github.com/joulevirt/joulevirt/test/datapathtest"
 )
 
 // buffer shows how many packets an interrupt brings, and whether this machine's kernel can hold any.
