@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/controllers/collect"
@@ -113,8 +114,35 @@ func Required() []Requirement {
 	return out
 }
 
-// Setup adds all controllers of the API's kinds to a manager.
+// Setup adds all controllers of the API's kinds to a manager, which may run already.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	collected := &runnables{Manager: mgr}
+	if err := build(ctx, collected, o); err != nil {
+		return err
+	}
+	for _, runnable := range collected.all {
+		if err := mgr.Add(runnable); err != nil {
+			return fmt.Errorf("start the controllers: %w", err)
+		}
+	}
+	return nil
+}
+
+// runnables collects what is added to a manager. A manager that runs would start each at once,
+// beside the code that still builds what it uses.
+type runnables struct {
+	ctrl.Manager
+	all []manager.Runnable
+}
+
+// Add does not start the runnable.
+func (r *runnables) Add(runnable manager.Runnable) error {
+	r.all = append(r.all, runnable)
+	return nil
+}
+
+// build makes the controllers and all that they share.
+func build(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := objects.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
