@@ -66,11 +66,7 @@ func (s *scene) learn(profile *v1alpha1.VMNetworkProfile, vmis []*virtv1.Virtual
 	s.traffic(warmUp, vmis...)
 	policy := s.policy("learn", v1alpha1.ModeObserve, func(spec *v1alpha1.EnergyPolicySpec) { spec.Levers = nil })
 	s.groupStatus(profile, "the limits are known", func(t *v1alpha1.TrafficStatus) bool {
-		known := len(t.Shares) == len(vmis)
-		for _, share := range t.Shares {
-			known = known && share.LimitBitsPerSecond != nil && *share.LimitBitsPerSecond >= int64(warmUp)
-		}
-		return known && t.Reason == v1alpha1.ReasonObserveOnly
+		return limitsKnown(t, len(vmis)) && t.Reason == v1alpha1.ReasonObserveOnly
 	})
 	s.traffic(usual, vmis...)
 	series := fmt.Sprintf(`joulevirt_group_effective_talkers{namespace=%q,profile=%q,share="Planned"} `, profile.Namespace, profile.Name)
@@ -86,6 +82,18 @@ func (s *scene) learn(profile *v1alpha1.VMNetworkProfile, vmis []*virtv1.Virtual
 	})
 	s.groupStatus(profile, "a saving is predicted", func(t *v1alpha1.TrafficStatus) bool { return t.Saving != nil })
 	s.must(suite.client.Delete(s.Context(), policy))
+}
+
+// limitsKnown reports whether each of so many VMs has a limit of at least warmUp.
+func limitsKnown(t *v1alpha1.TrafficStatus, vms int) bool {
+	for _, ofNode := range t.LimitsBitsPerSecond {
+		for _, limit := range ofNode {
+			if limit >= int64(warmUp) {
+				vms--
+			}
+		}
+	}
+	return vms == 0
 }
 
 // traffic lets the agents of the VMs' nodes tell a rate of each.

@@ -84,6 +84,30 @@ func TestGroupIsSteered(t *testing.T) {
 	}
 }
 
+// TestLimitsOutliveTheManager: the next manager goes on with the limits of all VMs of a group, also
+// of those that its status shows no shares of.
+func TestLimitsOutliveTheManager(t *testing.T) {
+	const vms = 120
+	s := newScene(t, "limits", 3)
+	vmis := s.groupVMs("web", vms)
+	profile := s.groupProfile("web", nil)
+	s.policy("learn", v1alpha1.ModeObserve, func(spec *v1alpha1.EnergyPolicySpec) { spec.Levers = nil })
+	s.traffic(warmUp, vmis...)
+	s.groupStatus(profile, "the limits are known", func(t *v1alpha1.TrafficStatus) bool { return limitsKnown(t, vms) })
+	stopManager(t)
+	s.traffic(usual, vmis...)
+	before := profile.DeepCopy()
+	profile.Spec.Group.MinActive = 3
+	s.must(suite.client.Patch(t.Context(), profile, client.MergeFrom(before)))
+	startManagerAgain(t)
+	status := s.groupStatus(profile, "the next manager knows the rates", func(t *v1alpha1.TrafficStatus) bool {
+		return t.ObservedGeneration == profile.Generation && t.Reason == v1alpha1.ReasonObserveOnly
+	})
+	if !limitsKnown(status, vms) {
+		t.Errorf("want %d limits of at least %v, have %v", vms, warmUp, status.LimitsBitsPerSecond)
+	}
+}
+
 // inForce waits until the group is steered and so many VMs serve.
 func (s *scene) inForce(profile *v1alpha1.VMNetworkProfile, count int) {
 	s.Helper()

@@ -140,11 +140,6 @@ type MemberShare struct {
 	// the VM's traffic in it, not the group's alone. Absent: not known.
 	// +optional
 	MeasuredPerMille *int32 `json:"measuredPerMille,omitempty"`
-	// limitBitsPerSecond is the rate above which no traffic is steered to the VM:
-	// the least of its ceiling and of its head-room, by the use of its busiest vCPU and
-	// vhost worker. Absent: not known.
-	// +optional
-	LimitBitsPerSecond *int64 `json:"limitBitsPerSecond,omitempty"`
 	// reason is a CamelCase word: MemberNotReady of a VM that may not serve.
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
@@ -190,6 +185,14 @@ type TrafficStatus struct {
 	// +kubebuilder:validation:MaxProperties=1024
 	// +optional
 	Goals map[string]int32 `json:"goals,omitempty"`
+	// limitsBitsPerSecond are the rates by node and VM above which no traffic is steered to a VM:
+	// the least of its ceiling and of its head-room, by the use of its busiest vCPU and vhost
+	// worker. Another manager goes on with them. VMs whose limit is not known are absent, and all
+	// of groups of more than 1024 VMs.
+	// +mapType=atomic
+	// +kubebuilder:validation:MaxProperties=1024
+	// +optional
+	LimitsBitsPerSecond map[string]map[string]int64 `json:"limitsBitsPerSecond,omitempty"`
 	// withdrawn is what the manager's guard took the lever from the group for, because it hurt
 	// a VM that got more than an even share. It stays for a while after it ended, as what
 	// hurts again is withdrawn for longer. podUID names the VM. Absent: nothing, or it is

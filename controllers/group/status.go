@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -25,9 +26,10 @@ import (
 )
 
 const (
-	// maxShares, maxGoals and maxTrafficMessage are the API's bounds.
+	// maxShares, maxGoals, maxLimits and maxTrafficMessage are the API's bounds.
 	maxShares         = 50
 	maxGoals          = 1024
+	maxLimits         = 1024
 	maxTrafficMessage = 1024
 
 	mille = 1000
@@ -65,7 +67,7 @@ func (r *groupRound) status() *v1alpha1.TrafficStatus {
 			}
 		}
 	}
-	status.Shares = r.shares(verdict)
+	status.Shares, status.LimitsBitsPerSecond = r.shares(verdict), r.limits()
 	return status
 }
 
@@ -189,14 +191,33 @@ func (r *groupRound) shares(verdict objects.LeverState) []v1alpha1.MemberShare {
 			measured := int32(math.Round(mille * float64(m.Rate/total)))
 			share.MeasuredPerMille = &measured
 		}
-		if m.Limit > 0 {
-			limit := statuses.TwoDigits(float64(m.Limit))
-			share.LimitBitsPerSecond = &limit
-		}
 		out = append(out, share)
 	}
 	slices.SortStableFunc(out, func(x, y v1alpha1.MemberShare) int { return cmp.Compare(y.PerMille, x.PerMille) })
 	return out[:min(len(out), maxShares)]
+}
+
+// limits are the members' by node and VM.
+func (r *groupRound) limits() map[string]map[string]int64 {
+	if len(r.seen.Plan.Members) > maxLimits {
+		return nil
+	}
+	var out map[string]map[string]int64
+	for i := range r.seen.Plan.Members {
+		m := &r.seen.Plan.Members[i]
+		if !(m.Limit > 0) {
+			continue
+		}
+		if out == nil {
+			out = map[string]map[string]int64{}
+		}
+		node := r.seen.Plan.Nodes[m.Node].Name
+		if out[node] == nil {
+			out[node] = map[string]int64{}
+		}
+		out[node][m.Name] = statuses.TwoDigits(float64(m.Limit))
+	}
+	return out
 }
 
 // lingering is the part of the bytes that VMs carry beyond their shares, 1 for all. Nil: it is
@@ -248,19 +269,22 @@ func sameFigures(was, is *v1alpha1.TrafficStatus) bool {
 			return false
 		}
 	}
-	return slices.EqualFunc(was.Shares, is.Shares, func(x, y v1alpha1.MemberShare) bool {
-		return (x.MeasuredPerMille == nil) == (y.MeasuredPerMille == nil) && (x.LimitBitsPerSecond == nil) == (y.LimitBitsPerSecond == nil) &&
-			math.Abs(float64(ptr.Deref(x.MeasuredPerMille, 0)-ptr.Deref(y.MeasuredPerMille, 0))) < fewPerMille &&
-			near(float64(ptr.Deref(x.LimitBitsPerSecond, 0)), float64(ptr.Deref(y.LimitBitsPerSecond, 0)))
-	})
+	nearLimits := func(x, y map[string]int64) bool {
+		return maps.EqualFunc(x, y, func(x, y int64) bool { return near(float64(x), float64(y)) })
+	}
+	return maps.EqualFunc(was.LimitsBitsPerSecond, is.LimitsBitsPerSecond, nearLimits) &&
+		slices.EqualFunc(was.Shares, is.Shares, func(x, y v1alpha1.MemberShare) bool {
+			return (x.MeasuredPerMille == nil) == (y.MeasuredPerMille == nil) &&
+				math.Abs(float64(ptr.Deref(x.MeasuredPerMille, 0)-ptr.Deref(y.MeasuredPerMille, 0))) < fewPerMille
+		})
 }
 
 // wordsOfTraffic is a status without figures.
 func wordsOfTraffic(status *v1alpha1.TrafficStatus) *v1alpha1.TrafficStatus {
 	words := status.DeepCopy()
-	words.Saving = nil
+	words.Saving, words.LimitsBitsPerSecond = nil, nil
 	for i := range words.Shares {
-		words.Shares[i].MeasuredPerMille, words.Shares[i].LimitBitsPerSecond = nil, nil
+		words.Shares[i].MeasuredPerMille = nil
 	}
 	return words
 }

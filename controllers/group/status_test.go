@@ -47,7 +47,7 @@ func TestTrafficStatus(t *testing.T) {
 	got := round.status()
 	share := func(name string, perMille, measured int32, reason string) v1alpha1.MemberShare {
 		return v1alpha1.MemberShare{
-			Name: name, Node: "n", PerMille: perMille, MeasuredPerMille: &measured, LimitBitsPerSecond: ptr.To(int64(120e6)), Reason: reason,
+			Name: name, Node: "n", PerMille: perMille, MeasuredPerMille: &measured, Reason: reason,
 		}
 	}
 	want := &v1alpha1.TrafficStatus{
@@ -55,6 +55,8 @@ func TestTrafficStatus(t *testing.T) {
 		Saving: &v1alpha1.Saving{Lever: v1alpha1.LeverTrafficShare, Watts: v1alpha1.Estimate{Value: "2", Low: "-0.94", High: "4.9"}},
 		Shares: []v1alpha1.MemberShare{share("a", 1000, 600, "Remainder"), share("b", 0, 300, "Standby"), share("c", 0, 100, "Standby")},
 		Goals:  map[string]int32{"a": 100},
+
+		LimitsBitsPerSecond: map[string]map[string]int64{"n": {"a": 120e6, "b": 120e6, "c": 120e6}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -77,6 +79,7 @@ func TestTrafficStatusWords(t *testing.T) {
 		"a little more": {func(r *groupRound) { r.seen.Plan.Members[0].Rate *= 1.1; r.seen.Plan.Members[1].Limit *= 1.05 }, true, true},
 		"a rate":        {func(r *groupRound) { r.seen.Plan.Members[0].Rate *= 2 }, true, false},
 		"a limit":       {func(r *groupRound) { r.seen.Plan.Members[0].Limit *= 2 }, true, false},
+		"no limit":      {func(r *groupRound) { r.seen.Plan.Members[0].Limit = 0 }, true, false},
 		"a saving":      {func(r *groupRound) { r.saving = &power.Estimate{Watts: 1} }, true, false},
 		"readiness":     {func(r *groupRound) { r.seen.Plan.Members[2].Ready = false }, false, false},
 		"a goal": {func(r *groupRound) {

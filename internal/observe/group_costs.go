@@ -200,12 +200,11 @@ func (g *Group) limit(knees []knee) {
 			least = min(least, knees[i].limit)
 		}
 	}
-	remembered := g.remembered()
 	for i := range g.Plan.Members {
 		m := &g.Plan.Members[i]
 		m.Limit = knees[i].limit
 		if !knees[i].measured {
-			m.Limit = max(m.Limit, remembered[memberOnNode{m.Name, g.Plan.Nodes[m.Node].Name}])
+			m.Limit = max(m.Limit, g.remembered(m))
 		}
 		if !knees[i].sure && m.Limit == 0 {
 			if math.IsInf(float64(least), 1) {
@@ -227,30 +226,22 @@ func (g *Group) learning(m *planner.GroupMember) {
 	}
 }
 
-type memberOnNode struct{ name, node string }
-
-// remembered are the limits that the status of the profile holds: what was
+// remembered is the limit of a member that the status of the profile holds, or 0: what was
 // learned is lost when the manager restarts, and traffic must not move for that.
-func (g *Group) remembered() map[memberOnNode]units.BitsPerSecond {
-	out := map[memberOnNode]units.BitsPerSecond{}
-	if g.Remember && g.Profile.Status.Traffic != nil {
-		for _, share := range g.Profile.Status.Traffic.Shares {
-			if share.LimitBitsPerSecond != nil {
-				out[memberOnNode{share.Name, share.Node}] = units.BitsPerSecond(*share.LimitBitsPerSecond)
-			}
-		}
+func (g *Group) remembered(m *planner.GroupMember) units.BitsPerSecond {
+	if !g.Remember || g.Profile.Status.Traffic == nil {
+		return 0
 	}
-	return out
+	return units.BitsPerSecond(g.Profile.Status.Traffic.LimitsBitsPerSecond[g.Plan.Nodes[m.Node].Name][m.Name])
 }
 
 // recall gives the members the limits that are remembered. A round in which rates
 // are missing plans nothing with them, but what it does not tell in the status is
 // forgotten by the next manager.
 func (g *Group) recall() {
-	remembered := g.remembered()
 	for i := range g.Plan.Members {
 		m := &g.Plan.Members[i]
-		m.Limit = remembered[memberOnNode{m.Name, g.Plan.Nodes[m.Node].Name}]
+		m.Limit = g.remembered(m)
 	}
 }
 

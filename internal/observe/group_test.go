@@ -288,7 +288,7 @@ func (s *groupScene) ceiling(text string) {
 func (s *groupScene) remember(vm, node string, limit int64) {
 	profile := profileWithGroup("web", "web", 0)
 	s.update(profile, func() {
-		profile.Status.Traffic = &v1alpha1.TrafficStatus{Shares: []v1alpha1.MemberShare{{Name: vm, Node: node, LimitBitsPerSecond: &limit}}}
+		profile.Status.Traffic = &v1alpha1.TrafficStatus{LimitsBitsPerSecond: map[string]map[string]int64{node: {vm: limit}}}
 	})
 }
 
@@ -459,10 +459,7 @@ func TestIdleMembersAreOfTheGroupsClass(t *testing.T) {
 // outlive that in the status, for a manager that is young itself.
 func TestLimitsAreRememberedWhileRatesAreMissing(t *testing.T) {
 	profile := &v1alpha1.VMNetworkProfile{}
-	profile.Status.Traffic = &v1alpha1.TrafficStatus{Shares: []v1alpha1.MemberShare{
-		{Name: "stays", Node: "a", LimitBitsPerSecond: ptr.To(int64(1e6))},
-		{Name: "moved", Node: "b", LimitBitsPerSecond: ptr.To(int64(1e6))},
-	}}
+	profile.Status.Traffic = &v1alpha1.TrafficStatus{LimitsBitsPerSecond: map[string]map[string]int64{"a": {"stays": 1e6}, "b": {"moved": 1e6}}}
 	g := &Group{Profile: profile, Remember: true, Plan: planner.Group{
 		Nodes:   []planner.GroupNode{{Name: "a"}},
 		Members: []planner.GroupMember{{Ready: true}, {Ready: true}},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/test/dataplane/load"
@@ -55,11 +54,7 @@ func (g *group) plan(ctx context.Context) (plan, error) {
 		return plan{}, fmt.Errorf("VMNetworkProfile %s has no status.traffic of generation %d: %+v", g.profile, profile.Generation, status)
 	}
 	if status.State != v1alpha1.LeverInForce {
-		limits := map[string]int64{}
-		for _, share := range status.Shares {
-			limits[share.Name] = ptr.Deref(share.LimitBitsPerSecond, 0)
-		}
-		return plan{}, fmt.Errorf("the group is not steered: %s %s: %s; limits in bit/s: %v", status.State, status.Reason, status.Message, limits)
+		return plan{}, fmt.Errorf("the group is not steered: %s %s: %s; limits in bit/s: %v", status.State, status.Reason, status.Message, status.LimitsBitsPerSecond)
 	}
 	p := plan{revision: status.Revision, shares: map[string]float64{}}
 	for _, share := range status.Shares {
