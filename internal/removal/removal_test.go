@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,17 @@ func migrationIn(name string, phase virtv1.VirtualMachineInstanceMigrationPhase,
 	}
 }
 
+// givesUp returns what a wait says after a minute of a clock that goes on only while it waits.
+func givesUp(t *testing.T, wait func(context.Context) error) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err = wait(ctx)
+	})
+	return err
+}
+
 // A removal waits for VMs that are being moved, and deletes what is left of moves, but no migration
 // of somebody else.
 func TestWaitMigrations(t *testing.T) {
@@ -40,10 +52,8 @@ func TestWaitMigrations(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		running, migrationIn("failed", virtv1.MigrationFailed, mine), migrationIn("foreign", virtv1.MigrationRunning, nil),
 	).Build()
-	r := &remover{Options: Options{Poll: time.Millisecond, Clock: clock.RealClock{}, Report: func(string, ...any) {}}, client: c}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := r.waitMigrations(ctx); err == nil || !strings.Contains(err.Error(), "shop/running in phase Running") {
+	r := &remover{Options: Options{Poll: time.Second, Clock: clock.RealClock{}, Report: func(string, ...any) {}}, client: c}
+	if err := givesUp(t, r.waitMigrations); err == nil || !strings.Contains(err.Error(), "shop/running in phase Running") {
 		t.Fatalf("it does not wait: %v", err)
 	}
 	running.Status.Phase = virtv1.MigrationSucceeded
@@ -69,12 +79,10 @@ func TestWaitHosts(t *testing.T) {
 		off, node("on", nil), node("lost", map[string]string{v1alpha1.AnnotationHostPower: "{}", v1alpha1.AnnotationHostFailed: "why"}),
 	).Build()
 	var reports []string
-	r := &remover{client: c, Options: Options{Poll: time.Millisecond, Clock: clock.RealClock{}, Report: func(format string, args ...any) {
+	r := &remover{client: c, Options: Options{Poll: time.Second, Clock: clock.RealClock{}, Report: func(format string, args ...any) {
 		reports = append(reports, fmt.Sprintf(format, args...))
 	}}}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := r.waitHosts(ctx); err == nil || !strings.Contains(err.Error(), "node off") || strings.Contains(err.Error(), "node lost") {
+	if err := givesUp(t, r.waitHosts); err == nil || !strings.Contains(err.Error(), "node off") || strings.Contains(err.Error(), "node lost") {
 		t.Fatalf("it does not wait for one host alone: %v", err)
 	}
 	off.Annotations = nil
@@ -102,10 +110,8 @@ func TestWaitGateways(t *testing.T) {
 	gateway := pod("gateway", metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "HybridWorkload", Name: "web", UID: "1", Controller: ptr.To(true)})
 	hybrid := &v1alpha1.HybridWorkload{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(gateway, pod("forged"), hybrid).Build()
-	r := &remover{Options: Options{Poll: time.Millisecond, Clock: clock.RealClock{}, Report: func(string, ...any) {}}, client: c}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := r.waitGateways(ctx); err == nil || !strings.Contains(err.Error(), "gateway shop/gateway") || strings.Contains(err.Error(), "forged") {
+	r := &remover{Options: Options{Poll: time.Second, Clock: clock.RealClock{}, Report: func(string, ...any) {}}, client: c}
+	if err := givesUp(t, r.waitGateways); err == nil || !strings.Contains(err.Error(), "gateway shop/gateway") || strings.Contains(err.Error(), "forged") {
 		t.Fatalf("it does not wait for the gateway alone: %v", err)
 	}
 	if err := c.Delete(t.Context(), gateway); err != nil {
