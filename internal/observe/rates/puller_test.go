@@ -7,7 +7,9 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/testr"
@@ -104,32 +106,31 @@ func TestPullerKeepsGoodRates(t *testing.T) {
 }
 
 func TestPullerFailsAlone(t *testing.T) {
-	hang := make(chan struct{})
-	t.Cleanup(func() { close(hang) })
-	first := true
-	var mu sync.Mutex
-	puller, _, _ := newTestPuller(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		hangs := first
-		first = false
-		mu.Unlock()
-		if hangs {
-			select {
-			case <-hang:
-			case <-r.Context().Done():
-			}
-			return
+	puller, clients, _ := newTestPuller(t, nil, func() []Target { return []Target{{Node: "n"}, {Node: "n"}} })
+	var asked atomic.Int64
+	clients.client = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		if asked.Add(1) == 1 {
+			<-r.Context().Done() // hangs
+			return nil, r.Context().Err()
 		}
-		_ = json.NewEncoder(w).Encode(round(1))
-	}, func() []Target { return []Target{{Node: "n"}, {Node: "n"}} })
-	puller.Timeout = 3 * time.Second // enough for the one that answers
-	if err := puller.round(t.Context(), all); err != nil {
-		t.Fatal(err)
-	}
-	if puller.Store.Fresh("n") == nil {
-		t.Error("one hung, and the good answer of the other is not there")
-	}
+		answer := httptest.NewRecorder()
+		err := json.NewEncoder(answer).Encode(round(1))
+		return answer.Result(), err
+	})}
+	synctest.Test(t, func(t *testing.T) { // whose clock goes on once the other has answered
+		if err := puller.round(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+		if puller.Store.Fresh("n") == nil {
+			t.Error("one hung, and the good answer of the other is not there")
+		}
+	})
 }
+
+// transport answers instead of a network.
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 func TestPullerWakes(t *testing.T) {
 	asked := make(chan string, 8)
