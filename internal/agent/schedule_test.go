@@ -232,14 +232,19 @@ func TestRealSlotsBeginOnTime(t *testing.T) {
 	var begins time.Time
 	b.cluster.change(func() {
 		b.cluster.plan = b.cluster.plan.DeepCopy()
-		trial := v1alpha1.TrialSchedule{Lever: v1alpha1.LeverAffinity, SlotLength: metav1.Duration{Duration: 10 * time.Second}, OneIn: 100}
-		s := model.Schedule{Slot: trial.SlotLength.Duration, OneIn: int(trial.OneIn)}
-		slot := s.SlotAt(time.Now().Add(time.Second)) + 1
-		for s.IsOn(slot) {
+		// Slots are long, so that the test sees the one that begins soon, and is off.
+		s := model.Schedule{Slot: 10 * time.Minute, OneIn: 100}
+		soon := time.Now().Add(time.Second)
+		for s.Next(soon).Sub(soon) > time.Second {
+			s.Slot += time.Millisecond
+		}
+		begins = s.Next(soon)
+		for slot := s.SlotAt(begins); s.IsOn(slot) || !s.IsOn(slot-1); {
 			s.Seed++
 		}
-		begins, trial.Seed = s.StartOf(slot), s.Seed
-		b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{trial}
+		b.cluster.plan.Spec.Trials = []v1alpha1.TrialSchedule{{
+			Lever: v1alpha1.LeverAffinity, SlotLength: metav1.Duration{Duration: s.Slot}, OneIn: int32(s.OneIn), Seed: s.Seed,
+		}}
 	})
 	b.want("the pin to go with the slot", b.both())
 	if time.Now().Before(begins) {
