@@ -85,12 +85,12 @@ func testGitOps(t *testing.T, adopted bool) {
 	if action := flux(); action != ssa.UnchangedAction {
 		t.Errorf("Flux finds a Service that is steered %s", action)
 	}
-	// The API server orders those who applied a Service by the second in which they last did, and stores it
-	// anew when the order changes. So the next one applies in a later second than Flux.
-	<-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 	for _, how := range [][]string{
 		{"--server-side", "--field-manager=argocd-controller", "--force-conflicts"}, nil,
 	} {
+		// The API server orders those who applied a Service by the second in which they last did, and stores
+		// it anew when the order changes. So each applies in a later second than those before.
+		<-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 		apply(how...)
 		before := s.versions()
 		apply(how...)
