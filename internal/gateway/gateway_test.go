@@ -33,7 +33,7 @@ import (
 
 const (
 	megabyte = 1 << 20
-	patience = time.Minute
+	patience = 5 * time.Minute
 )
 
 // newStore returns a file system in memory.

@@ -7,7 +7,7 @@ import (
 
 // Patience is how long a test waits for anything: some hundred times what it takes
 // on an idle machine.
-const Patience = time.Minute
+const Patience = 5 * time.Minute
 
 const interval = 5 * time.Millisecond
 
