@@ -7,19 +7,50 @@
 set -euo pipefail
 
 lane=$1 only=${ONLY:-.}
+
+# without_programs leaves out packages with tests that run programs, of test/cluster an API server, or
+# need root, as those of test/hosttest do.
+without_programs() { grep --extended-regexp --invert-match '^[^ ]*/test/|/test/(cluster|hosttest)' || true; }
+
 # Screenshots of the manager's page and the like.
 export JOULEVIRT_ARTIFACTS=${JOULEVIRT_ARTIFACTS:-$PWD/dist/artifacts}
 
 # A line for each package with tests: its name and all that its tests depend on.
 tests=$(go list -test -f '{{if not .ForTest}}{{.ImportPath}} {{.Deps}}{{end}}' "${only%/}/..." | sed -n 's/^\([^ ]*\)\.test /\1 /p')
 if [[ $lane == unit ]]; then
-  # Those of test/cluster start an API server or install programs, those of test/hosttest need root.
-  tests=$(grep --extended-regexp --invert-match '^[^ ]*/test/|/test/(cluster|hosttest)' <<<"$tests" || true)
+  tests=$(without_programs <<<"$tests")
 fi
 if [[ -z $tests ]]; then
   echo "test: no test of the lane $lane below $only" >&2
   exit 1
 fi
 mapfile -t packages < <(cut --delimiter=' ' --fields=1 <<<"$tests")
-# Never from the cache: Go does not know which programs the tests talk to.
-exec go test -json -ldflags=-s -count=1 -p 2 -timeout "${TEST_TIMEOUT:-20m}" "${packages[@]}"
+# Never from the cache: Go does not know which programs the tests talk to. Vetting is make vet's.
+run=(go test -json -vet=off -ldflags=-s -count=1 -p 2 -timeout "${TEST_TIMEOUT:-20m}")
+if [[ $lane == unit ]]; then
+  exec "${run[@]}" "${packages[@]}"
+fi
+
+# With the race detector, and built anew for it: packages of the lane unit that start goroutines, and
+# the suite of the whole manager, which runs no other way.
+unit=$(without_programs <<<"$tests" | cut --delimiter=' ' --fields=1)
+concurrent=$(grep --recursive --files-with-matches --extended-regexp --include='*.go' '^\s*go [a-zA-Z]|\.Go\(' "$only" | xargs --no-run-if-empty dirname | sort -u)
+raced=() others=()
+for package in "${packages[@]}"; do
+  if [[ $package == */joulevirt/controllers ]]; then
+    raced+=("$package")
+    continue
+  fi
+  others+=("$package")
+  if grep --quiet --line-regexp --fixed-strings "$package" <<<"$unit" && grep --quiet --line-regexp --fixed-strings "./${package##*/joulevirt/}" <<<"$concurrent"; then
+    raced+=("$package")
+  fi
+done
+failed=0
+if ((${#raced[@]})); then
+  CGO_ENABLED=1 "${run[@]}" -race "${raced[@]}" || failed=1
+fi
+if ((${#others[@]})); then
+  "${run[@]}" "${others[@]}" || failed=1
+fi
+exit "$failed"

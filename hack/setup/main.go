@@ -42,9 +42,9 @@ func main() {
 }
 
 func prepareGate(ctx context.Context, system debian.System, source binaries.Source) error {
-	// Gateways run nginx, and systemd checks the unit of the guest's tools; the others compile the eBPF
-	// programs, to compare them with those that are committed.
-	if err := system.Ensure(ctx, source.Steps, "clang-16", "libbpf-dev", "llvm-16", "nginx", "systemd"); err != nil {
+	// Gateways run nginx, systemd checks the unit of the guest's tools, and gcc links tests with the race
+	// detector; the others compile the eBPF programs, to compare them with those that are committed.
+	if err := system.Ensure(ctx, source.Steps, "clang-16", "gcc", "libbpf-dev", "libc6-dev", "llvm-16", "nginx", "systemd"); err != nil {
 		return err
 	}
 	if _, err := source.Ensure(ctx, binaries.Etcd, binaries.APIServer, binaries.ControllerManager, binaries.Scheduler,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -230,26 +229,6 @@ func inflated() map[string]string {
 }
 
 func largestSet() string { return "0-8191" + strings.Repeat(",0-8191", 4000) }
-
-// TestDecodeMemory: no answer costs more than a few times its size, garbage included.
-func TestDecodeMemory(t *testing.T) {
-	const most = 64 << 20
-	for name, body := range inflated() {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		read, err := readBody(strings.NewReader(body), &usualBody{})
-		if err == nil {
-			_, err = decode(read, "n")
-		}
-		runtime.ReadMemStats(&after)
-		if cost := after.TotalAlloc - before.TotalAlloc; cost > most || !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: %d bytes cost %d of memory; error %v", name, len(body), cost, err)
-		}
-	}
-	if _, err := readBody(strings.NewReader(strings.Repeat(" ", maxBody+1)), &usualBody{}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("an answer that is too long: %v", err)
-	}
-}
 
 func FuzzDecode(f *testing.F) {
 	for _, good := range []*model.NodeRates{round(1), complete()} {
