@@ -26,7 +26,7 @@ if [[ -z $tests ]]; then
 fi
 mapfile -t packages < <(cut --delimiter=' ' --fields=1 <<<"$tests")
 # Never from the cache: Go does not know which programs the tests talk to. Vetting is make vet's.
-run=(go test -json -vet=off -ldflags=-s -count=1 -p 2 -timeout "${TEST_TIMEOUT:-20m}")
+run=(go test -json -vet=off -ldflags=-s -shuffle=on -count=1 -p 2 -timeout "${TEST_TIMEOUT:-20m}")
 if [[ $lane == unit ]]; then
   exec "${run[@]}" "${packages[@]}"
 fi
