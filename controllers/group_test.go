@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,6 +136,18 @@ func (s *scene) contest(profile *v1alpha1.VMNetworkProfile) {
 	})
 	s.verdict(profile, v1alpha1.LeverInForce, "Skewed")
 	activate()
+	contested := false
+	s.eventually("the shares are contested", func(ctx context.Context) error {
+		s.must(suite.client.Get(ctx, client.ObjectKeyFromObject(profile), profile))
+		contested = profile.Status.Traffic.Reason == v1alpha1.ReasonContested
+		if !contested && s.pod(vm).Labels[v1alpha1.LabelServing] == v1alpha1.ServingActive {
+			return errors.New("the label is left alone, and the status does not say so")
+		}
+		return nil
+	})
+	if !contested {
+		activate() // the change came between a round's reading and its writing, which put it back unseen
+	}
 	if status := s.verdict(profile, v1alpha1.LeverBlocked, v1alpha1.ReasonContested); !strings.Contains(status.Message, "somebody changed") {
 		s.Errorf("contested: %s", status.Message)
 	}
