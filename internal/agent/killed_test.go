@@ -42,13 +42,13 @@ func (m *mortal) isDead() bool {
 
 func (m *mortal) write(do func() error) error {
 	m.mu.Lock()
-	kills := m.left == 1
+	kills, after := m.left == 1, m.after
 	m.left = max(m.left-1, 0)
 	m.mu.Unlock()
 	if !kills {
 		return do()
 	}
-	if m.after {
+	if after {
 		_ = do() // nobody learns the result
 	}
 	m.mu.Lock()
@@ -84,7 +84,9 @@ func (b *bench) changed() (bound, sliced map[host.TaskID]bool) {
 		if errors.Is(sliceErr, host.ErrUnsupported) {
 			sliceErr = nil
 		}
-		if err := errors.Join(err, sliceErr); err != nil && !errors.Is(err, host.ErrGone) {
+		if err := errors.Join(err, sliceErr); errors.Is(err, host.ErrGone) {
+			continue
+		} else if err != nil {
 			b.Fatal(err)
 		}
 		if !cpus.Equal(b.both()) {
