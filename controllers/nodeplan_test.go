@@ -171,6 +171,11 @@ func TestNodeWithTooManyVMs(t *testing.T) {
 	s.must(suite.agents.SetRates(node, rates))
 	object := &corev1.Node{}
 	s.must(suite.client.Get(t.Context(), types.NamespacedName{Name: node}, object))
+	t.Cleanup(func() { // or the manager pulls its rates beside all tests that follow
+		if err := suite.client.Delete(context.Background(), object); err != nil {
+			t.Error(err)
+		}
+	})
 	s.must(suite.agents.Report(t.Context(), suite.client, object, topology, v1alpha1.PowerRAPL))
 	s.profile("web", "web")
 	s.policy("enforce", v1alpha1.ModeEnforce, func(spec *v1alpha1.EnergyPolicySpec) {
