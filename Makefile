@@ -134,10 +134,9 @@ test-unit: $(GOTESTSUM) ## Run the gate's tests that need neither root nor an AP
 	ONLY="$(ONLY)" $(call TESTSUM,unit)
 
 .PHONY: test-only
-test-only: $(GOTESTSUM) ## Run the gate's tests, or those below ONLY=./folder. A failed one runs again, up to twice.
+test-only: $(GOTESTSUM) ## Run the gate's tests, or those below ONLY=./folder.
 	@mkdir -p dist
-	go build -o dist/hack/rerun ./hack/rerun
-	ONLY="$(ONLY)" $(call TESTSUM,gate) || dist/hack/rerun dist/gate.json
+	ONLY="$(ONLY)" $(call TESTSUM,gate)
 
 .PHONY: e2e
 e2e: setup ## Run the stories with nodes, VMs, load, browsers and servers: all, below ONLY=./folder, or STORY=TestX N=10 times.
