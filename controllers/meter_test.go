@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -113,7 +114,11 @@ func TestMeterThatFailsAndReturns(t *testing.T) {
 			}
 			return fmt.Errorf("it is %+v", plan.Spec)
 		})
-		s.policyCondition(policy, v1alpha1.ConditionMeterAvailable, metav1.ConditionFalse, string(failure.reason), "")
+		s.status(policy, "why there is no meter", func(status *v1alpha1.EnergyPolicyStatus) bool {
+			sources := status.EnergySources
+			return len(sources) == 1 && sources[0].Nodes == 0 && sources[0].Reason == string(failure.reason) &&
+				meta.IsStatusConditionFalse(status.Conditions, v1alpha1.ConditionMeterAvailable)
+		})
 		failure.fails.Store(false)
 		metered()
 	}
