@@ -31,26 +31,16 @@ if [[ $lane == unit ]]; then
   exec "${run[@]}" "${packages[@]}"
 fi
 
-# With the race detector, and built anew for it: packages of the lane unit that start goroutines, and
-# the suite of the whole manager, which runs no other way.
+# With the race detector too, and built anew for it: packages of the lane unit that start goroutines.
 unit=$(without_programs <<<"$tests" | cut --delimiter=' ' --fields=1)
 concurrent=$(grep --recursive --files-with-matches --extended-regexp --include='*.go' '^\s*go [a-zA-Z]|\.Go\(' "$only" | xargs --no-run-if-empty dirname | sort -u)
-raced=() others=()
-for package in "${packages[@]}"; do
-  if [[ $package == */joulevirt/controllers ]]; then
-    raced+=("$package")
-    continue
-  fi
-  others+=("$package")
-  if grep --quiet --line-regexp --fixed-strings "$package" <<<"$unit" && grep --quiet --line-regexp --fixed-strings "./${package##*/joulevirt/}" <<<"$concurrent"; then
-    raced+=("$package")
-  fi
+raced=()
+for package in $unit; do
+  if grep --quiet --line-regexp --fixed-strings "./${package##*/joulevirt/}" <<<"$concurrent"; then raced+=("$package"); fi
 done
 failed=0
 if ((${#raced[@]})); then
   CGO_ENABLED=1 "${run[@]}" -race "${raced[@]}" || failed=1
 fi
-if ((${#others[@]})); then
-  "${run[@]}" "${others[@]}" || failed=1
-fi
+"${run[@]}" "${packages[@]}" || failed=1
 exit "$failed"
