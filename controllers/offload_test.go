@@ -178,7 +178,25 @@ func (s *offloadScene) become(pod *corev1.Pod, ready bool) {
 	before := pod.DeepCopy()
 	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, s.address
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
-	s.must(suite.client.Status().Patch(s.Context(), pod, client.MergeFrom(before)))
+	s.must(client.IgnoreNotFound(suite.client.Status().Patch(s.Context(), pod, client.MergeFrom(before))))
+}
+
+// gatewaysServe has each gateway's pod become ready, also one that replaces another meanwhile, until
+// the Service leads to those of both VMs.
+func (s *offloadScene) gatewaysServe() {
+	s.Helper()
+	s.eventually("gateways serve for both VMs", func(ctx context.Context) error {
+		var list corev1.PodList
+		if err := suite.client.List(ctx, &list, client.InNamespace(s.name), client.HasLabels{v1alpha1.LabelGateway}); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if !routing.IsReady(&list.Items[i]) && list.Items[i].DeletionTimestamp == nil {
+				s.become(&list.Items[i], true)
+			}
+		}
+		return s.serve(ctx, "gateway/"+s.vmis[0].Name, "gateway/"+s.vmis[1].Name)
+	})
 }
 
 // ready waits until the condition has a reason.
@@ -310,10 +328,7 @@ func TestOffloadGuard(t *testing.T) {
 	s.offloadPolicy()
 	serve := func() {
 		t.Helper()
-		for _, pod := range s.gateways(2) {
-			s.become(&pod, true)
-		}
-		s.serves("gateway/"+vm0, "gateway/"+vm1)
+		s.gatewaysServe()
 		s.ready(v1alpha1.ReasonGatewayServes)
 	}
 	serve()
@@ -374,34 +389,26 @@ func (s *offloadScene) withdrawn(vm string, sign v1alpha1.GuardSign, count int32
 // the Service is a group's. A HybridWorkload that goes, with or without a manager, leaves nothing.
 func TestOffloadRefusals(t *testing.T) {
 	s := newOffloadScene(t, "refused")
-	vm0, vm1 := s.vmis[0].Name, s.vmis[1].Name
 	closed := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "closed"}}
 	s.must(suite.client.Create(t.Context(), closed))
 	s.offloadPolicy()
 	s.ready(v1alpha1.ReasonSelectedElsewhere, "NetworkPolicy closed", v1alpha1.LabelGateway)
 	s.gateways(0)
 	s.must(suite.client.Delete(t.Context(), closed))
-	serve := func() {
-		t.Helper()
-		for _, pod := range s.gateways(2) {
-			s.become(&pod, true)
-		}
-		s.serves("gateway/"+vm0, "gateway/"+vm1)
-	}
-	serve()
+	s.gatewaysServe()
 
 	profile := s.groupProfile("web", nil)
 	s.ready(v1alpha1.ReasonServiceTaken, "VMNetworkProfile web")
 	s.gateways(0)
 	s.must(suite.client.Delete(t.Context(), profile))
-	serve()
+	s.gatewaysServe()
 
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "web"}}
 	s.patch(service, `{"spec":{"ports":[{"port":80,"targetPort":"http"}]}}`)
 	s.ready(v1alpha1.ReasonServicePort, "targetPort of port 80 of Service web")
 	s.gateways(0)
 	s.patch(service, `{"spec":{"ports":[{"port":80,"targetPort":80}]}}`)
-	serve()
+	s.gatewaysServe()
 
 	stopManager(t)
 	s.must(suite.client.Delete(t.Context(), s.hybrid))
