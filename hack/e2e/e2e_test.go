@@ -74,7 +74,7 @@ func TestSummarize(t *testing.T) {
 	of := func(name string, oks ...bool) result {
 		r := result{story: story{Folder: "test", Test: name}}
 		for i, ok := range oks {
-			a := attempt{OK: ok, Load: 2.5, Log: "log"}
+			a := attempt{OK: ok, Load: 2.5, Log: "file"}
 			if !ok {
 				a.Problem = "TestX: waited " + strings.Repeat("9", i+1) + " s"
 			}
@@ -84,10 +84,10 @@ func TestSummarize(t *testing.T) {
 	}
 	listed := map[string]quarantined{"test.TestListed": {}}
 	report, ok := summarize([]result{of("TestA", true), of("TestFlaky", false, true), of("TestListed", false, false, false)}, listed, 90*time.Second)
-	const want = `FLAKY test.TestFlaky attempt 1: TestX: waited 9 s (load 2.5) log log
-QUARANTINED test.TestListed attempt 1: TestX: waited 9 s (load 2.5) log log
-QUARANTINED test.TestListed attempt 2: TestX: waited 99 s (load 2.5) log log
-QUARANTINED test.TestListed attempt 3: TestX: waited 999 s (load 2.5) log log
+	const want = `FLAKY test.TestFlaky attempt 1: TestX: waited 9 s (load 2.5) log file
+QUARANTINED test.TestListed attempt 1: TestX: waited 9 s (load 2.5) log file
+QUARANTINED test.TestListed attempt 2: TestX: waited 99 s (load 2.5) log file
+QUARANTINED test.TestListed attempt 3: TestX: waited 999 s (load 2.5) log file
 QUARANTINED test.TestListed: 1 different problems in 3 attempts
 figure e2e_min 1.5 min
 figure e2e_failed 0 stories
