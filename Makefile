@@ -40,7 +40,7 @@ LDFLAGS = -s -w -X github.com/joulevirt/joulevirt/internal/version.version=$(VER
 STEP = go build -o dist/hack/step ./hack/step && dist/hack/step
 
 # Runs a program of the project, where it can run. What go downloads and compiles for it is a step.
-RUN = go run ./hack/preconditions $(1) && $(STEP) "compile $(2)" go build -o dist/$(2) ./$(2) && dist/$(2)
+RUN = $(STEP) "compile $(1)" go build -o dist/$(1) ./$(1) && dist/$(1)
 
 ##@ General
 
@@ -52,7 +52,7 @@ help: ## Show what can be made.
 
 .PHONY: demo
 demo: ## See the product at work on a real node: kubelet, containerd, KubeVirt and VMs. KEEP=1 leaves it running.
-	@$(call RUN,demo,hack/demo) $(if $(KEEP),-keep)
+	@go run ./hack/preconditions demo && $(call RUN,hack/demo) $(if $(KEEP),-keep)
 
 ##@ Development
 
@@ -113,11 +113,11 @@ generate-check: $(CONTROLLER_GEN) $(CRD_REF_DOCS) ## Fail when generated files a
 
 .PHONY: setup
 setup: ## Install and build all that the tests and the demo need.
-	@$(call RUN,e2e,hack/setup)
+	@go run ./hack/preconditions e2e && $(call RUN,hack/setup)
 
 .PHONY: setup-gate
 setup-gate: ## Install and build what make test needs.
-	@$(call RUN,gate,hack/setup) gate
+	@go run ./hack/preconditions gate && $(call RUN,hack/setup) gate
 
 .PHONY: controlplane
 controlplane: ## Build the programs of the test cluster into the cache.
