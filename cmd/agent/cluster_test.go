@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,12 +51,15 @@ type scene struct {
 	cluster *cluster.Cluster
 	client  client.Client
 	// manager writes plans, as nobody else may.
-	manager    client.Client
-	host       *linux.Host
-	pod        *hosttest.Pod
-	vm         *hosttest.VM
-	name       types.NamespacedName
-	vcpus      [2]host.TaskID
+	manager client.Client
+	host    *linux.Host
+	pod     *hosttest.Pod
+	vm      *hosttest.VM
+	network *hosttest.Network
+	name    types.NamespacedName
+	vcpus   [2]host.TaskID
+	// before is the node that no agent has changed yet.
+	before     string
 	one, other units.CPUSet
 	// rates and metrics are where the agent serves them, host:port.
 	rates, metrics string
@@ -127,7 +132,8 @@ func (s *scene) startVM(ctx context.Context) {
 	}
 	s.one, s.other = hosttest.TwoCPUs(s)
 	s.pod = hosttest.NewPodWithUID(s, uid, s.both().String())
-	s.vm = hosttest.NewOutside(s).NewVM(s.name.Namespace, s.name.Name, hosttest.Masquerade).VM
+	s.network = hosttest.NewOutside(s).NewVM(s.name.Namespace, s.name.Name, hosttest.Masquerade)
+	s.vm = s.network.VM
 	s.vcpus = [2]host.TaskID{s.vm.Thread("CPU 0/TCG"), s.vm.Thread("CPU 1/TCG")}
 	s.pod.Add(s.vm)
 	s.host, err = linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
@@ -137,6 +143,39 @@ func (s *scene) startVM(ctx context.Context) {
 			s.Error(err)
 		}
 	})
+	s.before = s.describe()
+}
+
+// describe says how all is that an agent may change for the VM.
+func (s *scene) describe() string {
+	s.Helper()
+	var text strings.Builder
+	for _, thread := range []host.TaskID{s.vm.ID(), s.vcpus[0], s.vcpus[1]} {
+		cpus, err := s.host.Affinity(thread)
+		s.must(err)
+		slice, err := s.host.Slice(thread)
+		fmt.Fprintln(&text, "thread", thread.TID, "CPUs", cpus, "slice", slice, err)
+	}
+	return text.String() + s.network.Describe()
+}
+
+// wantNoTrace waits until the VM is as it was before any agent came.
+func (s *scene) wantNoTrace(what string) {
+	s.Helper()
+	defer func() {
+		if diff := cmp.Diff(s.before, s.describe()); diff != "" {
+			s.Errorf("%s: (-before +after)\n%s", what, diff)
+		}
+	}()
+	hosttest.Eventually(s, what, func() bool { return s.describe() == s.before })
+}
+
+// slice is what the plan wants. nil: this kernel has none.
+func (s *scene) slice() *int32 {
+	if _, err := s.host.Slice(s.vm.ID()); errors.Is(err, host.ErrUnsupported) {
+		return nil
+	}
+	return ptr.To(int32(500))
 }
 
 func (s *scene) both() units.CPUSet { return s.one.Union(s.other) }
@@ -156,7 +195,7 @@ func (s *scene) renewLease(at time.Time) {
 	s.must(s.client.Update(s.Context(), lease))
 }
 
-// createPlan wants vCPU 0 on one CPU and vCPU 1 on the other, and turns.
+// createPlan wants vCPU 0 on one CPU and vCPU 1 on the other, slices, and turns.
 func (s *scene) createPlan() {
 	s.Helper()
 	var node corev1.Node
@@ -172,6 +211,7 @@ func (s *scene) createPlan() {
 				Affinity: &v1alpha1.AffinityAction{VCPUs: []v1alpha1.VCPUPin{
 					{VCPU: 0, CPUs: s.one.String()}, {VCPU: 1, CPUs: s.other.String()},
 				}},
+				SliceMicroseconds: s.slice(),
 				Shaping: &v1alpha1.ShapingAction{Turn: &v1alpha1.TurnAction{
 					PeriodMilliseconds: 10_000, LengthMilliseconds: 5000,
 				}},
@@ -197,6 +237,17 @@ func (s *scene) wantVCPUs(what string, cpus ...units.CPUSet) {
 			}
 		}
 		return true
+	})
+}
+
+// wantLevers waits until pins and slices are what the plan says.
+func (s *scene) wantLevers(what string) {
+	s.Helper()
+	s.wantVCPUs(what, s.one, s.other)
+	want := time.Duration(ptr.Deref(s.slice(), 0)) * time.Microsecond
+	hosttest.Eventually(s, what, func() bool {
+		slice, err := s.host.Slice(s.vcpus[0])
+		return slice == want && (err == nil || errors.Is(err, host.ErrUnsupported))
 	})
 }
 
@@ -295,7 +346,7 @@ func (s *scene) tryPins() {
 		s.Errorf("status %+v", after.Status)
 	}
 	s.changePlan(`{"spec": {"trials": null}}`)
-	s.wantVCPUs("the pins to come back", s.one, s.other)
+	s.wantLevers("the pins and slices to come back")
 }
 
 func TestAgentOnAClusterAndRealThreads(t *testing.T) {
@@ -320,12 +371,12 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 
 	t.Log("a plan is followed and read back")
 	s.createPlan()
-	s.wantVCPUs("the pins", s.one, s.other)
+	s.wantLevers("the pins and slices")
 	plan := s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
-	if plan.Status.VMsInForce != 1 ||
-		len(plan.Status.VMs) != 2 || len(plan.Status.VMs[0].VCPUs) != 2 {
+	at := slices.IndexFunc(plan.Status.VMs, func(vm v1alpha1.VMApplied) bool { return vm.Lever == v1alpha1.LeverShaping })
+	if plan.Status.VMsInForce != 1 || at < 1 || len(plan.Status.VMs[0].VCPUs) != 2 {
 		t.Errorf("status of the plan: %+v", plan.Status)
-	} else if turns := plan.Status.VMs[1]; turns.Lever != v1alpha1.LeverShaping || turns.State != shaping.State ||
+	} else if turns := plan.Status.VMs[at]; turns.State != shaping.State ||
 		turns.Reason != shaping.Reason || !strings.Contains(turns.Message, shaping.Message) {
 		t.Errorf("read back of the turns: %+v, want %+v", turns, shaping)
 	}
@@ -335,38 +386,38 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 
 	t.Log("a killed agent's pins stay; the next one adopts them and still undoes them")
 	agent.kill()
-	s.wantVCPUs("the pins to stay", s.one, s.other)
+	s.wantLevers("the pins and slices to stay")
 	agent = startAgent(t, s.args...)
 	s.changePlan(`{"spec":{"revision":"r2"}}`)
 	s.wantApplied(metav1.ConditionTrue, v1alpha1.ReasonApplied)
 	s.deletePlan()
-	s.wantVCPUs("the pins to go with the plan", s.both(), s.both())
+	s.wantNoTrace("all to go with the plan")
 	s.pod.SetCPUs(s.one.String())
 	s.pod.SetCPUs(s.both().String())
 	s.wantVCPUs("the threads to follow their cpuset", s.both(), s.both())
 
 	t.Log("a manager that is gone means that everything is reverted")
 	s.createPlan()
-	s.wantVCPUs("the pins", s.one, s.other)
+	s.wantLevers("the pins and slices")
 	s.renewLease(time.Now().Add(-time.Hour))
-	s.wantVCPUs("the pins to go with the Lease", s.both(), s.both())
+	s.wantNoTrace("all to go with the Lease")
 	s.wantApplied(metav1.ConditionFalse, "ManagerStale")
 	s.renewLease(time.Now())
-	s.wantVCPUs("the pins to come back", s.one, s.other)
+	s.wantLevers("the pins and slices to come back")
 
 	t.Log("a trial has the pins off in a slot, and they come back with its end")
 	s.tryPins()
 
 	t.Log("SIGTERM reverts everything")
 	agent.terminate()
-	s.wantVCPUs("the pins to go with the agent", s.both(), s.both())
+	s.wantNoTrace("all to go with the agent")
 
 	t.Log("a plan that is not to be applied is undone")
 	agent = startAgent(t, s.args...)
-	s.wantVCPUs("the pins", s.one, s.other)
+	s.wantLevers("the pins and slices")
 	s.must(s.client.Get(t.Context(), client.ObjectKey{Name: nodeName}, plan))
 	s.changePlan(`{"spec":{"apply":false,"mode":"Recommend"}}`)
-	s.wantVCPUs("the pins to go", s.both(), s.both())
+	s.wantNoTrace("all to go")
 	s.wantApplied(metav1.ConditionFalse, v1alpha1.ReasonAwaitingApproval)
 
 	t.Log("an agent that ends at once leaves no status of one that was killed")
@@ -379,18 +430,18 @@ func TestAgentOnAClusterAndRealThreads(t *testing.T) {
 		return err == nil && conn.Close() == nil
 	})
 	agent.terminate()
-	s.wantVCPUs("the pins to go with the agent", s.both(), s.both())
+	s.wantNoTrace("all to go with the agent")
 	if plan = s.wantApplied(metav1.ConditionFalse, "AgentEnded"); plan.Status.VMsInForce != 0 {
 		t.Errorf("status of an agent that ended at once: %+v", plan.Status)
 	}
 
 	t.Log("agent restore needs no cluster")
 	agent = startAgent(t, s.args...)
-	s.wantVCPUs("the pins", s.one, s.other)
+	s.wantLevers("the pins and slices")
 	agent.kill()
 	restorer := startAgent(t, "restore", s.args[3])
 	if err := restorer.cmd.Wait(); err != nil {
 		t.Errorf("agent restore: %v", err)
 	}
-	s.wantVCPUs("the pins to go", s.both(), s.both())
+	s.wantNoTrace("all to go")
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -134,6 +135,52 @@ func (n *Network) Guest(do func() error) { inNamespace(n.t, n.guest, do) }
 
 // Pod works in the pod's network namespace.
 func (n *Network) Pod(do func() error) { inNamespace(n.t, n.pod, do) }
+
+// Describe says what the pod's namespace has: devices with their queueing disciplines and filters,
+// and routes. It is the same text as long as nobody changes any of them.
+func (n *Network) Describe() string {
+	n.t.Helper()
+	var text strings.Builder
+	n.Pod(func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			if err := describeLink(&text, link); err != nil {
+				return fmt.Errorf("device %s: %w", link.Attrs().Name, err)
+			}
+		}
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4) // the kernel adds those of IPv6 late
+		for _, route := range routes {
+			fmt.Fprintln(&text, "route", route)
+		}
+		return err
+	})
+	return text.String()
+}
+
+func describeLink(text *strings.Builder, link netlink.Link) error {
+	is := link.Attrs()
+	fmt.Fprintln(text, "device", is.Name, "MTU", is.MTU, "master", is.MasterIndex, "queue", is.TxQLen, "XDP", is.Xdp != nil && is.Xdp.Attached)
+	queues, err := netlink.QdiscList(link)
+	if err != nil {
+		return err
+	}
+	for _, queue := range queues {
+		fmt.Fprintf(text, "  %s %x of %x\n", queue.Type(), queue.Attrs().Handle, queue.Attrs().Parent)
+	}
+	for _, parent := range []uint32{netlink.HANDLE_ROOT, netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		filters, err := netlink.FilterList(link, parent)
+		if err != nil {
+			return err
+		}
+		for _, filter := range filters {
+			fmt.Fprintf(text, "  filter %s %x of %x\n", filter.Type(), filter.Attrs().Handle, parent)
+		}
+	}
+	return nil
+}
 
 // OpenSender returns a socket that sends frames through a device of this thread's network namespace.
 func OpenSender(device string) (fd int, err error) {
