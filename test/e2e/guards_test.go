@@ -101,7 +101,10 @@ func (f *fixture) guarded(m *machine, sign v1alpha1.GuardSign, evidence string) 
 		if err != nil {
 			return err
 		}
-		if len(planned.Reasons) != 1 || planned.Reasons[0].Reason != v1alpha1.ReasonGuardWithdrawn || !strings.Contains(planned.Reasons[0].Message, evidence) {
+		told := slices.ContainsFunc(planned.Reasons, func(r v1alpha1.LeverReason) bool {
+			return r.Lever == v1alpha1.LeverSlice && r.Reason == v1alpha1.ReasonGuardWithdrawn && strings.Contains(r.Message, evidence)
+		})
+		if !told {
 			return fmt.Errorf("the VM's plan is %+v", planned)
 		}
 		var events corev1.EventList
