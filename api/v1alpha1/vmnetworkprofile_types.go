@@ -172,23 +172,31 @@ type VMExample struct {
 	State LeverState `json:"state"`
 }
 
-// Interference is the verdict on what keeps a VM from its network work.
-type Interference string
+// Cause is what keeps a VM from its network work.
+type Cause string
 
 const (
-	// InterferenceUnknown: the VM was not observed for long enough.
-	InterferenceUnknown Interference = ""
-	// InterferenceStable: nothing does.
-	InterferenceStable Interference = "Stable"
-	// InterferenceCoRunner: other work on the same cores does.
-	InterferenceCoRunner Interference = "CoRunner"
-	// InterferenceSelf: the VM's own computing does.
-	InterferenceSelf Interference = "Self"
+	// CauseUnknown: the VM was not observed for long enough.
+	CauseUnknown Cause = ""
+	// CauseStable: nothing does.
+	CauseStable Cause = "Stable"
+	// CauseOwnLimit: the CPU limit of its pod does.
+	CauseOwnLimit Cause = "OwnLimit"
+	// CauseOwnWeight: VMs that have more weight for each CPU that they want run in its place.
+	CauseOwnWeight Cause = "OwnWeight"
+	// CauseNeighbour: other work on the same cores does.
+	CauseNeighbour Cause = "Neighbour"
+	// CauseOwnWork: the VM's own computing does.
+	CauseOwnWork Cause = "OwnWork"
+	// CauseFlood: a flood of small packets does.
+	CauseFlood Cause = "Flood"
 )
 
-// DisturbedByFlood is the reason of a DisturbedVM that is flooded with small packets. The others are
-// InterferenceCoRunner and InterferenceSelf.
-const DisturbedByFlood = "Flood"
+// Causes that are told by how a VM waits, the first that holds.
+func Causes() []Cause { return []Cause{CauseOwnLimit, CauseOwnWeight, CauseNeighbour, CauseOwnWork} }
+
+// Disturbs reports whether a VM that was judged so is kept from its network work.
+func (c Cause) Disturbs() bool { return c != CauseUnknown && c != CauseStable }
 
 // DisturbedVM is a VM that is kept from its network work.
 type DisturbedVM struct {
@@ -196,12 +204,17 @@ type DisturbedVM struct {
 	Name string `json:"name"`
 	// node that runs it.
 	Node string `json:"node"`
-	// reason is CoRunner for other work on the same cores, Self for the VM's own computing, and
-	// Flood for a flood of small packets.
-	// +kubebuilder:validation:Enum=CoRunner;Self;Flood
-	Reason string `json:"reason"`
+	// reason is OwnLimit for the CPU limit of the VM's pod, OwnWeight for VMs that have more weight,
+	// Neighbour for other work on the same cores, OwnWork for the VM's own computing, and Flood for
+	// a flood of small packets.
+	// +kubebuilder:validation:Enum=OwnLimit;OwnWeight;Neighbour;OwnWork;Flood
+	Reason Cause `json:"reason"`
 	// since when.
 	Since metav1.Time `json:"since"`
+	// lostCores is the CPU time that the VM wanted and did not get, in CPU-seconds each second, as of
+	// the last change of the message.
+	// +optional
+	LostCores Decimal `json:"lostCores,omitempty"`
 	// message names the evidence, and what would help.
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message"`
@@ -260,10 +273,14 @@ const (
 	// ConditionDisturbed is True when some of the profile's VMs are kept from their
 	// network work, by other VMs or by themselves.
 	ConditionDisturbed = "Disturbed"
-	// ReasonCoRunners: other work on the same cores keeps some VMs from it.
-	ReasonCoRunners = "CoRunners"
-	// ReasonOwnComputing: only their own computing keeps some VMs from it.
-	ReasonOwnComputing = "OwnComputing"
+	// ReasonOwnLimit: the CPU limits of their pods keep some VMs from it.
+	ReasonOwnLimit = "OwnLimit"
+	// ReasonOwnWeight: VMs that have more weight keep some VMs from it.
+	ReasonOwnWeight = "OwnWeight"
+	// ReasonNeighbour: other work on the same cores keeps some VMs from it.
+	ReasonNeighbour = "Neighbour"
+	// ReasonOwnWork: only their own computing keeps some VMs from it.
+	ReasonOwnWork = "OwnWork"
 	// ReasonAllStable: no VM that is known is kept from it.
 	ReasonAllStable = "AllStable"
 

@@ -44,8 +44,8 @@ func topViews() []topView {
 			},
 		},
 		{
-			name: "vms", short: "Show the watts of VMs, the levers that act on them, and those that wait",
-			labelled: facts.VMs, objects: "the VirtualMachineInstances", namespaced: true, needed: []facts.Part{facts.Plans}, more: []facts.Part{facts.VMs},
+			name: "vms", short: "Show the watts of VMs, the CPU time that they lack, the levers that act on them, and those that wait",
+			labelled: facts.VMs, objects: "the VirtualMachineInstances", namespaced: true, needed: []facts.Part{facts.Plans}, more: []facts.Part{facts.VMs, facts.Profiles},
 			live: true, view: func(f *facts.Facts, live top.Live, namespace, _ string) show.View {
 				return top.VMs(f, namespace, live.VMs)
 			},
@@ -114,7 +114,7 @@ func newTopOf(o *options, v topView) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--selector: %w", err)
 			}
-			scope.Selector = client.MatchingLabelsSelector{Selector: parsed}
+			scope.Selector, scope.Of = client.MatchingLabelsSelector{Selector: parsed}, v.labelled
 			if !slices.Contains(needed, v.labelled) {
 				needed = append(needed, v.labelled)
 			}

@@ -189,7 +189,7 @@ func (f *facts) vm(v *vmFacts, node int) placement.VM {
 		out.StaysWhenWell = v1alpha1.ReasonDescheduler
 	}
 	// A VM that migrates is being relieved: none beside it has to go.
-	if d := v.disturbance; out.Stays != v1alpha1.ReasonMigrating && d.Verdict == v1alpha1.InterferenceCoRunner && d.Heavy && f.now.Sub(d.Since) >= f.suffers {
+	if d := v.disturbance; out.Stays != v1alpha1.ReasonMigrating && d.Verdict == v1alpha1.CauseNeighbour && d.Heavy && f.now.Sub(d.Since) >= f.suffers {
 		for _, sign := range d.Evidence {
 			if sign.Sign == model.SignSteal {
 				out.Suffers = min(1, sign.Value/100)

@@ -143,7 +143,7 @@ func TestStays(t *testing.T) {
 		v.vmi = stripped.(*virtv1.VirtualMachineInstance)
 		if test.suffersFor > 0 {
 			v.disturbance = model.Disturbance{
-				Verdict: v1alpha1.InterferenceCoRunner, Heavy: true, Since: f.now.Add(-test.suffersFor),
+				Verdict: v1alpha1.CauseNeighbour, Heavy: true, Since: f.now.Add(-test.suffersFor),
 				Evidence: []model.Evidence{{Sign: model.SignSteal, Value: 30}},
 			}
 		}
@@ -153,6 +153,19 @@ func TestStays(t *testing.T) {
 		}
 		if suffers := test.suffersFor > f.suffers && test.stays == ""; (got.Suffers == 0.3) != suffers || (got.Suffers == 0) == suffers {
 			t.Errorf("%s: suffers %v", name, got.Suffers)
+		}
+	}
+}
+
+// A move helps a VM that a neighbour disturbs: its own limit and weight go with it.
+func TestOnlyNeighboursAreRelieved(t *testing.T) {
+	for _, cause := range v1alpha1.Causes() {
+		f := scene(t)
+		f.vms[0].disturbance = model.Disturbance{
+			Verdict: cause, Heavy: true, Since: f.now.Add(-time.Hour), Evidence: []model.Evidence{{Sign: model.SignSteal, Value: 30}},
+		}
+		if suffers := f.problem().VMs[0].Suffers > 0; suffers != (cause == v1alpha1.CauseNeighbour) {
+			t.Errorf("%s: is relieved: %t", cause, suffers)
 		}
 	}
 }

@@ -82,7 +82,9 @@ type PodFacts struct {
 
 // profileTally counts a profile's VMs.
 type profileTally struct {
-	verdicts map[v1alpha1.Interference]int
+	verdicts map[v1alpha1.Cause]int
+	// lost is the CPU time that the VMs wanted and did not get, in cores, by cause.
+	lost map[v1alpha1.Cause]float64
 	// heavy VMs had better run on another node.
 	heavy int
 	// watched VMs are looked at for floods, flooded ones are under one.
@@ -127,8 +129,7 @@ func (w *DisturbanceWatch) Hear(ctx context.Context, rates *model.NodeRates) {
 	})
 	if w.Tuning.Add(rates, tuning.Circumstances{VM: func(podUID string) (tuning.VM, bool) {
 		pod, known := on(podUID)
-		verdict := w.Store.Of(podUID).Verdict
-		pod.Wishes.Disturbed = verdict == v1alpha1.InterferenceCoRunner || verdict == v1alpha1.InterferenceSelf
+		pod.Wishes.Disturbed = w.Store.Of(podUID).Verdict.Disturbs()
 		return pod.Wishes, known
 	}}) {
 		w.Replan(ctx, rates.Node)
@@ -276,7 +277,7 @@ func (f *DisturbanceFacts) add(vmi *virtv1.VirtualMachineInstance, profile obser
 	}
 	pod, node := objects.LauncherOf(vmi)
 	podUID, d = string(pod), store.Of(string(pod))
-	if d.Verdict != v1alpha1.InterferenceUnknown && d.Verdict != v1alpha1.InterferenceStable {
+	if d.Verdict.Disturbs() {
 		f.nodes[node] += figureOf(podUID, d)
 	}
 	return podUID, d
@@ -287,15 +288,18 @@ func (f *DisturbanceFacts) addToProfile(profile observe.Profile, podUID string, 
 	key := types.NamespacedName{Namespace: profile.Namespace, Name: profile.Name}
 	tally := f.profiles[key]
 	if tally == nil {
-		tally = &profileTally{verdicts: map[v1alpha1.Interference]int{}}
+		tally = &profileTally{verdicts: map[v1alpha1.Cause]int{}, lost: map[v1alpha1.Cause]float64{}}
 		f.profiles[key] = tally
 	}
-	tally.addFlood(podUID, floods, slices.ContainsFunc(profile.Status.DisturbedVMs, func(vm v1alpha1.DisturbedVM) bool { return vm.Reason == v1alpha1.DisturbedByFlood }))
+	tally.addFlood(podUID, floods, slices.ContainsFunc(profile.Status.DisturbedVMs, func(vm v1alpha1.DisturbedVM) bool { return vm.Reason == v1alpha1.CauseFlood }))
 	tally.verdicts[d.Verdict]++
+	for _, loss := range d.Lost {
+		tally.lost[loss.Cause] += float64(loss.Cores)
+	}
 	if d.Heavy {
 		tally.heavy++
 	}
-	if d.Verdict != v1alpha1.InterferenceUnknown {
+	if d.Verdict != v1alpha1.CauseUnknown {
 		tally.figure += figureOf(podUID, d)
 	}
 }
@@ -317,7 +321,7 @@ type disturbanceCollector struct {
 
 // NewDisturbanceCollector returns a collector of the VMs that are disturbed or flooded.
 func NewDisturbanceCollector(seen func() *DisturbanceFacts) prometheus.Collector {
-	return &disturbanceCollector{collect.NewSet("profile_vms", "profile_heavy_steal_vms", "profile_flooded_vms"), seen}
+	return &disturbanceCollector{collect.NewSet("profile_vms", "profile_lost_cores", "profile_heavy_steal_vms", "profile_flooded_vms"), seen}
 }
 
 // Collect implements prometheus.Collector.
@@ -327,10 +331,11 @@ func (c *disturbanceCollector) Collect(out chan<- prometheus.Metric) {
 		return // a manager that does not lead hears no rates
 	}
 	for profile, tally := range facts.profiles {
-		for _, verdict := range []v1alpha1.Interference{
-			v1alpha1.InterferenceStable, v1alpha1.InterferenceCoRunner, v1alpha1.InterferenceSelf, v1alpha1.InterferenceUnknown,
-		} {
+		for _, verdict := range append(v1alpha1.Causes(), v1alpha1.CauseStable, v1alpha1.CauseUnknown) {
 			c.Gauge(out, "profile_vms", float64(tally.verdicts[verdict]), profile.Namespace, profile.Name, cmp.Or(string(verdict), "Unknown"))
+		}
+		for _, cause := range v1alpha1.Causes() {
+			c.Gauge(out, "profile_lost_cores", tally.lost[cause], profile.Namespace, profile.Name, string(cause))
 		}
 		c.Gauge(out, "profile_heavy_steal_vms", float64(tally.heavy), profile.Namespace, profile.Name)
 		if tally.watched > 0 {

@@ -37,9 +37,9 @@ func (d *byWeight) Disturbance() model.Disturbance {
 	switch {
 	case d.sample.Nested: // steal is not trusted
 	case d.sample.Rates.Weight == 1:
-		out.Verdict = v1alpha1.InterferenceStable
+		out.Verdict = v1alpha1.CauseStable
 	case d.sample.Rates.Weight == 2:
-		out.Verdict, out.Heavy = v1alpha1.InterferenceCoRunner, d.sample.MaxSteal < 0.06
+		out.Verdict, out.Heavy = v1alpha1.CauseNeighbour, d.sample.MaxSteal < 0.06
 	}
 	return out
 }
@@ -140,7 +140,7 @@ func TestDisturbanceCircumstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.after(t, time.Second, map[string]float64{"a": 2, "c": 2, "d": 2, "nobody's": 2})
-	if a := w.Store.Of("pod-a"); a.Verdict != v1alpha1.InterferenceCoRunner || a.Heavy {
+	if a := w.Store.Of("pod-a"); a.Verdict != v1alpha1.CauseNeighbour || a.Heavy {
 		t.Errorf("a %+v: want it judged by its profile's level", a)
 	}
 	if w.Store.Len() != 1 {
@@ -159,7 +159,7 @@ func TestDisturbanceCircumstances(t *testing.T) {
 
 func someDisturbances() *DisturbanceFacts {
 	return &DisturbanceFacts{profiles: map[types.NamespacedName]*profileTally{
-		{Namespace: "ns", Name: "web"}:       {verdicts: map[v1alpha1.Interference]int{v1alpha1.InterferenceStable: 3, v1alpha1.InterferenceCoRunner: 2, "": 1}, heavy: 1, watched: 4, flooded: 2},
+		{Namespace: "ns", Name: "web"}:       {verdicts: map[v1alpha1.Cause]int{v1alpha1.CauseStable: 3, v1alpha1.CauseNeighbour: 2, "": 1}, lost: map[v1alpha1.Cause]float64{v1alpha1.CauseNeighbour: 0.6}, heavy: 1, watched: 4, flooded: 2},
 		{Namespace: "ns", Name: "unwatched"}: {},
 	}}
 }
@@ -170,7 +170,7 @@ func TestDisturbanceMetrics(t *testing.T) {
 	if err := registry.Register(NewDisturbanceCollector(func() *DisturbanceFacts { return facts })); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"joulevirt_profile_flooded_vms", "joulevirt_profile_heavy_steal_vms", "joulevirt_profile_vms"}
+	names := []string{"joulevirt_profile_flooded_vms", "joulevirt_profile_heavy_steal_vms", "joulevirt_profile_lost_cores", "joulevirt_profile_vms"}
 	if got := controllertest.Series(t, registry, names); got != "" {
 		t.Errorf("a manager that does not lead shows\n%s", got)
 	}
@@ -178,14 +178,26 @@ func TestDisturbanceMetrics(t *testing.T) {
 	want := `joulevirt_profile_flooded_vms{namespace="ns",profile="web"} 2
 joulevirt_profile_heavy_steal_vms{namespace="ns",profile="unwatched"} 0
 joulevirt_profile_heavy_steal_vms{namespace="ns",profile="web"} 1
-joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="unwatched"} 0
-joulevirt_profile_vms{interference="CoRunner",namespace="ns",profile="web"} 2
-joulevirt_profile_vms{interference="Self",namespace="ns",profile="unwatched"} 0
-joulevirt_profile_vms{interference="Self",namespace="ns",profile="web"} 0
-joulevirt_profile_vms{interference="Stable",namespace="ns",profile="unwatched"} 0
-joulevirt_profile_vms{interference="Stable",namespace="ns",profile="web"} 3
-joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="unwatched"} 0
-joulevirt_profile_vms{interference="Unknown",namespace="ns",profile="web"} 1`
+joulevirt_profile_lost_cores{cause="Neighbour",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_lost_cores{cause="Neighbour",namespace="ns",profile="web"} 0.6
+joulevirt_profile_lost_cores{cause="OwnLimit",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_lost_cores{cause="OwnLimit",namespace="ns",profile="web"} 0
+joulevirt_profile_lost_cores{cause="OwnWeight",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_lost_cores{cause="OwnWeight",namespace="ns",profile="web"} 0
+joulevirt_profile_lost_cores{cause="OwnWork",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_lost_cores{cause="OwnWork",namespace="ns",profile="web"} 0
+joulevirt_profile_vms{cause="Neighbour",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{cause="Neighbour",namespace="ns",profile="web"} 2
+joulevirt_profile_vms{cause="OwnLimit",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{cause="OwnLimit",namespace="ns",profile="web"} 0
+joulevirt_profile_vms{cause="OwnWeight",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{cause="OwnWeight",namespace="ns",profile="web"} 0
+joulevirt_profile_vms{cause="OwnWork",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{cause="OwnWork",namespace="ns",profile="web"} 0
+joulevirt_profile_vms{cause="Stable",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{cause="Stable",namespace="ns",profile="web"} 3
+joulevirt_profile_vms{cause="Unknown",namespace="ns",profile="unwatched"} 0
+joulevirt_profile_vms{cause="Unknown",namespace="ns",profile="web"} 1`
 	if diff := cmp.Diff(want, controllertest.Series(t, registry, names)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -228,7 +240,7 @@ func TestWhatPlansAreMadeWith(t *testing.T) {
 	if vm := seen.Node.VMs[0]; !vm.Tuning.Since.Equal(controllertest.StatusTime()) || !vm.DefendFloods {
 		t.Errorf("VM %+v", vm)
 	}
-	if vm := seen.Node.VMs[0]; vm.Disturbance.Verdict != v1alpha1.InterferenceCoRunner || vm.MaxSteal != 0.05 {
+	if vm := seen.Node.VMs[0]; vm.Disturbance.Verdict != v1alpha1.CauseNeighbour || vm.MaxSteal != 0.05 {
 		t.Errorf("VM %+v", vm)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/statuses"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // The API's bounds.
@@ -28,10 +29,10 @@ const (
 
 // disturbedTally counts a profile's VMs by what keeps them from their network work.
 type disturbedTally struct {
-	// stable VMs are kept from it by nothing, coRunner VMs by other work on the same cores, and self VMs by
-	// their own computing.
-	stable, coRunner, self int
-	vms                    []disturbedVM
+	// known VMs were judged, and so many are kept from it by each cause.
+	known int
+	by    map[v1alpha1.Cause]int
+	vms   []disturbedVM
 }
 
 type disturbedVM struct {
@@ -40,21 +41,19 @@ type disturbedVM struct {
 }
 
 func (t *disturbedTally) add(name, node string, d model.Disturbance) {
-	switch d.Verdict {
-	case v1alpha1.InterferenceStable:
-		t.stable++
-		return
-	case v1alpha1.InterferenceCoRunner:
-		t.coRunner++
-	case v1alpha1.InterferenceSelf:
-		t.self++
-	default:
+	if d.Verdict == v1alpha1.CauseUnknown {
 		return
 	}
+	t.known++
+	if !d.Verdict.Disturbs() {
+		return
+	}
+	if t.by == nil {
+		t.by = map[v1alpha1.Cause]int{}
+	}
+	t.by[d.Verdict]++
 	t.vms = append(t.vms, disturbedVM{name, node, d})
 }
-
-func (t *disturbedTally) known() int { return t.stable + t.coRunner + t.self }
 
 // status returns the VMs that have been disturbed for longest. The message of a VM changes only if more
 // than its figures do: figures change with each round, and each change would be a write.
@@ -65,8 +64,8 @@ func (t *disturbedTally) status(before []v1alpha1.DisturbedVM) []v1alpha1.Distur
 	var out []v1alpha1.DisturbedVM
 	for _, vm := range t.vms[:min(len(t.vms), maxDisturbedVMs)] {
 		out = append(out, withFormerMessage(before, v1alpha1.DisturbedVM{
-			Name: vm.name, Node: vm.node, Reason: string(vm.Verdict),
-			Since: metav1.NewTime(vm.Since).Rfc3339Copy(), Message: disturbedMessage(vm.Disturbance),
+			Name: vm.name, Node: vm.node, Reason: vm.Verdict,
+			Since: metav1.NewTime(vm.Since).Rfc3339Copy(), LostCores: lostCores(vm.Disturbance), Message: disturbedMessage(vm.Disturbance),
 		}))
 	}
 	return out
@@ -97,7 +96,7 @@ func withoutFigures(words string) string {
 func disturbedMessage(d model.Disturbance) string {
 	var signs []string
 	for _, evidence := range d.Evidence {
-		signs = append(signs, evidenceWords(evidence))
+		signs = append(signs, evidenceWords(evidence, d.Limit))
 	}
 	words := strings.Join(signs, ", ")
 	if advice := symptoms.Advice(d); advice != "" {
@@ -106,8 +105,25 @@ func disturbedMessage(d model.Disturbance) string {
 	return statuses.Cut(words, maxDisturbedMessage)
 }
 
-func evidenceWords(e model.Evidence) string {
+// lostCores are what a VM lacks for all causes together. Empty: nothing.
+func lostCores(d model.Disturbance) v1alpha1.Decimal {
+	if len(d.Lost) == 0 {
+		return ""
+	}
+	sum := 0.0
+	for _, loss := range d.Lost {
+		sum += float64(loss.Cores)
+	}
+	lost, _ := statuses.Decimal(sum, 2)
+	return lost
+}
+
+func evidenceWords(e model.Evidence, limit units.Cores) string {
 	switch e.Sign {
+	case model.SignThrottled:
+		return fmt.Sprintf("its CPU limit of %.3g was used up in %.0f %% of the periods, and held up its network threads too (from %g %% on)", limit, e.Value, e.Limit)
+	case model.SignOutweighed:
+		return fmt.Sprintf("VMs with at least twice its weight for each vCPU run %.0f %% of what others run on its CPUs (from %g %% on)", e.Value, e.Limit)
 	case model.SignSteal:
 		return fmt.Sprintf("a vCPU waits %.1f %% of its time for a CPU (affected from %g %% on)", e.Value, e.Limit)
 	case model.SignRunQueueWait:
@@ -127,30 +143,41 @@ func evidenceWords(e model.Evidence) string {
 // condition reports whether any VM is kept from its network work. Its words have no
 // figures that change while the verdicts stay.
 func (t *disturbedTally) condition() metav1.Condition {
-	out := metav1.Condition{Type: v1alpha1.ConditionDisturbed, Status: metav1.ConditionTrue}
-	switch known := t.known(); {
-	case known == 0:
-		out.Status, out.Reason = metav1.ConditionUnknown, v1alpha1.ReasonNoRates
-		out.Message = "no VM of the profile was seen for long enough since this manager leads: that takes some minutes of rates from the agents of the VMs' nodes"
-	case t.coRunner > 0:
-		out.Reason = v1alpha1.ReasonCoRunners
-		out.Message = fmt.Sprintf("other work on the same cores keeps %d of %d VMs from their network work%s: see status.disturbedVMs",
-			t.coRunner, known, t.ownComputing())
-	case t.self > 0:
-		out.Reason = v1alpha1.ReasonOwnComputing
-		out.Message = fmt.Sprintf("their own computing keeps %d of %d VMs from their network work: see status.disturbedVMs", t.self, known)
-	default:
-		out.Status, out.Reason = metav1.ConditionFalse, v1alpha1.ReasonAllStable
-		out.Message = "no VM that is known is kept from its network work"
+	if t.known == 0 {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionDisturbed, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNoRates,
+			Message: "no VM of the profile was seen for long enough since this manager leads: that takes some minutes of rates from the agents of the VMs' nodes",
+		}
+	}
+	out := metav1.Condition{
+		Type: v1alpha1.ConditionDisturbed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAllStable,
+		Message: "no VM that is known is kept from its network work",
+	}
+	var by []string
+	for _, cause := range v1alpha1.Causes() {
+		if n := t.by[cause]; n > 0 {
+			by = append(by, fmt.Sprintf("%d by %s", n, causeWords(cause)))
+			if out.Status == metav1.ConditionFalse {
+				out.Status, out.Reason = metav1.ConditionTrue, string(cause)
+			}
+		}
+	}
+	if len(by) > 0 {
+		out.Message = fmt.Sprintf("%d of %d VMs are kept from their network work (%s): see status.disturbedVMs", len(t.vms), t.known, strings.Join(by, ", "))
 	}
 	return out
 }
 
-func (t *disturbedTally) ownComputing() string {
-	if t.self == 0 {
-		return ""
+func causeWords(cause v1alpha1.Cause) string {
+	switch cause {
+	case v1alpha1.CauseOwnLimit:
+		return "the CPU limits of their pods"
+	case v1alpha1.CauseOwnWeight:
+		return "VMs that have more weight"
+	case v1alpha1.CauseOwnWork:
+		return "their own computing"
 	}
-	return fmt.Sprintf(", their own computing %d", t.self)
+	return "other work on the same cores"
 }
 
 const (
@@ -169,10 +196,10 @@ func (r *Reconciler) reportDisturbed(profile *v1alpha1.VMNetworkProfile, before 
 	key := types.NamespacedName{Namespace: profile.Namespace, Name: profile.Name}
 	for _, vm := range profile.Status.DisturbedVMs {
 		reported := slices.ContainsFunc(before, func(was v1alpha1.DisturbedVM) bool { return was.Name == vm.Name && was.Reason == vm.Reason })
-		if vm.Reason == v1alpha1.DisturbedByFlood || reported || r.Clock.Since(vm.Since.Time) > NewsOfDisturbance || !r.pace.allow(key, r.Clock) {
+		if vm.Reason == v1alpha1.CauseFlood || reported || r.Clock.Since(vm.Since.Time) > NewsOfDisturbance || !r.pace.allow(key, r.Clock) {
 			continue
 		}
-		r.Recorder.Eventf(profile, nil, corev1.EventTypeWarning, vm.Reason, "Detect", "VM %s on node %s: %s", vm.Name, vm.Node, vm.Message)
+		r.Recorder.Eventf(profile, nil, corev1.EventTypeWarning, string(vm.Reason), "Detect", "VM %s on node %s: %s", vm.Name, vm.Node, vm.Message)
 	}
 }
 

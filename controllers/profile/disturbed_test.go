@@ -21,20 +21,21 @@ import (
 // steals is a VM that waits for other VMs' CPU time, since some minutes.
 func steals(percent float64, minutes int) model.Disturbance {
 	return model.Disturbance{
-		Verdict: v1alpha1.InterferenceCoRunner, Since: controllertest.StatusTime().Add(-time.Duration(minutes) * time.Minute),
+		Verdict: v1alpha1.CauseNeighbour, Since: controllertest.StatusTime().Add(-time.Duration(minutes) * time.Minute),
 		Evidence: []model.Evidence{{Sign: model.SignSteal, Value: percent, Limit: 5}},
+		Lost:     []model.Loss{{Cause: v1alpha1.CauseOwnLimit, Cores: 0.1}, {Cause: v1alpha1.CauseNeighbour, Cores: 0.45}},
 	}
 }
 
 func computes(minutes int) model.Disturbance {
 	return model.Disturbance{
-		Verdict: v1alpha1.InterferenceSelf, Since: controllertest.StatusTime().Add(-time.Duration(minutes) * time.Minute),
+		Verdict: v1alpha1.CauseOwnWork, Since: controllertest.StatusTime().Add(-time.Duration(minutes) * time.Minute),
 		Evidence: []model.Evidence{{Sign: model.SignOwnUse, Value: 98, Limit: 90}},
 	}
 }
 
 func stable() model.Disturbance {
-	return model.Disturbance{Verdict: v1alpha1.InterferenceStable, Since: controllertest.StatusTime()}
+	return model.Disturbance{Verdict: v1alpha1.CauseStable, Since: controllertest.StatusTime()}
 }
 
 // disturbedView is of a profile web that governs the VMs named.
@@ -54,16 +55,17 @@ func TestDisturbedVMs(t *testing.T) {
 		"pod-a": steals(12, 1), "pod-b": stable(), "pod-c": computes(9), "pod-e": steals(7, 3), "pod-other": steals(9, 9),
 	}, "a", "b", "c", "d", "e")
 	status := profileStatus(&web, view)
-	disturbed := func(name string, verdict v1alpha1.Interference, minutes int, message string) v1alpha1.DisturbedVM {
+	disturbed := func(name string, verdict v1alpha1.Cause, minutes int, message string) v1alpha1.DisturbedVM {
+		lost := map[v1alpha1.Cause]v1alpha1.Decimal{v1alpha1.CauseNeighbour: "0.55"}
 		return v1alpha1.DisturbedVM{
-			Name: name, Node: "n", Reason: string(verdict), Message: message,
+			Name: name, Node: "n", Reason: verdict, LostCores: lost[verdict], Message: message,
 			Since: metav1.NewTime(controllertest.StatusTime().Add(-time.Duration(minutes) * time.Minute)),
 		}
 	}
 	want := []v1alpha1.DisturbedVM{
-		disturbed("c", v1alpha1.InterferenceSelf, 9, disturbedMessage(computes(9))),
-		disturbed("e", v1alpha1.InterferenceCoRunner, 3, disturbedMessage(steals(7, 3))),
-		disturbed("a", v1alpha1.InterferenceCoRunner, 1, disturbedMessage(steals(12, 1))),
+		disturbed("c", v1alpha1.CauseOwnWork, 9, disturbedMessage(computes(9))),
+		disturbed("e", v1alpha1.CauseNeighbour, 3, disturbedMessage(steals(7, 3))),
+		disturbed("a", v1alpha1.CauseNeighbour, 1, disturbedMessage(steals(12, 1))),
 	}
 	if diff := cmp.Diff(want, status.DisturbedVMs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -78,9 +80,9 @@ func TestDisturbedCondition(t *testing.T) {
 	}{
 		"nothing is known": {nil, "Unknown NoRates", []string{"since this manager leads"}},
 		"all are stable":   {controllertest.Disturbances{"pod-a": stable()}, "False AllStable", nil},
-		"only own work":    {controllertest.Disturbances{"pod-a": computes(1), "pod-b": stable()}, "True OwnComputing", []string{"1 of 2 VMs"}},
-		"others' work":     {controllertest.Disturbances{"pod-a": steals(9, 1)}, "True CoRunners", []string{"1 of 1 VMs", "status.disturbedVMs"}},
-		"both":             {controllertest.Disturbances{"pod-a": steals(9, 1), "pod-b": computes(1)}, "True CoRunners", []string{"1 of 2 VMs", "own computing 1"}},
+		"only own work":    {controllertest.Disturbances{"pod-a": computes(1), "pod-b": stable()}, "True OwnWork", []string{"1 of 2 VMs"}},
+		"others' work":     {controllertest.Disturbances{"pod-a": steals(9, 1)}, "True Neighbour", []string{"1 of 1 VMs", "status.disturbedVMs"}},
+		"both":             {controllertest.Disturbances{"pod-a": steals(9, 1), "pod-b": computes(1)}, "True Neighbour", []string{"2 of 2 VMs", "1 by their own computing"}},
 	} {
 		web, view := disturbedView(tc.known, "a", "b")
 		status := profileStatus(&web, view)
@@ -116,7 +118,7 @@ func TestDisturbedVMsAreBounded(t *testing.T) {
 	if len(got.DisturbedVMs) != maxDisturbedVMs || got.DisturbedVMs[0].Name != "vm-29" {
 		t.Errorf("%d disturbed VMs, the first %+v", len(got.DisturbedVMs), got.DisturbedVMs[0])
 	}
-	controllertest.CheckConditions(t, "30", got.Conditions, map[string]string{"Disturbed": "True CoRunners"}, []string{"30 of 30 VMs"})
+	controllertest.CheckConditions(t, "30", got.Conditions, map[string]string{"Disturbed": "True Neighbour"}, []string{"30 of 30 VMs"})
 }
 
 func TestDisturbanceEvents(t *testing.T) {
@@ -137,7 +139,7 @@ func TestDisturbanceEvents(t *testing.T) {
 		t.Errorf("a stable VM: %v", got)
 	}
 	got := sent(controllertest.Disturbances{"pod-a": steals(12, 0), "pod-b": steals(12, 60)}, nil)
-	if len(got) != 1 || !strings.Contains(got[0], "Warning CoRunner VM a on node n: ") {
+	if len(got) != 1 || !strings.Contains(got[0], "Warning Neighbour VM a on node n: ") {
 		t.Errorf("events %v, want one of a: the other was disturbed an hour ago", got)
 	}
 	web, view := disturbedView(controllertest.Disturbances{"pod-a": steals(12, 0)}, "a")
@@ -145,7 +147,7 @@ func TestDisturbanceEvents(t *testing.T) {
 	if got := sent(controllertest.Disturbances{"pod-a": steals(12, 0)}, before); len(got) != 0 {
 		t.Errorf("the same verdict again: %v", got)
 	}
-	if got := sent(controllertest.Disturbances{"pod-a": computes(0)}, before); len(got) != 1 || !strings.Contains(got[0], "Warning Self") {
+	if got := sent(controllertest.Disturbances{"pod-a": computes(0)}, before); len(got) != 1 || !strings.Contains(got[0], "Warning OwnWork") {
 		t.Errorf("another verdict: %v", got)
 	}
 	all := controllertest.Disturbances{"pod-a": steals(9, 0), "pod-b": steals(9, 0), "pod-c": steals(9, 0), "pod-d": steals(9, 0), "pod-e": steals(9, 0)}

@@ -76,7 +76,7 @@ func (t *floodTally) add(name, node string, state vmstate.Flood) {
 		t.vms = append(t.vms, t.before[at])
 	case state.Flood != nil:
 		t.vms = append(t.vms, v1alpha1.DisturbedVM{
-			Name: name, Node: node, Reason: v1alpha1.DisturbedByFlood, Since: metav1.NewTime(state.Since).Rfc3339Copy(), Message: floodMessage(state.Flood),
+			Name: name, Node: node, Reason: v1alpha1.CauseFlood, Since: metav1.NewTime(state.Since).Rfc3339Copy(), Message: floodMessage(state.Flood),
 		})
 	}
 }
@@ -91,7 +91,7 @@ func (t *floodTally) status() []v1alpha1.DisturbedVM {
 
 // isFlooded reports whether an entry of a status is of a VM that is flooded.
 func isFlooded(vm v1alpha1.DisturbedVM, name, node string) bool {
-	return vm.Reason == v1alpha1.DisturbedByFlood && vm.Name == name && vm.Node == node
+	return vm.Reason == v1alpha1.CauseFlood && vm.Name == name && vm.Node == node
 }
 
 // floodMessage names the evidence.
@@ -141,13 +141,13 @@ func (r *Reconciler) reportFlooded(profile *v1alpha1.VMNetworkProfile, before []
 	for _, vm := range profile.Status.DisturbedVMs {
 		// Of more than 20 some are named when others recovered: that is no news.
 		vmi := vmiNamed(vmis, vm.Name)
-		if vm.Reason == v1alpha1.DisturbedByFlood && vmi != nil && !among(before, vm) && r.Clock.Since(vm.Since.Time) <= NewsOfDisturbance {
+		if vm.Reason == v1alpha1.CauseFlood && vmi != nil && !among(before, vm) && r.Clock.Since(vm.Since.Time) <= NewsOfDisturbance {
 			r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonUnderFlood, "Detect", "on node %s: %s", vm.Node, vm.Message)
 		}
 	}
 	for _, vm := range before {
 		vmi := vmiNamed(vmis, vm.Name)
-		if vm.Reason != v1alpha1.DisturbedByFlood || vmi == nil || among(profile.Status.DisturbedVMs, vm) {
+		if vm.Reason != v1alpha1.CauseFlood || vmi == nil || among(profile.Status.DisturbedVMs, vm) {
 			continue
 		}
 		pod, node := objects.LauncherOf(vmi)

@@ -43,9 +43,9 @@ func floodView(known Floods, vms ...string) (v1alpha1.VMNetworkProfile, profileV
 func TestFloodStatus(t *testing.T) {
 	web, view := floodView(controllertest.Floods{"pod-a": flooded(300_000, 1), "pod-b": calm(), "pod-d": flooded(90_000, 5), "pod-other": flooded(1, 9)}, "a", "b", "c", "d")
 	want := []v1alpha1.DisturbedVM{
-		{Name: "d", Node: "n", Reason: v1alpha1.DisturbedByFlood, Since: metav1.NewTime(controllertest.StatusTime().Add(-5 * time.Minute)),
+		{Name: "d", Node: "n", Reason: v1alpha1.CauseFlood, Since: metav1.NewTime(controllertest.StatusTime().Add(-5 * time.Minute)),
 			Message: "90000 packets/s towards it of 64 bytes on average, 98 % of them SYN, from about 2000 addresses; it answers 0.1 % of them"},
-		{Name: "a", Node: "n", Reason: v1alpha1.DisturbedByFlood, Since: metav1.NewTime(controllertest.StatusTime().Add(-time.Minute)),
+		{Name: "a", Node: "n", Reason: v1alpha1.CauseFlood, Since: metav1.NewTime(controllertest.StatusTime().Add(-time.Minute)),
 			Message: "300000 packets/s towards it of 64 bytes on average, 98 % of them SYN, from about 2000 addresses; it answers 0.1 % of them"},
 	}
 	if diff := cmp.Diff(want, profileStatus(&web, view).DisturbedVMs); diff != "" {

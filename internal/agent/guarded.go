@@ -195,9 +195,13 @@ func idle(previous, round *sample.Round, topology model.Topology) []float64 {
 	return idle
 }
 
-// threads that work for a VM.
+// threads that work for a VM. Waiting that its CPU limit explains is none for a lever to answer for.
 func threads(old, vm *sample.VM) []symptoms.Thread {
 	elapsed := vm.At.Sub(old.At)
+	if old.Sample.Throttling == nil && vm.Sample.Throttling != nil {
+		return nil // what a limit that was just found explains is not known
+	}
+	throttled := sample.ThrottledCores(old.Sample.Throttling, vm.Sample.Throttling, elapsed)
 	list := make([]symptoms.Thread, 0, len(vm.Sample.Threads)+len(vm.Sample.Workers))
 	add := func(before, now []host.ThreadSample) {
 		for i := range now {
@@ -207,7 +211,7 @@ func threads(old, vm *sample.VM) []symptoms.Thread {
 				continue
 			}
 			list = append(list, symptoms.Thread{
-				CPUs: t.CPUs, Run: min(1, units.Over(t.Run-was.Run, elapsed)), Wait: min(1, units.Over(t.Wait-was.Wait, elapsed)),
+				CPUs: t.CPUs, Run: min(1, units.Over(t.Run-was.Run, elapsed)), Wait: max(0, min(1, units.Over(t.Wait-was.Wait, elapsed))-throttled),
 			})
 		}
 	}

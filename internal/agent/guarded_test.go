@@ -113,6 +113,22 @@ func TestABadPinIsWidened(t *testing.T) {
 	}
 }
 
+// No pin has to answer for the waiting of a VM whose own limit throttles it.
+func TestAPinOfAThrottledVMStays(t *testing.T) {
+	s := guardedHost(t)
+	if err := s.host.SetLimit(vm7, 0.4); err != nil {
+		t.Fatal(err)
+	}
+	s.rounds(60) // until the agent has seen the limit
+	rates := s.board.Latest().Rates.VM(vm7)
+	if trips := s.board.Latest().Rates.Trips; len(trips) > 0 || s.mask() != "2" {
+		t.Errorf("vCPU on %s, trips %+v", s.mask(), trips)
+	}
+	if rates.Limit == nil || rates.Limit.Cores != 0.4 || rates.Limit.WaitCores < 0.3 || rates.VCPUs[0].WaitCores > 0.05 {
+		t.Errorf("limit %+v, vCPU %+v", rates.Limit, rates.VCPUs[0])
+	}
+}
+
 // Where no CPU idles, nothing would be better for a thread that nobody binds.
 func TestAPinOnAFullNodeStays(t *testing.T) {
 	s := newSimulated(t, sim.Config{Shape: sim.Shape{CoresPerPackage: 4}})

@@ -92,10 +92,21 @@ type ProcessSample struct {
 	// elsewhere, whatever its affinity. Empty with CpusetErr set when it could not be read.
 	Cpuset    units.CPUSet
 	CpusetErr error
+	// Throttling by the tightest CPU limit of the process's cgroups. Nil: they have none, as Cgroup
+	// found it last, or it could not be read.
+	Throttling *Throttling
 	// Taps in the process's network namespace. Nil with TapsErr set when they
 	// could not be read.
 	Taps    []TapSample
 	TapsErr error
+}
+
+// Throttling counts what a CPU limit did since its cgroup was made.
+type Throttling struct {
+	// Periods in which anything wanted to run, and Throttled: those in which the limit was used up.
+	Periods, Throttled uint64
+	// Time that run queues stood still for it, summed over CPUs. Threads' Wait has it too.
+	Time time.Duration
 }
 
 // CPUTimes are the times of one logical CPU since boot.
@@ -112,6 +123,8 @@ type CgroupFacts struct {
 	// to which cpu.weight of version 2 is converted back as the kubelet does it. 0: the
 	// process is in no pod, or the weight cannot be read.
 	Weight float64
+	// LimitCores is the tightest CPU limit from the process's cgroup to the pod's, in cores. 0: none.
+	LimitCores float64
 	// MemoryBytes that the cgroup has on each NUMA node, from node 0 on. None: not
 	// known.
 	MemoryBytes []uint64

@@ -59,12 +59,16 @@ func managerGroups() []Metric {
 			Help: "Part of the group's bytes that VMs carry beyond their shares, on connections that do not move; absent while nothing is steered.",
 		},
 		{
-			Name: "joulevirt_profile_vms", Type: Gauge, Labels: []string{"namespace", "profile", "interference"}, Unit: "VMs", Series: 4, Per: PerProfile,
-			Help: "Running VMs that a profile governs, by what keeps them from their network work: Stable (nothing), CoRunner (other work on the same cores), Self (their own computing), Unknown (not seen for long enough).",
+			Name: "joulevirt_profile_vms", Type: Gauge, Labels: []string{"namespace", "profile", "cause"}, Unit: "VMs", Series: 6, Per: PerProfile,
+			Help: "Running VMs that a profile governs, by what keeps them from their network work: Stable (nothing), OwnLimit (the CPU limits of their pods), OwnWeight (VMs that have more weight), Neighbour (other work on the same cores), OwnWork (their own computing), Unknown (not seen for long enough).",
+		},
+		{
+			Name: "joulevirt_profile_lost_cores", Type: Gauge, Labels: []string{"namespace", "profile", "cause"}, Unit: "cores", Series: 4, Per: PerProfile,
+			Help: "CPU time that running VMs of a profile wanted and did not get, in CPU-seconds each second, by cause (see joulevirt_profile_vms).",
 		},
 		{
 			Name: "joulevirt_profile_heavy_steal_vms", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerProfile,
-			Help: "Those of the CoRunner VMs whose vCPUs wait so much that they had better run on another node.",
+			Help: "Those of the Neighbour VMs whose vCPUs wait so much that they had better run on another node.",
 		},
 		{
 			Name: "joulevirt_profile_flooded_vms", Type: Gauge, Labels: []string{"namespace", "profile"}, Unit: "VMs", Series: 1, Per: PerProfile,

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/units"
 )
 
 // Evidence is one sign of interference.
@@ -19,8 +20,13 @@ type Sign string
 
 // The signs of interference.
 const (
-	// SignSteal is the time that a vCPU was runnable without running, in percent of
-	// one CPU: the mean over the VM's vCPUs.
+	// SignThrottled is the part of the periods in which the VM's CPU limit was used up, in percent.
+	SignThrottled Sign = "Throttled"
+	// SignOutweighed is the part of what others run on the VM's CPUs that is run by VMs with at
+	// least twice its weight for each vCPU, in percent.
+	SignOutweighed Sign = "Outweighed"
+	// SignSteal is the time that the vCPU that waits most was runnable without running, in percent
+	// of one CPU, without what the VM's CPU limit explains.
 	SignSteal Sign = "Steal"
 	// SignRunQueueWait is the same of the threads that move the VM's packets (vhost,
 	// IO threads, emulator), in percent of one CPU.
@@ -39,7 +45,7 @@ const (
 
 // Disturbance is what an interference detector says of a VM.
 type Disturbance struct {
-	Verdict v1alpha1.Interference
+	Verdict v1alpha1.Cause
 	// Heavy is true when steal is at a level at which the VM had better run on
 	// another node.
 	Heavy bool
@@ -47,4 +53,14 @@ type Disturbance struct {
 	Since time.Time
 	// Evidence for the verdict, in the order of the signs. None for Stable.
 	Evidence []Evidence
+	// Limit on the VM's CPUs, in cores. 0: none.
+	Limit units.Cores
+	// Lost is the CPU time that the VM's threads wanted and did not get, by cause.
+	Lost []Loss
+}
+
+// Loss is CPU time that a VM wanted and did not get, in CPU-seconds each second.
+type Loss struct {
+	Cause v1alpha1.Cause
+	Cores units.Cores
 }

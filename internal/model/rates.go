@@ -59,6 +59,8 @@ type VMRates struct {
 	// Weight of the VM's pod among the pods of the node, in cpu.shares: 1024 is the
 	// request of one CPU. 0: not known.
 	Weight float64 `json:"weight,omitempty"`
+	// Limit is what the CPU limit of the VM's pod took from it. Nil: there is none.
+	Limit *LimitRates `json:"limit,omitempty"`
 	// MemoryMiB is the VM's memory by NUMA node, from node 0 on. None: not known.
 	MemoryMiB []uint64 `json:"memoryMiB,omitempty"`
 	// VCPUs are in the order of their index, which may have gaps.
@@ -82,12 +84,24 @@ type VMRates struct {
 	Watts *units.Watts `json:"watts,omitempty"`
 }
 
+// LimitRates are the effect of a CPU limit (limits.cpu: a quota of the pod's or container's cgroup).
+// All threads of the VM are below it, also those that carry its packets.
+type LimitRates struct {
+	// Cores is the limit.
+	Cores units.Cores `json:"cores"`
+	// ThrottledShare is the share of the periods in which the limit was used up, from 0 to 1.
+	ThrottledShare float64 `json:"throttledShare"`
+	// WaitCores is the time that run queues stood still for it, summed over CPUs. The threads'
+	// WaitCores are without.
+	WaitCores units.Cores `json:"waitCores"`
+}
+
 // ThreadRates is the use of CPU by one or several threads.
 type ThreadRates struct {
 	// RunCores is CPU time used.
 	RunCores units.Cores `json:"runCores"`
 	// WaitCores is time spent runnable without a CPU, on this host: the steal
-	// that the guest sees.
+	// that the guest sees, but for what the VM's own CPU limit explains.
 	WaitCores units.Cores `json:"waitCores"`
 	// SwitchesPerSecond counts how often the threads were switched in.
 	SwitchesPerSecond units.PerSecond `json:"switchesPerSecond"`

@@ -81,7 +81,7 @@ func TestSliceReasons(t *testing.T) {
 // kept waiting.
 func crowdedNode() model.Node {
 	node := poolNode("c1", "c2", "c3", "c4", "c5", "c6", "n")
-	node.VMs[6].Disturbance.Verdict = v1alpha1.InterferenceCoRunner
+	node.VMs[6].Disturbance.Verdict = v1alpha1.CauseNeighbour
 	for cpu := range 8 {
 		node.Rates.CPUs = append(node.Rates.CPUs, model.CPURates{CPU: cpu, BusyCores: 0.8})
 	}
@@ -104,7 +104,7 @@ func TestADisturbedNetworkVMGetsCoresOfItsPool(t *testing.T) {
 		}
 	}
 	// It works: the VM is stable, and stays where it is.
-	node.VMs[6].Disturbance.Verdict = v1alpha1.InterferenceStable
+	node.VMs[6].Disturbance.Verdict = v1alpha1.CauseStable
 	again := Plan(with(node, &plan, nil), now())
 	if !again.Pools.Equal(plan.Pools) {
 		t.Errorf("pools became %v and %v", again.Pools.Network, again.Pools.Compute)
@@ -184,7 +184,7 @@ func randomPools(r *rand.Rand) model.Node {
 		}
 		vm.NamespaceSelected, vm.Dedicated = r.IntN(8) > 0, r.IntN(8) == 0
 		vm.Affinity = []v1alpha1.AffinityPreference{v1alpha1.AffinityAuto, v1alpha1.AffinityAuto, v1alpha1.AffinityShared, v1alpha1.AffinitySeparated, v1alpha1.AffinityPinned}[r.IntN(5)]
-		vm.Disturbance.Verdict = []v1alpha1.Interference{v1alpha1.InterferenceStable, v1alpha1.InterferenceCoRunner}[r.IntN(2)]
+		vm.Disturbance.Verdict = []v1alpha1.Cause{v1alpha1.CauseStable, v1alpha1.CauseNeighbour}[r.IntN(2)]
 	}
 	return node
 }

@@ -27,6 +27,12 @@ type doing struct {
 	maxSteal         float64
 	off              func(float64) float64
 	every            time.Duration
+	// limit: percent of the periods in which a CPU limit of 2 cores was used up.
+	limit float64
+	// oneWaits is true when only the second vCPU waits.
+	oneWaits bool
+	// weight of the VM in cpu.shares, beside a VM of 1024 with two busy vCPUs on the same CPUs.
+	weight float64
 }
 
 // script plays to a detector, and to the teller after each sample.
@@ -70,7 +76,24 @@ func (d doing) sample(t *testing.T, now time.Time) Sample {
 	for i := range 2 {
 		rates.VCPUs = append(rates.VCPUs, model.VCPURates{Index: i, CPUs: cpus, ThreadRates: model.ThreadRates{RunCores: cores(d.run), WaitCores: cores(d.steal)}})
 	}
-	return Sample{Time: now, Seconds: 1, Rates: rates, Nested: d.nested, MaxSteal: d.maxSteal}
+	if d.oneWaits {
+		rates.VCPUs[0].WaitCores = 0
+	}
+	if d.limit > 0 {
+		rates.Limit = &model.LimitRates{Cores: 2, ThrottledShare: d.limit / 100, WaitCores: units.Cores(d.limit / 50)}
+	}
+	node := &model.NodeRates{}
+	if d.weight > 0 {
+		rates.PodUID, rates.Weight = "own", d.weight
+		other := model.VMRates{PodUID: "other", Weight: 1024, VCPUs: []model.VCPURates{
+			{CPUs: cpus, ThreadRates: model.ThreadRates{RunCores: 1}}, {Index: 1, CPUs: cpus, ThreadRates: model.ThreadRates{RunCores: 1}},
+		}}
+		for _, cpu := range cpus.CPUs() {
+			node.CPUs = append(node.CPUs, model.CPURates{CPU: cpu, BusyCores: (rates.Busy() + 2) / units.Cores(cpus.Len())})
+		}
+		node.VMs = []model.VMRates{*rates, other}
+	}
+	return Sample{Time: now, Seconds: 1, Rates: rates, Node: node, Nested: d.nested, MaxSteal: d.maxSteal}
 }
 
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
@@ -103,30 +126,44 @@ func TestDisturbance(t *testing.T) {
 		"quiet":           {[]doing{quiet}, "Stable"},
 
 		"steal of an eighth less than affects":     {[]doing{with(func(d *doing) { d.steal = 4.4 })}, "Stable"},
-		"affected":                                 {[]doing{with(func(d *doing) { d.steal = 5 })}, "CoRunner Steal=5"},
+		"affected":                                 {[]doing{with(func(d *doing) { d.steal = 5 })}, "Neighbour Steal=5"},
 		"affected for a moment":                    {[]doing{quiet, with(func(d *doing) { d.lasts, d.steal = 15*time.Second, 90 })}, "Stable"},
 		"and twice in a minute":                    {[]doing{quiet, with(func(d *doing) { d.lasts, d.steal = 15*time.Second, 90 }), with(func(d *doing) { d.lasts = 30 * time.Second }), with(func(d *doing) { d.lasts, d.steal = 15*time.Second, 90 })}, "Stable"},
-		"affected for a minute":                    {[]doing{quiet, with(func(d *doing) { d.lasts, d.steal = minutes, 7 })}, "CoRunner Steal=7"},
-		"heavily":                                  {[]doing{with(func(d *doing) { d.steal = 30 })}, "CoRunner heavy Steal=30"},
+		"affected for a minute":                    {[]doing{quiet, with(func(d *doing) { d.lasts, d.steal = minutes, 7 })}, "Stable"},
+		"affected for a minute and a half":         {[]doing{quiet, with(func(d *doing) { d.lasts, d.steal = 90*time.Second, 7 })}, "Neighbour Steal=7"},
+		"heavily for a minute":                     {[]doing{quiet, with(func(d *doing) { d.lasts, d.steal = minutes, 30 })}, "Neighbour heavy Steal=30"},
+		"one vCPU of two is":                       {[]doing{with(func(d *doing) { d.steal, d.oneWaits = 7, true })}, "Neighbour Steal=7"},
+		"heavily":                                  {[]doing{with(func(d *doing) { d.steal = 30 })}, "Neighbour heavy Steal=30"},
 		"its profile bears more":                   {[]doing{with(func(d *doing) { d.steal, d.maxSteal = 12, 0.15 })}, "Stable"},
-		"its profile bears less":                   {[]doing{with(func(d *doing) { d.steal, d.maxSteal = 2.5, 0.02 })}, "CoRunner Steal=2.5"},
-		"not over yet":                             {[]doing{with(func(d *doing) { d.steal = 7 }), with(func(d *doing) { d.lasts = minutes })}, "CoRunner Steal=7"},
+		"more than its profile bears, and heavily": {[]doing{with(func(d *doing) { d.steal, d.maxSteal = 60, 0.15 })}, "Neighbour heavy Steal=60"},
+		"its profile bears less":                   {[]doing{with(func(d *doing) { d.steal, d.maxSteal = 2.5, 0.02 })}, "Neighbour Steal=2.5"},
+		"not over yet":                             {[]doing{with(func(d *doing) { d.steal = 7 }), with(func(d *doing) { d.lasts = minutes })}, "Neighbour Steal=7"},
 		"over":                                     {[]doing{with(func(d *doing) { d.steal = 7 }), with(func(d *doing) { d.lasts = 3 * minutes })}, "Stable"},
-		"better, but not well":                     {[]doing{with(func(d *doing) { d.steal = 7 }), with(func(d *doing) { d.lasts, d.steal = 9*minutes, 4 })}, "CoRunner Steal=7"},
-		"its packets' threads wait":                {[]doing{with(func(d *doing) { d.path = 9 })}, "CoRunner RunQueueWait=9"},
-		"it waits, and drops show it":              {[]doing{with(func(d *doing) { d.steal, d.dropped = 8, 10 })}, "CoRunner Steal=8 Drops=9900"},
-		"it waits, and moves less":                 {[]doing{quiet, with(func(d *doing) { d.steal, d.megabits = 8, 40 })}, "CoRunner Steal=8 Throughput=40"},
-		"samples a minute apart":                   {[]doing{with(func(d *doing) { d.every, d.steal = minutes, 8 })}, "CoRunner Steal=8"},
+		"better, but not well":                     {[]doing{with(func(d *doing) { d.steal = 7 }), with(func(d *doing) { d.lasts, d.steal = 9*minutes, 4 })}, "Neighbour Steal=7"},
+		"its packets' threads wait":                {[]doing{with(func(d *doing) { d.path = 9 })}, "Neighbour RunQueueWait=9"},
+		"it waits, and drops show it":              {[]doing{with(func(d *doing) { d.steal, d.dropped = 8, 10 })}, "Neighbour Steal=8 Drops=9900"},
+		"it waits, and moves less":                 {[]doing{quiet, with(func(d *doing) { d.steal, d.megabits = 8, 40 })}, "Neighbour Steal=8 Throughput=40"},
+		"samples a minute apart":                   {[]doing{with(func(d *doing) { d.every, d.steal = minutes, 8 })}, "Neighbour Steal=8"},
 		"samples a second apart, for half of that": {[]doing{with(func(d *doing) { d.every, d.lasts, d.steal = time.Second, 29*time.Second, 8 })}, "Unknown"},
 
-		"it computes and loses packets":              {[]doing{with(func(d *doing) { d.run, d.dropped = 98, 50 })}, "Self Drops=48000 OwnUse=98"},
-		"it computes and packets pile up":            {[]doing{with(func(d *doing) { d.run, d.backlog = 96, 1<<20 })}, "Self Backlog=1e+06 OwnUse=96"},
-		"it computes and moves less":                 {[]doing{quiet, with(func(d *doing) { d.run, d.megabits = 95, 50 })}, "Self Throughput=50 OwnUse=95"},
+		"its limit throttles it":                  {[]doing{with(func(d *doing) { d.limit = 31 })}, "OwnLimit Throttled=31"},
+		"its limit does so for a moment":          {[]doing{quiet, with(func(d *doing) { d.lasts, d.limit = 15*time.Second, 90 })}, "Stable"},
+		"its limit is seldom used up":             {[]doing{with(func(d *doing) { d.limit = 3 })}, "Stable"},
+		"its limit throttles it, and a neighbour": {[]doing{with(func(d *doing) { d.limit, d.steal = 31, 20 })}, "OwnLimit Throttled=31 Steal=20"},
+		"its limit throttles what computes":       {[]doing{with(func(d *doing) { d.limit, d.run, d.dropped = 31, 98, 50 })}, "OwnLimit Throttled=31 Drops=48000"},
+		"others have more weight":                 {[]doing{with(func(d *doing) { d.steal, d.weight = 40, 100 })}, "OwnWeight Outweighed=100 Steal=40"},
+		"others have as much weight":              {[]doing{with(func(d *doing) { d.run, d.steal, d.weight = 60, 40, 1024 })}, "Neighbour heavy Steal=40"},
+		"others have somewhat more weight":        {[]doing{with(func(d *doing) { d.run, d.steal, d.weight = 60, 40, 600 })}, "Neighbour heavy Steal=40"},
+		"nested: its limit throttles it":          {[]doing{with(func(d *doing) { d.nested, d.limit = true, 31 })}, "OwnLimit Throttled=31"},
+
+		"it computes and loses packets":              {[]doing{with(func(d *doing) { d.run, d.dropped = 98, 50 })}, "OwnWork Drops=48000 OwnUse=98"},
+		"it computes and packets pile up":            {[]doing{with(func(d *doing) { d.run, d.backlog = 96, 1<<20 })}, "OwnWork Backlog=1e+06 OwnUse=96"},
+		"it computes and moves less":                 {[]doing{quiet, with(func(d *doing) { d.run, d.megabits = 95, 50 })}, "OwnWork Throughput=50 OwnUse=95"},
 		"it computes and needs to move little":       {[]doing{quiet, with(func(d *doing) { d.run, d.megabits = 95, 2 })}, "Stable"},
 		"it computes and nothing else":               {[]doing{with(func(d *doing) { d.run = 100 })}, "Stable"},
 		"what it moved before was not seen for long": {[]doing{with(func(*doing) {}), with(func(d *doing) { d.run, d.megabits = 95, 50 })}, "Stable"},
-		"its own threads fill its cores":             {[]doing{with(func(d *doing) { d.run, d.steal, d.cpus = 50, 30, "3" })}, "Self Steal=30"},
-		"somebody else's fill them too":              {[]doing{with(func(d *doing) { d.run, d.steal, d.cpus = 30, 30, "3" })}, "CoRunner heavy Steal=30"},
+		"its own threads fill its cores":             {[]doing{with(func(d *doing) { d.run, d.steal, d.cpus = 50, 30, "3" })}, "OwnWork Steal=30"},
+		"somebody else's fill them too":              {[]doing{with(func(d *doing) { d.run, d.steal, d.cpus = 30, 30, "3" })}, "Neighbour heavy Steal=30"},
 
 		"traffic that ended":                         {[]doing{quiet, with(func(d *doing) { d.megabits, d.packets = 0, 0 })}, "Stable"},
 		"traffic that halved":                        {[]doing{quiet, with(func(d *doing) { d.megabits = 50 })}, "Stable"},
@@ -134,9 +171,9 @@ func TestDisturbance(t *testing.T) {
 		"one packet of five dropped in an idle hour": {[]doing{with(func(d *doing) { d.run, d.packets, d.dropped = 98, 4, 1 })}, "Stable"},
 
 		"nested: steal is not believed":   {[]doing{with(func(d *doing) { d.nested, d.steal = true, 40 })}, "Stable"},
-		"nested: its threads wait":        {[]doing{with(func(d *doing) { d.nested, d.steal, d.path = true, 40, 9 })}, "CoRunner RunQueueWait=9"},
-		"nested: drops while it has time": {[]doing{with(func(d *doing) { d.nested, d.dropped = true, 50 })}, "CoRunner Drops=48000"},
-		"nested: it computes":             {[]doing{with(func(d *doing) { d.nested, d.run, d.dropped = true, 98, 50 })}, "Self Drops=48000 OwnUse=98"},
+		"nested: its threads wait":        {[]doing{with(func(d *doing) { d.nested, d.steal, d.path = true, 40, 9 })}, "Neighbour RunQueueWait=9"},
+		"nested: drops while it has time": {[]doing{with(func(d *doing) { d.nested, d.dropped = true, 50 })}, "Neighbour Drops=48000"},
+		"nested: it computes":             {[]doing{with(func(d *doing) { d.nested, d.run, d.dropped = true, 98, 50 })}, "OwnWork Drops=48000 OwnUse=98"},
 		"nested: traffic that halved":     {[]doing{func() doing { d := quiet; d.nested = true; return d }(), with(func(d *doing) { d.nested, d.megabits = true, 50 })}, "Stable"},
 	} {
 		h := &History{}
@@ -170,7 +207,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 		script(t, h, now, nil, doing{lasts: time.Minute, steal: 9})
-		if got := inShort(h.Disturbance()); got != "CoRunner Steal=9" {
+		if got := inShort(h.Disturbance()); got != "Neighbour Steal=9" {
 			t.Errorf("%s, and a minute after: %s", name, got)
 		}
 	}
@@ -198,12 +235,12 @@ func TestNoiseDoesNotFlap(t *testing.T) {
 			{5, func(x float64) float64 { return x * (0.7 + 0.6*r.Float64()) }, 2},
 			{5, func(x float64) float64 { return x * r.ExpFloat64() }, 40},
 		} {
-			h, changes, was := &History{}, 0, v1alpha1.InterferenceUnknown
+			h, changes, was := &History{}, 0, v1alpha1.CauseUnknown
 			script(t, h, noon(), func(d model.Disturbance) {
 				if d.Verdict != was {
 					was, changes = d.Verdict, changes+1
 				}
-				if tc.steal == 1 && d.Verdict == v1alpha1.InterferenceCoRunner {
+				if tc.steal == 1 && d.Verdict == v1alpha1.CauseNeighbour {
 					t.Fatalf("seed %d: %+v", seed, d)
 				}
 			}, doing{lasts: 8 * time.Hour, steal: tc.steal, off: tc.off})
@@ -226,12 +263,12 @@ func TestPublishedSteal(t *testing.T) {
 	} {
 		h, nested := &History{}, &History{}
 		script(t, h, noon(), nil, doing{lasts: 3 * time.Minute, steal: 100 * row.vmSteal / (ticksOfIdleRun * row.vmTime / 100)})
-		if got := h.Disturbance().Verdict; row.load <= 50 && got != v1alpha1.InterferenceStable {
+		if got := h.Disturbance().Verdict; row.load <= 50 && got != v1alpha1.CauseStable {
 			t.Errorf("load %v: %s", row.load, got)
 		}
 		// By steal alone nobody would see that this one takes 2.7 times as long.
 		script(t, nested, noon(), nil, doing{lasts: 3 * time.Minute, steal: 100 * row.nestedSteal / (ticksOfIdleRun * row.nestedTime / 100)})
-		if got := nested.Disturbance().Verdict; got != v1alpha1.InterferenceStable {
+		if got := nested.Disturbance().Verdict; got != v1alpha1.CauseStable {
 			t.Errorf("nested, load %v: %s", row.load, got)
 		}
 	}
@@ -244,11 +281,11 @@ func TestAdvice(t *testing.T) {
 		want string
 	}{
 		{model.Disturbance{}, ""},
-		{model.Disturbance{Verdict: v1alpha1.InterferenceStable}, ""},
-		{model.Disturbance{Verdict: v1alpha1.InterferenceSelf, Evidence: own}, "more vCPUs"},
-		{model.Disturbance{Verdict: v1alpha1.InterferenceSelf}, "more cores"},
-		{model.Disturbance{Verdict: v1alpha1.InterferenceCoRunner}, "Affinity and Slice"},
-		{model.Disturbance{Verdict: v1alpha1.InterferenceCoRunner, Heavy: true}, "another node"},
+		{model.Disturbance{Verdict: v1alpha1.CauseStable}, ""},
+		{model.Disturbance{Verdict: v1alpha1.CauseOwnWork, Evidence: own}, "more vCPUs"},
+		{model.Disturbance{Verdict: v1alpha1.CauseOwnWork}, "more cores"},
+		{model.Disturbance{Verdict: v1alpha1.CauseNeighbour}, "Affinity and Slice"},
+		{model.Disturbance{Verdict: v1alpha1.CauseNeighbour, Heavy: true}, "another node"},
 	} {
 		got := Advice(tc.Disturbance)
 		if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) || len(got) > 300 {
@@ -275,8 +312,8 @@ func FuzzHistory(f *testing.F) {
 			}
 			h.Add(s)
 			d := h.Disturbance()
-			disturbed := d.Verdict == v1alpha1.InterferenceCoRunner || d.Verdict == v1alpha1.InterferenceSelf
-			if disturbed != (len(d.Evidence) > 0) || d.Heavy && (d.Verdict != v1alpha1.InterferenceCoRunner || s.Nested) {
+			disturbed := d.Verdict == v1alpha1.CauseNeighbour || d.Verdict == v1alpha1.CauseOwnWork
+			if disturbed != (len(d.Evidence) > 0) || d.Heavy && (d.Verdict != v1alpha1.CauseNeighbour || s.Nested) {
 				t.Fatalf("%+v", d)
 			}
 			for _, e := range d.Evidence {

@@ -52,11 +52,15 @@ type Violation struct {
 	Evidence string
 }
 
-// Check compares a VM's rates with the levels that its profile sets. baseline is the traffic
+// Check compares a VM's rates, beside those of all VMs of its node, with the levels that its profile
+// sets. No lever answers for the waiting of a VM that others outweigh. baseline is the traffic
 // that the VM moves undisturbed, in bits per second; 0: not known. On nodes that are VMs
 // themselves (nested) steal is not measured.
-func (l Levels) Check(rates *model.VMRates, baseline float64, nested bool) []Violation {
-	f := read(rates)
+func (l Levels) Check(rates *model.VMRates, node *model.NodeRates, baseline float64, nested bool) []Violation {
+	f := read(rates, node)
+	if at := limitsFor(Sample{})[outweighed]; f[outweighed] >= at.come {
+		f[steal] = 0
+	}
 	var out []Violation
 	above := func(sign v1alpha1.GuardSign, value, limit float64, unit string) {
 		out = append(out, Violation{sign, value > limit, value > nearly*limit, fmt.Sprintf("%s of %.3g %s (limit %.3g)", sign, value, unit, limit)})
@@ -80,4 +84,4 @@ func (l Levels) Check(rates *model.VMRates, baseline float64, nested bool) []Vio
 }
 
 // Traffic is what a VM moves, in bits per second, both directions.
-func Traffic(rates *model.VMRates) float64 { return read(rates)[bits] }
+func Traffic(rates *model.VMRates) float64 { return read(rates, nil)[bits] }

@@ -25,10 +25,10 @@ const (
 const (
 	columnsProfile       = `{apiVersion: joulevirt.io/v1alpha1, kind: VMNetworkProfile, metadata: {name: columns, namespace: default}, spec: {selector: {matchLabels: {app: web}}}}`
 	columnsProfileStatus = `{"status": {"governedVMs": 7, "vmsInForce": 5,
-		"disturbedVMs": [{"name": "web-1", "node": "n", "reason": "CoRunner", "since": "2026-01-01T00:00:00Z", "message": "words"}],
+		"disturbedVMs": [{"name": "web-1", "node": "n", "reason": "Neighbour", "since": "2026-01-01T00:00:00Z", "message": "words"}],
 		"conditions": [
 			{"type": "Ready", "status": "True", "reason": "Governing", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-			{"type": "Disturbed", "status": "True", "reason": "CoRunners", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+			{"type": "Disturbed", "status": "True", "reason": "Neighbour", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
 			{"type": "UnderFlood", "status": "False", "reason": "NoFlood", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
 )
 
@@ -49,7 +49,7 @@ func testColumns(t *testing.T, c *cluster.Cluster) {
 	}{
 		{"energypolicy", columnsPolicy, columnsStatus, []string{"columns", "Observe", "true", "3", "2", "RAPL", "734", "37", "12.3"}, []string{"Measured", "LeverAdopted"}},
 		{"vmnetworkprofile", columnsProfile, columnsProfileStatus,
-			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"CoRunners", "NoFlood"}},
+			[]string{"columns", "Interactive", "Auto", "0s", "7", "5", "True", "Governing"}, []string{"Neighbour", "NoFlood"}},
 		{"placementplan", columnsMoves, `{"status": {"conditions": [
 			{"type": "Ready", "status": "True", "reason": "MovesPlanned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
 			{"type": "MovesAllowed", "status": "False", "reason": "InFreeze", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`,

@@ -107,7 +107,7 @@ func (s *poolStage) disturbed(ctx context.Context) error {
 	if err := s.Client().Get(ctx, client.ObjectKeyFromObject(s.profile), &profile); err != nil {
 		return err
 	}
-	if found := profile.Status.DisturbedVMs; len(found) != 1 || found[0].Reason != string(v1alpha1.InterferenceCoRunner) {
+	if found := profile.Status.DisturbedVMs; len(found) != 1 || found[0].Reason != v1alpha1.CauseNeighbour {
 		return fmt.Errorf("the profile says %+v", found)
 	}
 	return nil

@@ -185,6 +185,9 @@ func (h *Host) Sample(process host.TaskID) (host.ProcessSample, error) {
 			sample.Threads = append(sample.Threads, one)
 		}
 	}
+	if v.LimitCores > 0 {
+		sample.Throttling = &host.Throttling{Periods: uint64(v.periods), Throttled: uint64(v.throttledPeriods), Time: duration(v.throttled)}
+	}
 	backlog := uint64(v.work.backlog)
 	sample.Taps = []host.TapSample{{Name: tap, ToVM: v.toVM.counters(), FromVM: v.fromVM.counters(), Backlog: &backlog}}
 	return sample, nil
@@ -207,5 +210,5 @@ func (h *Host) Cgroup(process host.TaskID) (host.CgroupFacts, error) {
 	if err != nil {
 		return host.CgroupFacts{}, err
 	}
-	return host.CgroupFacts{Weight: v.Weight}, nil
+	return host.CgroupFacts{Weight: v.Weight, LimitCores: v.LimitCores}, nil
 }

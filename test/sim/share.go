@@ -39,6 +39,30 @@ func (h *Host) grant(soft float64) {
 	}
 }
 
+// throttle stops VMs whose CPU limit is used up for the rest of each of the kernel's periods. What they
+// leave is nobody's in this step.
+func (h *Host) throttle(dt float64) {
+	const period = 0.1
+	for _, v := range h.vms {
+		if v.LimitCores == 0 {
+			continue
+		}
+		v.periods += dt / period
+		sum := 0.0
+		for i := range v.threads {
+			sum += v.threads[i].granted
+		}
+		if sum <= v.LimitCores {
+			continue
+		}
+		v.throttledPeriods += dt / period
+		v.throttled += (sum - v.LimitCores) * dt
+		for i := range v.threads {
+			v.threads[i].granted *= v.LimitCores / sum
+		}
+	}
+}
+
 // ration shares out each crowded CPU. CPUs on which the same threads are to the
 // same part are shared out together.
 func (h *Host) ration(room float64) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -262,5 +263,42 @@ func checkGrants(t *testing.T, h *Host) {
 	soft := load - wanted
 	if short := wanted - granted; math.Abs(short-over) > 1e-6*load || soft < -1e-9 {
 		t.Fatalf("%v CPUs are wanted and %v granted; the CPUs have %v too little", wanted, granted, over)
+	}
+}
+
+// TestLimits: a VM with a limit runs no more than that, and the rest of what it wants is throttled.
+func TestLimits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit, run, throttled float64 // cores
+		periods               float64 // share of those in which the limit is used up
+	}{
+		"no limit":             {0, 2, 0, 0},
+		"more than it can use": {3, 2, 0, 0},
+		"less":                 {0.5, 0.5, 1.5, 1},
+	} {
+		h := study(t, KVM())
+		add(t, h, VM{VCPUs: 2, LimitCores: tc.limit, Compute: Compute{Cores: 2}})
+		h.Advance(time.Minute)
+		sample, err := h.Sample(h.vms[0].id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var run, wait time.Duration
+		for _, thread := range sample.Threads {
+			run += thread.Run
+			if strings.HasPrefix(thread.Name, "CPU ") {
+				wait += thread.Wait
+			}
+		}
+		near := func(got time.Duration, cores float64) bool { return math.Abs(got.Minutes()-cores) < 0.02 }
+		if !near(run, tc.run) || !near(wait, tc.throttled) {
+			t.Errorf("%s: ran %v and waited %v in a minute", name, run, wait)
+		}
+		if (sample.Throttling == nil) != (tc.limit == 0) {
+			t.Errorf("%s: %+v", name, sample.Throttling)
+		}
+		if x := sample.Throttling; x != nil && (!near(x.Time, tc.throttled) || math.Abs(float64(x.Throttled)-tc.periods*float64(x.Periods)) > 1 || x.Periods < 590) {
+			t.Errorf("%s: %+v", name, x)
+		}
 	}
 }

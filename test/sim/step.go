@@ -63,6 +63,7 @@ func (h *Host) step(dt float64) {
 	}
 	h.classes.place(h.cpus.load)
 	h.grant(each)
+	h.throttle(dt)
 	bytes := 0.0
 	leased := h.leased()
 	for _, v := range h.vms {

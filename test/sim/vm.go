@@ -21,9 +21,11 @@ type VM struct {
 	VCPUs, IOThreads int
 	// Weight of the pod among the host's pods, in cpu.shares. 0: that of a pod that
 	// asks for as many CPUs as the VM has.
-	Weight  float64
-	Traffic Traffic
-	Compute Compute
+	Weight float64
+	// LimitCores is the CPU limit of the pod. 0: none.
+	LimitCores float64
+	Traffic    Traffic
+	Compute    Compute
 	// Ring is how many packets the guest has room for: what a larger bunch has more is
 	// lost. 0: any bunch fits.
 	Ring int
@@ -45,6 +47,8 @@ type vm struct {
 	// runnable is what its threads want together, there that on the CPU which is
 	// being shared out, and claim its weight there.
 	runnable, there, claim float64
+	// throttling: periods, those in which the limit was used up, and seconds.
+	periods, throttledPeriods, throttled float64
 }
 
 type role int8
@@ -175,6 +179,11 @@ func (h *Host) SetTraffic(podUID string, traffic Traffic) error {
 // SetCompute changes the work that a VM does beside its traffic.
 func (h *Host) SetCompute(podUID string, compute Compute) error {
 	return h.change(podUID, func(v *vm) { v.Compute = compute })
+}
+
+// SetLimit changes the CPU limit of a VM's pod, in cores. 0: none.
+func (h *Host) SetLimit(podUID string, cores float64) error {
+	return h.change(podUID, func(v *vm) { v.LimitCores = cores })
 }
 
 // SetUnmanaged replaces the work that runs outside of VMs.

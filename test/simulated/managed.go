@@ -218,7 +218,7 @@ func (m *Managed) circumstances(podUID string) (tuning.VM, bool) {
 	verdict := m.verdicts.Of(podUID).Verdict
 	return tuning.VM{
 		LeastRate: buffering.LeastRate(&vm), MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput,
-		Disturbed: verdict == v1alpha1.InterferenceCoRunner || verdict == v1alpha1.InterferenceSelf,
+		Disturbed: verdict.Disturbs(),
 	}, is
 }
 

@@ -69,15 +69,40 @@ func vmRates(old, vm *VM) model.VMRates {
 		Dedicated:   vm.Dedicated,
 		AllowedCPUs: vm.Sample.Cpuset,
 		Weight:      vm.Cgroup.Weight,
+		Limit:       limitRates(old.Sample.Throttling, vm, elapsed),
 		MemoryMiB:   mebibytes(vm.Cgroup.MemoryBytes),
 		VCPUs:       []model.VCPURates{},
 		Taps:        tapRates(old.Sample.Taps, vm, elapsed),
 		Buffering:   bufferingRates(old.Buffered, vm, elapsed),
 	}
-	addThreads(&rates, old.Sample.Threads, vm.Sample.Threads, elapsed)
-	addThreads(&rates, old.Sample.Workers, vm.Sample.Workers, elapsed)
+	throttled := ThrottledCores(old.Sample.Throttling, vm.Sample.Throttling, elapsed)
+	addThreads(&rates, old.Sample.Threads, vm.Sample.Threads, elapsed, throttled)
+	addThreads(&rates, old.Sample.Workers, vm.Sample.Workers, elapsed, throttled)
 	slices.SortFunc(rates.VCPUs, func(a, b model.VCPURates) int { return a.Index - b.Index })
 	return rates
+}
+
+// limitRates are nil of a VM without a limit, or whose limit is new.
+func limitRates(old *host.Throttling, vm *VM, elapsed time.Duration) *model.LimitRates {
+	now := vm.Sample.Throttling
+	if now == nil || old == nil || vm.Cgroup.LimitCores == 0 {
+		return nil
+	}
+	rates := &model.LimitRates{Cores: units.Cores(vm.Cgroup.LimitCores)}
+	if now.Periods > old.Periods && now.Throttled >= old.Throttled {
+		rates.ThrottledShare = min(1, float64(now.Throttled-old.Throttled)/float64(now.Periods-old.Periods))
+	}
+	rates.WaitCores = ThrottledCores(old, now, elapsed)
+	return rates
+}
+
+// ThrottledCores is the time that run queues stood still for a CPU limit, summed over CPUs: the
+// longest that it can have kept one thread waiting. nil: no limit is known.
+func ThrottledCores(old, now *host.Throttling, elapsed time.Duration) units.Cores {
+	if old == nil || now == nil || elapsed < shortest || now.Time < old.Time {
+		return 0
+	}
+	return min(units.MaxCPUs, units.Over(now.Time-old.Time, elapsed))
 }
 
 func mebibytes(bytes []uint64) []uint64 {
@@ -91,7 +116,7 @@ func mebibytes(bytes []uint64) []uint64 {
 	return mib
 }
 
-func addThreads(rates *model.VMRates, previous, current []host.ThreadSample, elapsed time.Duration) {
+func addThreads(rates *model.VMRates, previous, current []host.ThreadSample, elapsed time.Duration, throttled units.Cores) {
 	before := make(map[host.TaskID]*host.ThreadSample, len(previous))
 	for i := range previous {
 		before[previous[i].ID] = &previous[i]
@@ -101,6 +126,7 @@ func addThreads(rates *model.VMRates, previous, current []host.ThreadSample, ela
 		var one model.ThreadRates
 		if was, found := before[thread.ID]; found {
 			one = threadRates(was, thread, elapsed)
+			one.WaitCores = max(0, one.WaitCores-throttled)
 		}
 		add(rates, thread, one)
 	}

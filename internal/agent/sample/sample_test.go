@@ -79,6 +79,38 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// What a CPU limit explains of a thread's waiting is told apart from the rest.
+func TestThrottledTimeIsNoWaiting(t *testing.T) {
+	limited := func(at time.Duration, wait, throttled time.Duration, periods, used uint64) *Round {
+		r := round(at, nil, thread(101, "CPU 0/KVM", 0, wait, 0))
+		r.VMs[0].Cgroup.LimitCores = 1.5
+		r.VMs[0].Sample.Throttling = &host.Throttling{Periods: periods, Throttled: used, Time: throttled}
+		return r
+	}
+	none := round(0, nil, thread(101, "CPU 0/KVM", 0, 0, 0))
+	for name, tc := range map[string]struct {
+		before, after *Round
+		wait          units.Cores
+		want          *model.LimitRates
+	}{
+		"all of it":            {limited(0, 0, 0, 5, 5), limited(time.Second, 400*time.Millisecond, 400*time.Millisecond, 15, 9), 0, &model.LimitRates{Cores: 1.5, ThrottledShare: 0.4, WaitCores: 0.4}},
+		"some of it":           {limited(0, 0, 0, 5, 5), limited(time.Second, 400*time.Millisecond, 100*time.Millisecond, 15, 6), 0.3, &model.LimitRates{Cores: 1.5, ThrottledShare: 0.1, WaitCores: 0.1}},
+		"on several CPUs":      {limited(0, 0, 0, 5, 5), limited(time.Second, 400*time.Millisecond, 3*time.Second, 15, 15), 0, &model.LimitRates{Cores: 1.5, ThrottledShare: 1, WaitCores: 3}},
+		"a new limit":          {none, limited(time.Second, 400*time.Millisecond, time.Hour, 15, 15), 0.4, nil},
+		"a container anew":     {limited(0, 0, time.Hour, 500, 500), limited(time.Second, 400*time.Millisecond, 0, 1, 1), 0.4, &model.LimitRates{Cores: 1.5}},
+		"no period went by":    {limited(0, 0, 0, 5, 5), limited(time.Second, 0, 0, 5, 5), 0, &model.LimitRates{Cores: 1.5}},
+		"more than there were": {limited(0, 0, 0, 5, 5), limited(time.Second, 0, 0, 6, 99), 0, &model.LimitRates{Cores: 1.5, ThrottledShare: 1}},
+	} {
+		vm := Rates("n", tc.before, tc.after).VMs[0]
+		if got := vm.VCPUs[0].WaitCores; math.Abs(float64(got-tc.wait)) > 1e-9 {
+			t.Errorf("%s: waits %v, want %v", name, got, tc.wait)
+		}
+		if diff := cmp.Diff(tc.want, vm.Limit); diff != "" {
+			t.Errorf("%s: limit (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // What came, went, or started over has no rate, and never an absurd one.
 func TestNoAbsurdRates(t *testing.T) {
 	huge := thread(101, "CPU 0/KVM", time.Hour, time.Hour, 1<<60)

@@ -36,7 +36,7 @@ func ReadGroup(ctx context.Context, reader facts.Reader, namespace, name string,
 func Group(profile *v1alpha1.VMNetworkProfile, policy *v1alpha1.EnergyPolicy, gaps []show.Gap, now time.Time) *Explanation {
 	e := newExplanation("GroupExplanation", "vmnetworkprofile.joulevirt.io/"+profile.Name, profile.Namespace, now)
 	e.Gaps = gaps
-	e.addProfile(profile)
+	e.addProfile(profile, "")
 	e.addPolicy(policy, func(lever v1alpha1.Lever) bool { return lever == v1alpha1.LeverTrafficShare })
 	group := profile.Spec.Group
 	if group == nil {

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -62,7 +63,7 @@ func VM(vmi *virtv1.VirtualMachineInstance, profiles []v1alpha1.VMNetworkProfile
 	planned := plannedFor(vmi, node.Plan)
 	switch {
 	case governed:
-		e.addProfile(profile.VMNetworkProfile)
+		e.addProfile(profile.VMNetworkProfile, vmi.Name)
 	case planned != nil && planned.Profile == "":
 		e.input("profile", "none selects it: spec.defaults of EnergyPolicy "+node.Plan.Spec.Policy+" count")
 	default:
@@ -130,12 +131,17 @@ func podUIDOf(vmi *virtv1.VirtualMachineInstance, plan *v1alpha1.NodePlan) types
 	return "none"
 }
 
-func (e *Explanation) addProfile(p *v1alpha1.VMNetworkProfile) {
+func (e *Explanation) addProfile(p *v1alpha1.VMNetworkProfile, vm string) {
 	e.input("profile", p.Name)
 	e.input("traffic class", string(p.Spec.TrafficClass))
 	e.input("affinity", string(p.Spec.Affinity))
 	if p.Spec.LatencyBudget != nil {
 		e.input("latency budget", p.Spec.LatencyBudget.Duration.String())
+	}
+	for _, disturbed := range p.Status.DisturbedVMs {
+		if disturbed.Name == vm {
+			e.input("disturbed", fmt.Sprintf("%s, lacks %s CPU-seconds each second: %s", disturbed.Reason, cmp.Or(disturbed.LostCores, "0"), disturbed.Message))
+		}
 	}
 	e.conditions(p.Status.Conditions, metav1.ConditionTrue, v1alpha1.ConditionDisturbed, v1alpha1.ConditionUnderFlood)
 }

@@ -75,8 +75,9 @@ type Facts struct {
 type Scope struct {
 	// Namespace of profiles, HybridWorkloads and VMs. Empty: all.
 	Namespace string
-	// Selector of VMs, nodes and profiles by label. Nil: all.
+	// Selector by label of the objects of part Of: VMs, nodes or profiles. Nil: all.
 	Selector client.ListOption
+	Of       Part
 }
 
 // Read reads parts. It fails only if the API server does not answer or does not accept the
@@ -105,7 +106,7 @@ func Read(ctx context.Context, reader Reader, now time.Time, scope Scope, parts 
 
 func (f *Facts) read(ctx context.Context, reader Reader, part Part, scope Scope) error {
 	selected := []client.ListOption{}
-	if scope.Selector != nil {
+	if scope.Selector != nil && part == scope.Of {
 		selected = append(selected, scope.Selector)
 	}
 	within := append(slices.Clone(selected), client.InNamespace(scope.Namespace))

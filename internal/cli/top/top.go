@@ -65,6 +65,10 @@ type VMEnergy struct {
 	Watts   *float64 `json:"watts,omitempty"`
 	Profile string   `json:"profile,omitempty"`
 	Pool    string   `json:"pool,omitempty"`
+	// Disturbed is what keeps it from its network work, and LostCores the CPU time that it wants and
+	// does not get, in CPU-seconds each second. Empty: nothing is known to.
+	Disturbed v1alpha1.Cause `json:"disturbed,omitempty"`
+	LostCores *float64       `json:"lostCores,omitempty"`
 	// Levers are absent while no plan has the VM.
 	Levers []LeverUse `json:"levers,omitempty"`
 }
@@ -76,14 +80,14 @@ type LeverUse struct {
 	Reason string              `json:"reason"`
 }
 
-// VMs shows all VMs, with the watts that the manager gives. While a VM migrates it is shown on
+// VMs shows all VMs, with the watts that the manager gives and what their profiles say of them. While a VM migrates it is shown on
 // both nodes.
 func VMs(f *facts.Facts, namespace string, live []VMPower) *List[VMEnergy] {
 	selected := map[types.NamespacedName]bool{}
 	for i := range f.VMs {
 		selected[types.NamespacedName{Namespace: f.VMs[i].Namespace, Name: f.VMs[i].Name}] = true
 	}
-	out := newList("VMEnergyList", f, vmRow, "NAMESPACE", "NAME", "NODE", "WATTS", "PROFILE", "IN-FORCE", "WAITING", "+POOL", "+REASONS")
+	out := newList("VMEnergyList", f, vmRow, "NAMESPACE", "NAME", "NODE", "WATTS", "LOST-CPUS", "DISTURBED", "PROFILE", "IN-FORCE", "WAITING", "+POOL", "+REASONS")
 	rows := map[VMPower]*VMEnergy{}
 	listed := map[types.NamespacedName]bool{}
 	// row of a VM on a node. Nil: it is not asked for.
@@ -117,6 +121,13 @@ func VMs(f *facts.Facts, namespace string, live []VMPower) *List[VMEnergy] {
 			one.Watts = &vm.Watts
 		}
 	}
+	for i := range f.Profiles {
+		for _, vm := range f.Profiles[i].Status.DisturbedVMs {
+			if one := row(types.NamespacedName{Namespace: f.Profiles[i].Namespace, Name: vm.Name}, vm.Node); one != nil {
+				one.Disturbed, one.LostCores = vm.Reason, ptr.To(vm.LostCores.Float())
+			}
+		}
+	}
 	for key := range selected {
 		if !listed[key] {
 			row(key, "")
@@ -141,7 +152,7 @@ func vmRow(vm *VMEnergy) []string {
 		}
 	}
 	return []string{
-		vm.Namespace, vm.Name, show.Or(vm.Node), show.Number(vm.Watts), show.Or(vm.Profile), show.Or(strings.Join(inForce, ",")), show.Or(strings.Join(waiting, ",")),
+		vm.Namespace, vm.Name, show.Or(vm.Node), show.Number(vm.Watts), show.Number(vm.LostCores), show.Or(string(vm.Disturbed)), show.Or(vm.Profile), show.Or(strings.Join(inForce, ",")), show.Or(strings.Join(waiting, ",")),
 		show.Or(vm.Pool), show.Or(strings.Join(reasons, ",")),
 	}
 }

@@ -65,7 +65,9 @@ func scene() *facts.Facts {
 			{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 				Spec:       v1alpha1.VMNetworkProfileSpec{Group: &v1alpha1.TrafficGroup{Kind: "Service", Name: "web"}},
-				Status: v1alpha1.VMNetworkProfileStatus{Traffic: &v1alpha1.TrafficStatus{
+				Status: v1alpha1.VMNetworkProfileStatus{DisturbedVMs: []v1alpha1.DisturbedVM{
+					{Name: "web-1", Node: "a", Reason: v1alpha1.CauseOwnLimit, LostCores: "0.62"},
+				}, Traffic: &v1alpha1.TrafficStatus{
 					Members: 3, ReadyMembers: 3, ActiveMembers: 2, State: v1alpha1.LeverInForce, Reason: "Skewed", Revision: "r-web",
 					Saving: &v1alpha1.Saving{Watts: v1alpha1.Estimate{Value: "12.34"}},
 				}},

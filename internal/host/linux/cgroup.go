@@ -207,7 +207,11 @@ func (h *Host) Cgroup(process host.TaskID) (host.CgroupFacts, error) {
 	if !known {
 		return host.CgroupFacts{}, fmt.Errorf("cgroups of process %d: %w", process.PID, host.ErrGone)
 	}
-	return host.CgroupFacts{Weight: h.cgroups.weight(p.cgroups), MemoryBytes: h.cgroups.memory(p.cgroups)}, nil
+	limit, stat := h.cgroups.limit(p.cgroups)
+	h.mu.Lock()
+	p.cpuStat = stat
+	h.mu.Unlock()
+	return host.CgroupFacts{Weight: h.cgroups.weight(p.cgroups), LimitCores: limit, MemoryBytes: h.cgroups.memory(p.cgroups)}, nil
 }
 
 // weight of the pod's cgroup in cpu.shares; 0 when it is not known.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +26,8 @@ func TestCgroup(t *testing.T) {
 		cgroups string
 		files   map[string]string
 		want    host.CgroupFacts
+		// throttling of the next sample.
+		throttling *host.Throttling
 	}{
 		"version 1": {
 			cgroups: v1,
@@ -59,6 +62,43 @@ func TestCgroup(t *testing.T) {
 				slice + "/cri-containerd-c0.scope/memory.numa_stat":       "anon N0=4096\n",
 			},
 			want: host.CgroupFacts{Weight: 2, MemoryBytes: []uint64{4096}},
+		},
+		"version 1, limits": {
+			cgroups: v1,
+			files: map[string]string{
+				"cpu/" + pod + "/cpu.cfs_quota_us": "450000\n", "cpu/" + pod + "/cpu.cfs_period_us": "100000\n",
+				"cpu/" + pod + "/c0/cpu.cfs_quota_us": "400000\n", "cpu/" + pod + "/c0/cpu.cfs_period_us": "100000\n",
+				"cpu/" + pod + "/c0/cpu.stat": "nr_periods 20\nnr_throttled 5\nthrottled_time 3000000000\nnr_bursts 0\n",
+			},
+			want:       host.CgroupFacts{LimitCores: 4},
+			throttling: &host.Throttling{Periods: 20, Throttled: 5, Time: 3 * time.Second},
+		},
+		"version 1, no limit": {
+			cgroups: v1,
+			files:   map[string]string{"cpu/" + pod + "/c0/cpu.cfs_quota_us": "-1\n", "cpu/" + pod + "/c0/cpu.cfs_period_us": "100000\n"},
+		},
+		"version 2, the pod's limit is tighter": {
+			cgroups: "0::/" + pod + "/c0/inner\n",
+			files: map[string]string{
+				unified: "cpu", pod + "/cpu.max": "1000 1000\n", pod + "/c0/cpu.max": "200000 100000\n", pod + "/c0/inner/cgroup.procs": "",
+				pod + "/cpu.stat": "usage_usec 7\nnr_periods 20\nnr_throttled 5\nthrottled_usec 3000000\n",
+			},
+			want:       host.CgroupFacts{LimitCores: 1},
+			throttling: &host.Throttling{Periods: 20, Throttled: 5, Time: 3 * time.Second},
+		},
+		"version 2, a limit without counters": {
+			cgroups: "0::/" + pod + "/c0\n",
+			files:   map[string]string{unified: "cpu", pod + "/cpu.max": "max 100000\n", pod + "/c0/cpu.max": "50000 100000\n"},
+			want:    host.CgroupFacts{LimitCores: 0.5},
+		},
+		"version 2, limits that the kernel does not write": {
+			cgroups: "0::/" + pod + "/c0\n",
+			files: map[string]string{
+				unified: "cpu", pod + "/cpu.max": "5 0\n", pod + "/c0/cpu.max": "200000 100000\n",
+				pod + "/c0/cpu.stat": "nr_periods\nnr_throttled x\nthrottled_usec 18446744073709551615\n",
+			},
+			want:       host.CgroupFacts{LimitCores: 2},
+			throttling: &host.Throttling{Time: (math.MaxInt64 / 1000) * time.Microsecond},
 		},
 		"a node in a pod": {
 			cgroups: "0::/kubepods/pod11111111-7d1e-4b7a-9c55-0123456789ab/node/" + pod + "/c0\n",
@@ -96,6 +136,13 @@ func TestCgroup(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
+			}
+			sample, err := h.Sample(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.throttling, sample.Throttling); diff != "" {
+				t.Errorf("throttling -want +got:\n%s", diff)
 			}
 			id.Start--
 			if _, err := h.Cgroup(id); !errors.Is(err, host.ErrGone) {

@@ -58,6 +58,8 @@ type process struct {
 	stale   bool   // a thread vanished since
 	threads []thread
 	cpuset  cpusetFile
+	// cpuStat is the file with the counters of the CPU limit. Empty: there is none.
+	cpuStat string
 	net     keptFile
 	// changing is true when there may be other threads than last time, or with other affinities.
 	changing bool

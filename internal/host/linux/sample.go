@@ -87,6 +87,7 @@ func (h *Host) Sample(id host.TaskID) (host.ProcessSample, error) {
 		h.end(p)
 		return host.ProcessSample{}, fmt.Errorf("sample process %d: %w", id.PID, host.ErrGone)
 	}
+	sample.Throttling = h.cgroups.throttling(p.cpuStat)
 	// The open file keeps the pod's network namespace until the next round after the
 	// process has ended.
 	content, err := h.readKept(p.dir, &p.net)

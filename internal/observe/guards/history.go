@@ -97,11 +97,11 @@ func (h *vmHistory) record(now time.Time, rates *model.NodeRates, of *model.VMRa
 		// Buffering shortens its windows first, and what shaping holds is its purpose.
 		blamed := name == v1alpha1.LeverAffinity || name == v1alpha1.LeverSlice
 		if blamed && counts && now.Sub(l.since) >= settle {
-			found = append(found, l.judge(name, now, of, vm, nested)...)
+			found = append(found, l.judge(name, now, rates, of, vm, nested)...)
 		}
 	}
 	if l, settled := h.turnShare(vm, now); l != nil && counts && now.Sub(l.since) >= settled {
-		found = append(found, l.judge(v1alpha1.LeverTrafficShare, now, of, vm, nested)...)
+		found = append(found, l.judge(v1alpha1.LeverTrafficShare, now, rates, of, vm, nested)...)
 	}
 	h.heard = now
 	return found
@@ -164,14 +164,14 @@ func (l *leverHistory) forgetOn() {
 }
 
 // judge a round by the VM's service levels.
-func (l *leverHistory) judge(name v1alpha1.Lever, now time.Time, of *model.VMRates, vm *VM, nested bool) []finding {
+func (l *leverHistory) judge(name v1alpha1.Lever, now time.Time, node *model.NodeRates, of *model.VMRates, vm *VM, nested bool) []finding {
 	baseline := 0.0
 	if l.rounds >= learned {
 		baseline = l.baseline
 	}
 	levels := symptoms.Levels{MaxSteal: vm.MaxSteal, MaxDrops: vm.MaxDrops, KeepThroughput: vm.KeepThroughput}
 	var found []finding
-	for _, v := range levels.Check(of, baseline, nested) {
+	for _, v := range levels.Check(of, node, baseline, nested) {
 		level := l.level(v.Sign)
 		if !l.on {
 			level.addOff(now, v.Near)

@@ -32,6 +32,8 @@ const (
 	maxString = 32 << 10
 	// maxWeight is the most cpu.shares that the kernel takes.
 	maxWeight = 262144
+	// maxLimit in cores is the longest quota of the shortest period that the kernel takes.
+	maxLimit = 1 << 35
 	// maxNUMANodes is the largest number that Linux can be built with, and maxMemoryMiB of a
 	// VM, 1 PiB, is above every machine.
 	maxNUMANodes = 1024
@@ -310,6 +312,11 @@ func (c *check) vm(vm *model.VMRates) {
 		c.within("vcpus.switchesPerSecond", maxRate, float64(vcpu.SwitchesPerSecond))
 	}
 	c.within("weight", maxWeight, vm.Weight)
+	if l := vm.Limit; l != nil {
+		c.within("limit.cores", maxLimit, float64(l.Cores))
+		c.within("limit.throttledShare", 1, l.ThrottledShare)
+		c.within("limit.waitCores", units.MaxCPUs, float64(l.WaitCores))
+	}
 	for _, mib := range vm.MemoryMiB {
 		c.within("memoryMiB", maxMemoryMiB, float64(mib))
 	}

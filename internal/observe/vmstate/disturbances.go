@@ -59,7 +59,7 @@ func (d *Disturbances) Record(rates *model.NodeRates, facts NodeFacts) {
 				v.detector = d.detector()
 			}
 			v.record(now, symptoms.Sample{
-				Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: vmRates, Nested: facts.Nested, MaxSteal: float64(maxSteal),
+				Time: rates.Time, Seconds: rates.IntervalSeconds, Rates: vmRates, Node: rates, Nested: facts.Nested, MaxSteal: float64(maxSteal),
 			})
 		})
 	}

@@ -15,7 +15,7 @@ import (
 
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-// recorder is a detector that says CoRunner from its second sample on, and keeps what
+// recorder is a detector that says Neighbour from its second sample on, and keeps what
 // it was given.
 type recorder struct {
 	samples []symptoms.Sample
@@ -27,7 +27,7 @@ func (r *recorder) Disturbance() model.Disturbance {
 	if len(r.samples) < 2 {
 		return model.Disturbance{}
 	}
-	return model.Disturbance{Verdict: v1alpha1.InterferenceCoRunner, Since: r.samples[1].Time}
+	return model.Disturbance{Verdict: v1alpha1.CauseNeighbour, Since: r.samples[1].Time}
 }
 
 func ratesOf(node string, second int, pods ...string) *model.NodeRates {
@@ -60,18 +60,18 @@ func TestDisturbances(t *testing.T) {
 		{Time: noon().Add(15 * time.Second), Seconds: 1, Nested: true, MaxSteal: 0.08},
 	}
 	for i := range want {
-		want[i].Rates = &model.VMRates{PodUID: "a"}
+		want[i].Rates, want[i].Node = &model.VMRates{PodUID: "a"}, made[0].samples[i].Node
 	}
 	if diff := cmp.Diff(want, made[0].samples); diff != "" {
 		t.Errorf("samples of a (-want +got):\n%s", diff)
 	}
-	if got := store.Of("a"); got.Verdict != v1alpha1.InterferenceCoRunner || store.Of("b").Verdict != "" {
+	if got := store.Of("a"); got.Verdict != v1alpha1.CauseNeighbour || store.Of("b").Verdict != "" {
 		t.Errorf("a %+v, b %+v", got, store.Of("b"))
 	}
 	clock.SetTime(noon().Add(time.Minute))
 	store.Sweep()
 	store.Record(ratesOf("n", 60, "b"), of)
-	if store.Len() != 2 || store.Of("b").Verdict != v1alpha1.InterferenceCoRunner {
+	if store.Len() != 2 || store.Of("b").Verdict != v1alpha1.CauseNeighbour {
 		t.Errorf("%d VMs, b %+v: want it followed across the rounds in which it was missed", store.Len(), store.Of("b"))
 	}
 	clock.SetTime(noon().Add(time.Minute + time.Second))

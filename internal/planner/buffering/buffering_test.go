@@ -153,18 +153,18 @@ func TestTune(t *testing.T) {
 		"throughput may fall":        {250 * us, []model.Trial{trial(0, 1), with(trial(250*us, 0.5), bits(0.89))}, func(v *model.VM) { v.KeepThroughput = 0.8 }, 500 * us, toBeSeen},
 		"throughput must not":        {250 * us, []model.Trial{trial(0, 1), with(trial(250*us, 0.5), bits(0.94))}, func(v *model.VM) { v.KeepThroughput = 0.95 }, 250 * us, costsService},
 		"newly disturbed": {250 * us, []model.Trial{trial(0, 1), trial(250*us, 0.5)}, func(v *model.VM) {
-			v.Disturbance = model.Disturbance{Verdict: v1alpha1.InterferenceCoRunner, Since: now()}
+			v.Disturbance = model.Disturbance{Verdict: v1alpha1.CauseNeighbour, Since: now()}
 			v.Tuning.Since = now().Add(-time.Hour)
 		}, 250 * us, toBeSeen},
 		"disturbed, nobody knows since when": {250 * us, []model.Trial{trial(0, 1), trial(250*us, 0.99)}, func(v *model.VM) {
-			v.Disturbance = model.Disturbance{Verdict: v1alpha1.InterferenceSelf, Since: now()}
+			v.Disturbance = model.Disturbance{Verdict: v1alpha1.CauseOwnWork, Since: now()}
 		}, 250 * us, toBeSeen},
 		"disturbed before": {250 * us, []model.Trial{trial(0, 1), trial(250*us, 0.5)}, func(v *model.VM) {
-			v.Disturbance = model.Disturbance{Verdict: v1alpha1.InterferenceSelf, Since: now().Add(-2 * time.Hour)}
+			v.Disturbance = model.Disturbance{Verdict: v1alpha1.CauseOwnWork, Since: now().Add(-2 * time.Hour)}
 			v.Tuning.Since = now().Add(-time.Hour)
 		}, 500 * us, toBeSeen},
 		"stable": {250 * us, []model.Trial{trial(0, 1), trial(250*us, 0.5)}, func(v *model.VM) {
-			v.Disturbance = model.Disturbance{Verdict: v1alpha1.InterferenceStable, Since: now()}
+			v.Disturbance = model.Disturbance{Verdict: v1alpha1.CauseStable, Since: now()}
 		}, 500 * us, toBeSeen},
 		"below the first": {125 * us, []model.Trial{trial(0, 1), trial(125*us, 0.99)}, nil, 0, savesTooLittle},
 	} {

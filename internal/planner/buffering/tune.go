@@ -3,7 +3,6 @@ package buffering
 import (
 	"time"
 
-	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
 )
@@ -96,7 +95,7 @@ func rungBelow(window, rung time.Duration) time.Duration {
 // since the window was set: what is seen then says nothing of the window.
 func newlyDisturbed(vm *model.VM) bool {
 	d := vm.Disturbance
-	disturbed := d.Verdict == v1alpha1.InterferenceCoRunner || d.Verdict == v1alpha1.InterferenceSelf
+	disturbed := d.Verdict.Disturbs()
 	return disturbed && (vm.Tuning.Since.IsZero() || d.Since.After(vm.Tuning.Since))
 }
 

@@ -70,8 +70,9 @@ func Classify(vm VM) v1alpha1.Pool {
 		}
 		return v1alpha1.PoolCompute
 	}
-	// A VM that others keep from its packets moves few.
-	fast := rate >= in.rate*leaveRate || vm.Disturbance == v1alpha1.InterferenceCoRunner
+	// A VM that others, its limit or its weight keep from its packets moves few.
+	kept := vm.Disturbance.Disturbs() && vm.Disturbance != v1alpha1.CauseOwnWork
+	fast := rate >= in.rate*leaveRate || kept
 	if fast && cost <= in.cost*leaveCost {
 		return v1alpha1.PoolNetwork
 	}

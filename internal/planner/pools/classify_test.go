@@ -26,7 +26,7 @@ func TestClassify(t *testing.T) {
 		run, wait units.Cores
 		class     v1alpha1.TrafficClass
 		current   v1alpha1.Pool
-		disturbed v1alpha1.Interference
+		disturbed v1alpha1.Cause
 		want      v1alpha1.Pool
 	}{
 		"a router":   {rate: 50_000, run: 0.8, class: throughput, want: network},
@@ -51,8 +51,8 @@ func TestClassify(t *testing.T) {
 		"not fast enough to come":              {rate: 999, run: 0.2, class: throughput, current: compute, want: compute},
 		"too costly to come":                   {rate: 1000, run: 0.301, class: throughput, current: compute, want: compute},
 		"it starves: a third of its rate":      {rate: 400, run: 0.1, wait: 0.2, class: throughput, want: network},
-		"it starves, and is in":                {rate: 150, run: 0.11, wait: 0, class: throughput, current: network, disturbed: v1alpha1.InterferenceCoRunner, want: network},
-		"it waits, and computes":               {rate: 10, run: 0.5, wait: 0.5, class: throughput, current: network, disturbed: v1alpha1.InterferenceCoRunner, want: compute},
+		"it starves, and is in":                {rate: 150, run: 0.11, wait: 0, class: throughput, current: network, disturbed: v1alpha1.CauseNeighbour, want: network},
+		"it waits, and computes":               {rate: 10, run: 0.5, wait: 0.5, class: throughput, current: network, disturbed: v1alpha1.CauseNeighbour, want: compute},
 		"hardly any packet in ages of waiting": {rate: 50, run: 0.01, wait: 0.99, class: throughput, want: compute},
 	} {
 		vm := VM{Rates: behaving(tc.rate, tc.run, tc.wait), Class: tc.class, Current: tc.current, Disturbance: tc.disturbed}

@@ -96,7 +96,7 @@ func newDivision(node Node, vms []Member) *division {
 			d.computing += m.demand
 			continue
 		}
-		m.disturbed = vm.Disturbance == v1alpha1.InterferenceCoRunner
+		m.disturbed = vm.Disturbance == v1alpha1.CauseNeighbour
 		d.network = append(d.network, m)
 		common = common.Intersection(m.reach)
 		d.demand, d.run = d.demand+m.demand, d.run+m.run

@@ -49,7 +49,7 @@ func hogs(node Node, n int, weight float64) (vms []Member) {
 }
 
 func disturbed(vm Member) Member {
-	vm.Disturbance = v1alpha1.InterferenceCoRunner
+	vm.Disturbance = v1alpha1.CauseNeighbour
 	return vm
 }
 
@@ -258,7 +258,7 @@ func scenario(r *rand.Rand) (Node, []Member) {
 		vm.Rates.Vhost.RunCores = units.Cores(r.Float64() * 0.2)
 		vm.Confinable = r.IntN(8) > 0
 		if r.IntN(3) == 0 {
-			vm.Disturbance = v1alpha1.InterferenceCoRunner
+			vm.Disturbance = v1alpha1.CauseNeighbour
 		}
 		if r.IntN(8) == 0 {
 			vm.Rates.AllowedCPUs = units.NewCPUSet(r.IntN(16), r.IntN(16), r.IntN(16), r.IntN(16))
@@ -338,7 +338,7 @@ func noisy(r *rand.Rand, node Node, vms []Member) (Node, []Member) {
 			rates.VCPUs[k].RunCores, rates.VCPUs[k].WaitCores = off(rates.VCPUs[k].RunCores), off(rates.VCPUs[k].WaitCores)
 		}
 		rates.Vhost.RunCores = off(rates.Vhost.RunCores)
-		vms[i].Rates, vms[i].Disturbance = &rates, v1alpha1.InterferenceStable
+		vms[i].Rates, vms[i].Disturbance = &rates, v1alpha1.CauseStable
 	}
 	return node, vms
 }

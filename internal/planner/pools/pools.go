@@ -36,7 +36,7 @@ type VM struct {
 	// Current pool. A VM changes its pool only when it clearly behaves otherwise.
 	Current v1alpha1.Pool
 	// Disturbance of the VM, as far as it is known.
-	Disturbance v1alpha1.Interference
+	Disturbance v1alpha1.Cause
 	// Confinable is true when the VM's threads may be bound to CPUs.
 	Confinable bool
 }

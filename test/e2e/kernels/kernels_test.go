@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +37,9 @@ const (
 	// changeTimeout covers what an emulated machine takes to start a pod, on a busy machine.
 	changeTimeout = 10 * time.Minute
 )
+
+// agentTests are the agent's own, as a program for nodes.
+const agentTests = "agent-tests"
 
 // kernel is one that nodes have.
 type kernel struct {
@@ -78,6 +83,7 @@ func TestKernels(t *testing.T) {
 			}{
 				{"Rights", (*world).rights},
 				{"Weights", (*world).weights},
+				{"Causes", (*world).causes},
 				{"Threads", (*world).threads},
 				{"Shaping", (*world).shaping},
 				{"Buffering", (*world).buffering},
@@ -101,12 +107,16 @@ func start(t *testing.T, k kernel) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tests := filepath.Join(t.TempDir(), agentTests)
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "../../../internal/agent").CombinedOutput(); err != nil {
+		t.Fatalf("compile the agent's tests: %v: %s", err, out)
+	}
 	e := node.StartForTest(t, node.Options{
 		Cluster: cluster.Options{
 			KubeVirtConfig: func(config *kubevirtv1.KubeVirtConfiguration) { config.DeveloperConfiguration.UseEmulation = false },
 		},
 		Product: true,
-		Node:    node.NodeOptions{Kernel: k.Kernel, Programs: map[string]string{probeName: own}},
+		Node:    node.NodeOptions{Kernel: k.Kernel, Programs: map[string]string{probeName: own, agentTests: tests}},
 	})
 	w := &world{T: t, Environment: e, kernel: k, node: e.Nodes()[0], vm: types.NamespacedName{Namespace: shop, Name: "web"}}
 	ctx, cancel := w.node.WhileUp(t.Context())

@@ -90,6 +90,13 @@ func (w *world) weights() {
 	}
 }
 
+// causes: limits and weights of cgroup version 2 are told from neighbours.
+func (w *world) causes() {
+	log, err := w.node.Run(w.Context(), node.Program(agentTests), "-test.v", "-test.run=^TestCausesOfRealWaiting$")
+	w.Log(log)
+	w.check(err)
+}
+
 // reported is satisfied when the agent gives a reason for what a lever does for the VM.
 func (w *world) reported(lever v1alpha1.Lever, reason string) func(context.Context) error {
 	return func(ctx context.Context) error {
