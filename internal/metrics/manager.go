@@ -42,7 +42,7 @@ func managerGroups() []Metric {
 		},
 		{
 			Name: "joulevirt_group_sigma_bytes_per_second", Type: Gauge, Labels: []string{"namespace", "profile", "share"}, Unit: "bytes/second", Series: 2, Per: PerGroup,
-			Help: "Population standard deviation of the rates of the group's VMs, as they are (Measured) and would be by the planned shares (Planned).",
+			Help: "Sample standard deviation of the rates of the group's VMs, as they are (Measured) and would be by the planned shares (Planned).",
 			More: "All traffic of the VMs is in it, not the group's alone.",
 		},
 		{

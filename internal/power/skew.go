@@ -10,11 +10,10 @@ import (
 // the spread of its group now and as planned. The planner's own measure is the sum
 // of the VMs' costs.
 
-// Sigma returns the population standard deviation of VMs' rates: how unevenly
-// traffic is spread. It is 0 for no VMs. The study whose indicator it is (Xu 2016, ch. 3) divides by n-1:
-// with n VMs its figures are sqrt(n/(n-1)) times these.
+// Sigma returns the sample standard deviation of VMs' rates, as the tables of the study have it
+// whose indicator it is (Xu 2016, ch. 3): how unevenly traffic is spread. It is 0 of less than two VMs.
 func Sigma(rates []units.BitsPerSecond) units.BitsPerSecond {
-	if len(rates) == 0 {
+	if len(rates) < 2 {
 		return 0
 	}
 	n, sum := float64(len(rates)), 0.0
@@ -26,7 +25,7 @@ func Sigma(rates []units.BitsPerSecond) units.BitsPerSecond {
 		deviation := float64(rate) - mean
 		squares += deviation * deviation
 	}
-	return units.BitsPerSecond(math.Sqrt(squares / n))
+	return units.BitsPerSecond(math.Sqrt(squares / (n - 1)))
 }
 
 // EffectiveTalkers returns (sum r)^2 / sum r^2, the number of VMs that would

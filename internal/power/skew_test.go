@@ -17,8 +17,7 @@ func rates(mbps ...float64) []units.BitsPerSecond {
 }
 
 // TestSigmaOfTheStudy compares with the study's own figures (Xu 2016, 5 VMs with
-// 900 Mbit/s in total), as published, in Mbit/s. They are sample standard
-// deviations, which divide by 4 instead of 5.
+// 900 Mbit/s in total), as published, in Mbit/s.
 func TestSigmaOfTheStudy(t *testing.T) {
 	for _, c := range []struct {
 		rates     []units.BitsPerSecond
@@ -32,8 +31,8 @@ func TestSigmaOfTheStudy(t *testing.T) {
 		{rates(10, 10, 10, 10, 860), 380.13},
 		{rates(0.5, 0.5, 0.5, 0.5, 898), 401.37},
 	} {
-		if got := float64(power.Sigma(c.rates)) / 1e6 * math.Sqrt(5.0/4); math.Abs(got-c.published) > 0.005 {
-			t.Errorf("the sample sigma of %v is %.4f Mbit/s, published %.2f", c.rates, got, c.published)
+		if got := float64(power.Sigma(c.rates)) / 1e6; math.Abs(got-c.published) > 0.005 {
+			t.Errorf("sigma of %v is %.4f Mbit/s, published %.2f", c.rates, got, c.published)
 		}
 	}
 }
@@ -48,10 +47,10 @@ func TestSkew(t *testing.T) {
 		"no traffic":          {rates(0, 0, 0), 0, 0},
 		"one VM":              {rates(7), 0, 1},
 		"balanced":            {rates(5, 5, 5, 5), 0, 4},
-		"one of two":          {rates(0, 2), 1e6, 1},
-		"two of four":         {rates(0, 2, 0, 2), 1e6, 2},
+		"one of two":          {rates(0, 2), math.Sqrt2 * 1e6, 1},
+		"two of four":         {rates(0, 2, 0, 2), math.Sqrt(4.0/3) * 1e6, 2},
 		"nearly nothing":      {[]units.BitsPerSecond{5e-324, 5e-324}, 0, 2},
-		"as much as possible": {[]units.BitsPerSecond{1e15, 1e15, 0, 0}, 5e14, 2},
+		"as much as possible": {[]units.BitsPerSecond{1e15, 1e15, 0, 0}, 1e15 / math.Sqrt(3), 2},
 	} {
 		if got := float64(power.Sigma(c.rates)); math.Abs(got-c.sigma) > 1e-9*max(1, c.sigma) {
 			t.Errorf("%s: sigma %g, want %g", name, got, c.sigma)

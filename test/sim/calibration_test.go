@@ -127,17 +127,18 @@ func table(t *testing.T, physics *Physics, vcpus int, rows []row) {
 	}
 }
 
-// From xen_cpu_by_skew_5vms.csv: dom0 and the VMs together, from skewed to
-// balanced.
+// From xen_cpu_by_skew_5vms.csv: dom0 and the VMs together, from skewed to balanced. In the study five
+// VMs of 180 Mbit/s cost less than three of 300 (1.83 and 1.90 CPUs, two sessions): costs that are
+// concave in each VM's rate and add up cannot have both, and are fitted to the three.
 func TestXenSkew(t *testing.T) {
-	table(t, Xen(), 1, []row{
-		{mbps: []float64{0.5, 0.5, 0.5, 0.5, 898}, cores: published{1.16, -11}},
-		{mbps: []float64{10, 10, 10, 10, 860}, cores: published{1.289, -3}},
-		{mbps: []float64{50, 50, 50, 50, 700}, cores: published{1.40, +7}},
-		{mbps: []float64{50, 50, 200, 300, 300}, cores: published{1.606, +3}},
-		{mbps: []float64{100, 100, 200, 200, 300}, cores: published{1.726, -1}},
-		{mbps: []float64{150, 150, 200, 200, 200}, cores: published{1.75, -1}},
-		{mbps: []float64{180, 180, 180, 180, 180}, cores: published{1.83, -5}},
+	table(t, Xen(), 2, []row{
+		{mbps: []float64{0.5, 0.5, 0.5, 0.5, 898}, cores: published{1.16, +5}},
+		{mbps: []float64{10, 10, 10, 10, 860}, cores: published{1.289, +20}},
+		{mbps: []float64{50, 50, 50, 50, 700}, cores: published{1.40, +37}},
+		{mbps: []float64{50, 50, 200, 300, 300}, cores: published{1.606, +36}},
+		{mbps: []float64{100, 100, 200, 200, 300}, cores: published{1.726, +31}},
+		{mbps: []float64{150, 150, 200, 200, 200}, cores: published{1.75, +32}},
+		{mbps: []float64{180, 180, 180, 180, 180}, cores: published{1.83, +27}},
 	})
 }
 

@@ -34,12 +34,12 @@ func TestPotential(t *testing.T) {
 	}{
 		"nothing seen, and slow":    {nil, fastTap(9_999), nil, Prediction{Known: true}},
 		"nothing seen":              {nil, fastTap(20_000), nil, Prediction{}},
-		"no window was tried":       {[]model.Trial{without}, fastTap(20_000), nil, Prediction{Window: 250 * us, Saved: 30_000 * 110e-6 * 0.188, Known: true}},
+		"no window was tried":       {[]model.Trial{without}, fastTap(20_000), nil, Prediction{Window: 250 * us, Saved: 30_000 * 110e-6 * 0.28, Known: true}},
 		"packets come slowly now":   {[]model.Trial{without}, fastTap(9_999), nil, Prediction{Window: 250 * us, Known: true}},
 		"the first was tried":       {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = 500 * us }, Prediction{Window: 250 * us, Saved: 30_000 * 55e-6, Measured: true, Known: true}},
-		"a longer one would follow": {[]model.Trial{without, first}, fastTap(20_000), nil, Prediction{Window: 500 * us, Saved: 30_000 * 110e-6 * 0.188, Known: true}},
+		"a longer one would follow": {[]model.Trial{without, first}, fastTap(20_000), nil, Prediction{Window: 500 * us, Saved: 30_000 * 110e-6 * 0.28, Known: true}},
 		"and saved more":            {[]model.Trial{without, first, longer}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = time.Millisecond }, Prediction{Window: 500 * us, Saved: 30_000 * 66e-6, Measured: true, Known: true}},
-		"the longest is not tried":  {[]model.Trial{without, first, longer}, fastTap(20_000), nil, Prediction{Window: 1000 * us, Saved: 30_000 * 110e-6 * 0.323, Known: true}},
+		"the longest is not tried":  {[]model.Trial{without, first, longer}, fastTap(20_000), nil, Prediction{Window: 1000 * us, Saved: 30_000 * 110e-6 * 0.49, Known: true}},
 		"it saves too little":       {[]model.Trial{without, trial(250*us, 0.95)}, fastTap(20_000), nil, Prediction{Known: true}},
 		"no budget":                 {[]model.Trial{without, first}, fastTap(20_000), func(v *model.VM) { v.LatencyBudget = 0 }, Prediction{Known: true}},
 		"no tap":                    {[]model.Trial{without, first}, &model.VMRates{}, nil, Prediction{Known: true}},
@@ -62,7 +62,7 @@ func TestPotentialOfWhatIsInForce(t *testing.T) {
 	rates := fastTap(20_000)
 	rates.Vhost = model.ThreadRates{RunCores: 0.4, SwitchesPerSecond: 41_200}
 	rates.Buffering = &model.BufferingRates{WindowMicroseconds: 500, ActiveShare: 1}
-	want := Prediction{Window: 500 * us, Saved: 4.412/0.812 - 4.412, Known: true}
+	want := Prediction{Window: 500 * us, Saved: 4.412/0.72 - 4.412, Known: true}
 	if diff := cmp.Diff(want, Potential(newVM(), rates, costs, now()), closeWatts()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
