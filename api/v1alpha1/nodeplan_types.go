@@ -248,7 +248,7 @@ const (
 	// siblingSharing keeps apart.
 	ReasonSiblingsTaken = "SiblingsTaken"
 
-	// ReasonShortSlice: the VM's threads preempt others soon.
+	// ReasonShortSlice: the VM's threads preempt others soon, and are soon preempted.
 	ReasonShortSlice = "ShortSlice"
 	// ReasonLongSlice: the VM's threads run long when they run.
 	ReasonLongSlice = "LongSlice"

@@ -12,3 +12,15 @@ const (
 	// PoolCompute has all others.
 	PoolCompute Pool = "Compute"
 )
+
+// PoolPreference says which pool a VM counts to.
+// +kubebuilder:validation:Enum=Auto;Network;Compute
+type PoolPreference string
+
+const (
+	// PoolAuto leaves the choice to the planner, by what the VM does.
+	PoolAuto PoolPreference = "Auto"
+	// PoolAlwaysNetwork and PoolAlwaysCompute are what the owner knows of the VM.
+	PoolAlwaysNetwork PoolPreference = "Network"
+	PoolAlwaysCompute PoolPreference = "Compute"
+)

@@ -101,6 +101,12 @@ type VMNetworkProfileSpec struct {
 	// +optional
 	TrafficClass TrafficClass `json:"trafficClass,omitempty"`
 
+	// pool that the VMs count to: Network when their packets must not wait for others' time slices,
+	// Compute when what they compute matters more, Auto by what they do.
+	// +kubebuilder:default=Auto
+	// +optional
+	Pool PoolPreference `json:"pool,omitempty"`
+
 	// bandwidth bounds the traffic of each VM.
 	// +optional
 	Bandwidth *BandwidthLimits `json:"bandwidth,omitempty"`
@@ -182,7 +188,7 @@ const (
 	CauseStable Cause = "Stable"
 	// CauseOwnLimit: the CPU limit of its pod does.
 	CauseOwnLimit Cause = "OwnLimit"
-	// CauseOwnWeight: VMs that have more weight for each CPU that they want run in its place.
+	// CauseOwnWeight: VMs that have more weight for each vCPU run in its place.
 	CauseOwnWeight Cause = "OwnWeight"
 	// CauseNeighbour: other work on the same cores does.
 	CauseNeighbour Cause = "Neighbour"

@@ -79,6 +79,10 @@ func benchmarks() []benchmark {
 		{figures: []string{"install_to_first_report_s"}, group: realNodes, run: measureByTest("test/install", "TestRelease")},
 		{figures: []string{"traffic_split_error_points"}, run: measureByTest("test/e2e/traffic", "TestTrafficFollowsThePlan", "-figures")},
 		{figures: []string{"faults_tried", "fault_requests_lost", "fault_nodes_left_changed"}, run: measureByTest("test/faults", "TestFaults.*")},
+		{
+			figures: []string{"pool_reply_p99_ratio", "pool_reply_p99_default_ratio", "pool_hogs_loss_pct"},
+			run:     measureByTest("internal/host/linux", "BenchmarkReplyBesideHogs", "-benchtime=1x"),
+		},
 		{figures: []string{"buffer_off_ns", "buffer_count_ns", "buffer_on_ns"}, run: measureBuffer},
 		{figures: []string{"model_update_us"}, run: measureByTest("internal/power/whatif", "BenchmarkUpdate100VMs")},
 		{figures: []string{"sim_speed_x"}, simulated: true, run: measureByTest("test/simulated", "BenchmarkSpeed", "-benchtime=1x")},

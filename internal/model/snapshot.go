@@ -42,6 +42,8 @@ type VM struct {
 	Profile string
 	// Affinity is the profile's wish.
 	Affinity v1alpha1.AffinityPreference
+	// Pool that the VM counts to as its owner wishes.
+	Pool v1alpha1.PoolPreference
 	// TrafficClass of the profile.
 	TrafficClass v1alpha1.TrafficClass
 	// MaxDelay is how long Deferrable traffic may be held. 0: not at all.

@@ -235,8 +235,8 @@ func launchers(vmi *virtv1.VirtualMachineInstance, node string, profile Profile,
 		vms = append(vms, model.VM{
 			PodUID: string(podUID), Namespace: vmi.Namespace, Name: vmi.Name,
 			Profile: profile.Name, Affinity: profile.Spec.Affinity,
-			TrafficClass: profile.Spec.TrafficClass,
-			MaxDelay:     maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec), MaxSteal: MaxSteal(&profile.Spec),
+			Pool: profile.Spec.Pool, TrafficClass: profile.Spec.TrafficClass,
+			MaxDelay: maxDelay(&profile.Spec), Ceiling: ceiling(&profile.Spec), MaxSteal: MaxSteal(&profile.Spec),
 			Dedicated: vmi.IsCPUDedicated(), NamespaceSelected: selected, OptOut: optOut,
 		})
 		BufferingWishes(&vms[len(vms)-1], &profile.Spec)

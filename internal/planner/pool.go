@@ -21,11 +21,11 @@ func (w *work) classify() {
 			continue
 		}
 		pool := pools.Classify(pools.VM{
-			Rates: rates, Class: vm.TrafficClass, Current: w.kept[i].pool, Disturbance: vm.Disturbance.Verdict,
+			Rates: rates, Class: vm.TrafficClass, Preference: vm.Pool, Current: w.kept[i].pool, Disturbance: vm.Disturbance.Verdict,
 		})
 		// What a VM does in a second is no reason to leave the network pool at once: rates
 		// of bursts go far beyond what levels can keep apart.
-		if w.kept[i].pool != v1alpha1.PoolNetwork || w.node.Review {
+		if w.kept[i].pool != v1alpha1.PoolNetwork || w.node.Review || vm.Pool == v1alpha1.PoolAlwaysCompute {
 			w.VMs[i].Pool = pool
 		}
 	}

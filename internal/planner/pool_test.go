@@ -49,13 +49,19 @@ func sliced(plan model.Plan) string {
 }
 
 func TestSliceReasons(t *testing.T) {
-	const both = " c:Compute/LongSlice/30ms n:Network/ShortSlice/1ms"
+	const both = " c:Compute/ShortSlice/1ms n:Network/ShortSlice/1ms"
+	apart := func(n *model.Node) {
+		n.Rates.VMs[0].AllowedCPUs, n.Rates.VMs[1].AllowedCPUs = units.NewCPUSet(0, 1), units.NewCPUSet(2, 3)
+	}
 	for name, tc := range map[string]struct {
 		change func(*model.Node)
 		want   string
 	}{
-		"both pools": {nil, "Planned apply=true" + both},
-		"one pool":   {func(n *model.Node) { behave(&n.Rates.VMs[1], "c") }, "NothingToDo apply=true c:Compute/NoOtherPool/0s n:Compute/NoOtherPool/0s"},
+		"both pools":                    {nil, "Planned apply=true" + both},
+		"cores apart":                   {apart, "Planned apply=true c:Compute/LongSlice/30ms n:Network/ShortSlice/1ms"},
+		"the owner has it compute":      {func(n *model.Node) { n.VMs[1].Pool = v1alpha1.PoolAlwaysCompute }, "NothingToDo apply=true c:Compute/NoOtherPool/0s n:Compute/NoOtherPool/0s"},
+		"the owner has it move packets": {func(n *model.Node) { n.VMs[0].Pool = v1alpha1.PoolAlwaysNetwork }, "NothingToDo apply=true c:Network/NoOtherPool/0s n:Network/NoOtherPool/0s"},
+		"one pool":                      {func(n *model.Node) { behave(&n.Rates.VMs[1], "c") }, "NothingToDo apply=true c:Compute/NoOtherPool/0s n:Compute/NoOtherPool/0s"},
 		"what a VM prefers": {func(n *model.Node) {
 			n.VMs[0].Affinity, n.VMs[1].Affinity = v1alpha1.AffinityShared, v1alpha1.AffinityShared
 		}, "Planned apply=true" + both},
@@ -146,7 +152,7 @@ func verifyPools(t *testing.T, plan *model.Plan) {
 				t.Fatalf("VM %s of pool %s is pinned to %s, outside of %s", vm.PodUID, vm.Pool, pin.CPUs, within)
 			}
 		}
-		if want := pools.SliceOf(vm.Pool); vm.Slice != 0 && vm.Slice != want {
+		if long := vm.Slice == pools.ComputeSlice; vm.Slice != 0 && vm.Slice != pools.NetworkSlice && !long || long && vm.Pool != v1alpha1.PoolCompute {
 			t.Fatalf("VM %s of pool %s has slice %v", vm.PodUID, vm.Pool, vm.Slice)
 		}
 	}

@@ -23,6 +23,7 @@ func testDefaults(t *testing.T, c *cluster.Cluster) {
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
+pool: Auto
 buffering: {floodDefence: Allow}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,
@@ -34,6 +35,7 @@ serviceLevels: {maxStealPercent: 5}`,
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
+pool: Auto
 buffering: {floodDefence: Allow}
 group: {kind: Service, name: web, minActive: 2, headroom: LargestMember}
 affinity: Auto
@@ -46,6 +48,7 @@ serviceLevels: {maxStealPercent: 5}`,
 selector: {matchLabels: {app: web}}
 trafficClass: Interactive
 latencyBudget: 0s
+pool: Auto
 buffering: {floodDefence: Allow, smallPacketServices: [{protocol: UDP, port: 53}]}
 affinity: Auto
 serviceLevels: {maxStealPercent: 5}`,

@@ -46,8 +46,14 @@ const (
 // would leave the pool because it is kept waiting; rather is its rate taken for what it
 // would be without.
 //
-// A VM that does neither keeps its pool.
+// A VM that does neither keeps its pool. What the owner says goes before all.
 func Classify(vm VM) v1alpha1.Pool {
+	switch vm.Preference {
+	case v1alpha1.PoolAlwaysNetwork:
+		return v1alpha1.PoolNetwork
+	case v1alpha1.PoolAlwaysCompute:
+		return v1alpha1.PoolCompute
+	}
 	rate, run := float64(vm.Rates.Traffic().PacketsPerSecond), float64(vm.Rates.Busy())
 	in := enter(vm.Class)
 	idle := idleUse

@@ -60,7 +60,7 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
-	if SliceOf(network) != NetworkSlice || SliceOf(compute) != ComputeSlice || SliceOf(none) != 0 {
+	if SliceOf(network, true) != NetworkSlice || SliceOf(compute, true) != NetworkSlice || SliceOf(compute, false) != ComputeSlice || SliceOf(none, true) != 0 {
 		t.Error("slices of the pools are mixed up")
 	}
 }

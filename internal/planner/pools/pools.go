@@ -10,29 +10,32 @@ import (
 	"github.com/joulevirt/joulevirt/internal/units"
 )
 
-// Slices of the two pools. The published remedy gave network VMs 1 ms and compute
-// VMs 30 ms; a thread with a short slice preempts those with a long one soon after it
-// wakes, and long ones switch less often.
+// Slices of the two pools. The published remedy (Shea 2016, ch. 4) gave everybody 1 ms on the cores
+// of network VMs, saturating neighbours included, and 30 ms on cores that compute VMs had for
+// themselves: long slices beside network VMs are the disease.
 const (
 	NetworkSlice = time.Millisecond
 	ComputeSlice = 30 * time.Millisecond
 )
 
-// SliceOf returns the slice of a pool's threads. 0 is the kernel's own.
-func SliceOf(pool v1alpha1.Pool) time.Duration {
-	switch pool {
-	case v1alpha1.PoolNetwork:
+// SliceOf returns the slice of a pool's threads, which share cores with a network VM or do not. 0 is
+// the kernel's own.
+func SliceOf(pool v1alpha1.Pool, withNetwork bool) time.Duration {
+	switch {
+	case pool == v1alpha1.PoolNone:
+		return 0
+	case pool == v1alpha1.PoolNetwork || withNetwork:
 		return NetworkSlice
-	case v1alpha1.PoolCompute:
-		return ComputeSlice
 	}
-	return 0
+	return ComputeSlice
 }
 
 // VM is what the pools are made by.
 type VM struct {
 	Rates *model.VMRates
 	Class v1alpha1.TrafficClass
+	// Preference of the VM's owner.
+	Preference v1alpha1.PoolPreference
 	// Current pool. A VM changes its pool only when it clearly behaves otherwise.
 	Current v1alpha1.Pool
 	// Disturbance of the VM, as far as it is known.
