@@ -39,7 +39,7 @@ LDFLAGS = -s -w -X github.com/joulevirt/joulevirt/internal/version.version=$(VER
 # Shows a command as a step of the set-up: one line.
 STEP = go build -o dist/hack/step ./hack/step && dist/hack/step
 
-# Runs a program of the project, where it can run. What go downloads and compiles for it is a step.
+# Runs a program of the project. What go downloads and compiles for it is a step.
 RUN = $(STEP) "compile $(1)" go build -o dist/$(1) ./$(1) && dist/$(1)
 
 ##@ General
