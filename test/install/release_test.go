@@ -190,8 +190,8 @@ func (w *world) heldUpByProfile(h *helm) {
 	w.check(err)
 }
 
-// heldUpByAgent runs what the Job runs while the node's agent is stopped: the removal names the
-// node, and deletes nothing.
+// heldUpByAgent runs what the Job runs while the node's agent is stopped and has not read the newest
+// plan: the removal names the node, and deletes nothing.
 func (w *world) heldUpByAgent() {
 	w.Helper()
 	selectNodes := func(selector string, pods int) {
@@ -211,6 +211,7 @@ func (w *world) heldUpByAgent() {
 		})
 	}
 	selectNodes(`{"none":"here"}`, 0)
+	w.planAnew()
 	out, err := w.remove()
 	if err == nil || !strings.Contains(out, "node "+w.node.Name+" (its agent") {
 		w.Errorf("removal without the node's agent: %v: %s", err, out)
@@ -221,6 +222,28 @@ func (w *world) heldUpByAgent() {
 		w.Error("the policy is not paused")
 	}
 	selectNodes("null", 1)
+}
+
+// planAnew has the manager write another plan for the node, whose agent is away.
+func (w *world) planAnew() {
+	w.Helper()
+	plan := &v1alpha1.NodePlan{}
+	w.check(w.Client().Get(w.Context(), client.ObjectKey{Name: w.node.Name}, plan))
+	mode := v1alpha1.ModeObserve
+	if plan.Spec.Mode == mode {
+		mode = v1alpha1.ModeRecommend
+	}
+	policy := &v1alpha1.EnergyPolicy{ObjectMeta: metav1.ObjectMeta{Name: plan.Spec.Policy}}
+	w.check(w.Client().Patch(w.Context(), policy, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"mode":%q}}`, mode))))
+	w.eventually("there is a plan that no agent has read", func(ctx context.Context) error {
+		if err := w.Client().Get(ctx, client.ObjectKeyFromObject(plan), plan); err != nil {
+			return err
+		}
+		if plan.Spec.Mode != mode || plan.Status.ObservedGeneration == plan.Generation {
+			return fmt.Errorf("the plan is %+v, its status %+v", plan.Spec, plan.Status)
+		}
+		return nil
+	})
 }
 
 // startVMs has two VMs run behind a Service, and pods that call themselves VMs'.
