@@ -45,8 +45,8 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{T: t, Environment: e, node: e.Nodes()[0]}
 	f.must(product.Install(t.Context(), e, product.QuickArguments()...))
 	f.must(e.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}))
-	f.web = &machine{name: "web", request: "30m"}
-	f.compute = []*machine{{name: "sums-a", request: "600m"}, {name: "sums-b", request: "600m"}}
+	f.web = &machine{name: "web", request: "300m"}
+	f.compute = []*machine{{name: "sums-a", request: "300m"}, {name: "sums-b", request: "300m"}}
 	every := allCPUs(t)
 	starts, ctx := errgroup.WithContext(t.Context())
 	for _, m := range f.machines() {
