@@ -76,9 +76,9 @@ func (f *fixture) eventually(what string, condition func(context.Context) error)
 
 // machine is a VM of the node.
 type machine struct {
-	name, request string
-	vmi           *kubevirtv1.VirtualMachineInstance
-	qemu          int
+	name string
+	vmi  *kubevirtv1.VirtualMachineInstance
+	qemu int
 	// allCPUs is the mask of a thread that may run anywhere.
 	allCPUs string
 }
@@ -89,7 +89,7 @@ func (f *fixture) start(ctx context.Context, m *machine) error {
 	m.vmi, err = f.StartVM(ctx, f.NewVM(shop, m.name, func(t *kubevirtv1.VirtualMachineInstanceTemplateSpec) {
 		// Room for a second vCPU, as KubeVirt leaves each VM that says how many sockets it has.
 		t.Spec.Domain.CPU = &kubevirtv1.CPU{Cores: 1, Sockets: 1, MaxSockets: 2}
-		t.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(m.request)}
+		t.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("300m")}
 		t.Spec.ReadinessProbe = &kubevirtv1.Probe{
 			Handler: kubevirtv1.Handler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(80)}},
 			// A guest that has to wait for a CPU is slow, and as ready as before.

@@ -37,16 +37,14 @@ func TestLevers(t *testing.T) {
 }
 
 // newFixture starts a node with the product and the VMs. All have one vCPU: a pool must have a
-// CPU for each vCPU of a VM, and small machines have two. The two that compute weigh twenty
-// times as much each.
+// CPU for each vCPU of a VM, and small machines have two.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	e := node.StartForTest(t, node.Options{Product: true})
 	f := &fixture{T: t, Environment: e, node: e.Nodes()[0]}
 	f.must(product.Install(t.Context(), e, product.QuickArguments()...))
 	f.must(e.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}))
-	f.web = &machine{name: "web", request: "300m"}
-	f.compute = []*machine{{name: "sums-a", request: "300m"}, {name: "sums-b", request: "300m"}}
+	f.web, f.compute = &machine{name: "web"}, []*machine{{name: "sums-a"}, {name: "sums-b"}}
 	every := allCPUs(t)
 	starts, ctx := errgroup.WithContext(t.Context())
 	for _, m := range f.machines() {
