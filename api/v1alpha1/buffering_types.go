@@ -51,7 +51,8 @@ type BufferingPreferences struct {
 	FloodDefence FloodDefence `json:"floodDefence,omitempty"`
 
 	// smallPacketServices are ports to which many small packets are what the VM is there
-	// for, such as DNS or VoIP: they never count as a flood.
+	// for, such as DNS or VoIP. Up to 10000 a second, or three times their usual rate, do not
+	// count as a flood.
 	// +listType=map
 	// +listMapKey=protocol
 	// +listMapKey=port
@@ -77,7 +78,7 @@ type BufferingAction struct {
 	// onPacketsPerSecond is the rate from which packets are held.
 	// +kubebuilder:validation:Minimum=1
 	OnPacketsPerSecond int32 `json:"onPacketsPerSecond"`
-	// smallPacketServices never count as a flood.
+	// smallPacketServices do not count as a flood, up to three times their usual rate.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	// +optional

@@ -100,8 +100,8 @@ func floodMessage(f *model.Flood) string {
 	if f.Sources == 1 {
 		sources = "one address"
 	}
-	return statuses.Cut(fmt.Sprintf("%.0f packets/s towards it of %.0f bytes on average, %.0f %% of them SYN, from %s; it answers %.1f %% of them",
-		float64(f.SegmentsPerSecond), f.MeanBytes, 100*f.SYNShare, sources, 100*f.ReplyShare), maxDisturbedMessage)
+	return statuses.Cut(fmt.Sprintf("%.0f packets/s towards it of %.0f bytes on average, %.0f/s before, %.0f %% of them SYN, from %s; it talks back to %.1f %% of them",
+		float64(f.SegmentsPerSecond), f.MeanBytes, float64(f.UsualPerSecond), 100*f.SYNShare, sources, 100*f.TalkShare), maxDisturbedMessage)
 }
 
 // condition reports whether any VM is flooded. Its words have no figures that change while

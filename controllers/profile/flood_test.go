@@ -22,7 +22,7 @@ import (
 func flooded(rate float64, minutes int) vmstate.Flood {
 	return vmstate.Flood{
 		Watched: true, Since: controllertest.StatusTime().Add(-time.Duration(minutes) * time.Minute),
-		Flood: &model.Flood{SegmentsPerSecond: units.PacketsPerSecond(rate), MeanBytes: 64.4, SYNShare: 0.98, Sources: 2000, ReplyShare: 0.001},
+		Flood: &model.Flood{SegmentsPerSecond: units.PacketsPerSecond(rate), MeanBytes: 64.4, SYNShare: 0.98, Sources: 2000, TalkShare: 0.001},
 	}
 }
 
@@ -44,9 +44,9 @@ func TestFloodStatus(t *testing.T) {
 	web, view := floodView(controllertest.Floods{"pod-a": flooded(300_000, 1), "pod-b": calm(), "pod-d": flooded(90_000, 5), "pod-other": flooded(1, 9)}, "a", "b", "c", "d")
 	want := []v1alpha1.DisturbedVM{
 		{Name: "d", Node: "n", Reason: v1alpha1.CauseFlood, Since: metav1.NewTime(controllertest.StatusTime().Add(-5 * time.Minute)),
-			Message: "90000 packets/s towards it of 64 bytes on average, 98 % of them SYN, from about 2000 addresses; it answers 0.1 % of them"},
+			Message: "90000 packets/s towards it of 64 bytes on average, 0/s before, 98 % of them SYN, from about 2000 addresses; it talks back to 0.1 % of them"},
 		{Name: "a", Node: "n", Reason: v1alpha1.CauseFlood, Since: metav1.NewTime(controllertest.StatusTime().Add(-time.Minute)),
-			Message: "300000 packets/s towards it of 64 bytes on average, 98 % of them SYN, from about 2000 addresses; it answers 0.1 % of them"},
+			Message: "300000 packets/s towards it of 64 bytes on average, 0/s before, 98 % of them SYN, from about 2000 addresses; it talks back to 0.1 % of them"},
 	}
 	if diff := cmp.Diff(want, profileStatus(&web, view).DisturbedVMs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -25,11 +25,9 @@ type Config struct {
 	// by holding them.
 	Gap          time.Duration
 	MostArrivals uint32
-	// A flood is FloodPackets segments per second or more, of FloodBytes or less on
-	// average, FloodSYN of which or more open connections or which come from FloodSources
-	// addresses or more.
-	FloodPackets, FloodBytes, FloodSources uint32
-	FloodSYN                               float64
+	// A flood is FloodPackets segments per second more than usual, or even more, of
+	// FloodBytes or less on average: see docs/design/shaping-and-buffering.md.
+	FloodPackets, FloodBytes uint32
 }
 
 // ConfigOf adds what a plan does not say.
@@ -38,7 +36,7 @@ func ConfigOf(b model.Buffering) Config {
 	return Config{
 		Buffering: b, OffPackets: max(1, uint32(float64(b.OnPackets)*offShare)), Hold: 2 * time.Second,
 		Gap: 10 * time.Microsecond, MostArrivals: 32,
-		FloodPackets: 10_000, FloodBytes: 128, FloodSources: 256, FloodSYN: 0.5,
+		FloodPackets: 10_000, FloodBytes: 100,
 	}
 }
 
@@ -64,8 +62,6 @@ func (c Config) raw(before bpf.JvConfig) (bpf.JvConfig, error) {
 	// A part of a packet cannot come.
 	raw.On, raw.Off, raw.MostArrivals = uint32(math.Ceil(float64(c.OnPackets))), c.OffPackets, c.MostArrivals
 	raw.FloodPackets, raw.FloodBytes = c.FloodPackets, c.FloodBytes
-	raw.FloodSyn = uint32(math.Round(c.FloodSYN * 65536))
-	raw.FloodBits = bitsOf(c.FloodSources)
 	for i, s := range c.Services {
 		raw.Services[i] = rawService(s)
 	}
@@ -80,14 +76,8 @@ func rawService(s model.Service) uint32 {
 	return raw
 }
 
-// bitsOf is how many bits a number of sources sets on average: each leaves a bit with
-// probability 1-1/m, so that of m bits m (1 - e^(-n/m)) are set.
-func bitsOf(sources uint32) uint32 {
-	return uint32(math.Ceil(sourceBits * -math.Expm1(-float64(sources)/sourceBits)))
-}
-
-// sourcesOf is about how many sources set so many bits: the reverse of bitsOf, known as
-// linear counting.
+// sourcesOf is about how many sources set so many bits. Each of n leaves a bit with
+// probability 1-1/m, so that of m bits m (1 - e^(-n/m)) are set: linear counting.
 func sourcesOf(bits uint64) int {
 	// All bits set say only that there were very many.
 	bits = min(bits, sourceBits-1)

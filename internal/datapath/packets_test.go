@@ -17,7 +17,7 @@ const (
 	etherTag  = 0x8100
 	etherQinQ = 0x88A8
 
-	protoTCP, protoUDP, protoICMPv6            = 6, 17, 58
+	protoICMP, protoTCP, protoUDP, protoICMPv6 = 1, 6, 17, 58
 	protoHop, protoRouting, protoFragment      = 0, 43, 44
 	protoAH, protoNone, protoOptions, protoESP = 51, 59, 60, 50
 

@@ -11,13 +11,14 @@ import (
 type described struct {
 	bytes, segments      uint64
 	control, opens, syn  bool
+	talks                bool
 	hasSource            bool
 	source, service, at4 uint32 // at4: the entry of its flow
 }
 
 // sum is what came in one slot.
 type sum struct {
-	packets, bytes, segments, arrivals, syn, serviceSegments, serviceBytes, replies uint64
+	packets, bytes, segments, arrivals, syn, serviceSegments, serviceBytes, sent, talk uint64
 }
 
 // reference has the rules of docs/design/shaping-and-buffering.md once more, slot by slot and with no
@@ -43,7 +44,11 @@ type reference struct {
 	second              int64
 	passed, held, spare uint64 // spare: exempt ones
 	before              sum    // of the last second
+	usual               usual
 }
+
+// usual is what a second has as a rule, times 512.
+type usual struct{ Segments, Bytes, Services, Sent uint64 }
 
 func newReference() *reference {
 	return &reference{
@@ -143,6 +148,14 @@ func (m *reference) count(now time.Duration, p described) {
 	}
 }
 
+// sent books a packet of the VM's, at a time that was advanced to.
+func (m *reference) sent(p described) {
+	m.current().sent += p.segments
+	if m.watched >= 0 && p.talks {
+		m.current().talk += p.segments
+	}
+}
+
 // advance takes the decisions of all slots that begin until now.
 func (m *reference) advance(now time.Duration) {
 	current := int64(now / slot)
@@ -150,9 +163,14 @@ func (m *reference) advance(now time.Duration) {
 		m.slot = current - 100
 	}
 	if m.slot < current {
+		// What came before a pause of a minute is no rule any more; in a shorter one nothing is learned.
+		next := m.slot + 1
 		for m.slot < current {
 			m.slot++
-			m.decide()
+			if m.slot == current && current >= next+512 {
+				m.usual = usual{}
+			}
+			m.decide(m.slot < next+16 || m.slot == current)
 		}
 	} else if m.stale {
 		m.choose(now)
@@ -160,7 +178,7 @@ func (m *reference) advance(now time.Duration) {
 	m.stale = false
 }
 
-func (m *reference) decide() {
+func (m *reference) decide(learn bool) {
 	at := time.Duration(m.slot) * slot
 	if m.window != 0 {
 		m.active += slot
@@ -175,7 +193,7 @@ func (m *reference) decide() {
 	if second := m.slot / 8; second != m.second {
 		m.lastBits, m.bits, m.second = m.bits, map[uint32]bool{}, second
 	}
-	m.decideFlood(at)
+	m.decideFlood(at, learn)
 	m.choose(at)
 }
 
@@ -187,7 +205,8 @@ func (s *sum) add(o *sum) {
 	s.syn += o.syn
 	s.serviceSegments += o.serviceSegments
 	s.serviceBytes += o.serviceBytes
-	s.replies += o.replies
+	s.sent += o.sent
+	s.talk += o.talk
 }
 
 func (m *reference) decideFast(at time.Duration) {
@@ -204,17 +223,34 @@ func (m *reference) decideFast(at time.Duration) {
 	}
 }
 
-// shows reports whether the last second shows a flood, to a share of what makes one.
-func (m *reference) shows(share float64) bool {
-	segments := float64(m.before.segments - m.before.serviceSegments)
-	bytes := float64(m.before.bytes - m.before.serviceBytes)
-	bits := float64(max(len(m.bits), len(m.lastBits)))
-	c := m.config
-	return segments > 0 && bytes > 0 && segments >= float64(c.FloodPackets)*share && bytes*share <= segments*float64(c.FloodBytes) &&
-		(float64(m.before.syn)*65536 >= segments*float64(c.FloodSyn)*share || bits >= float64(c.FloodBits)*share)
+// suspects are segments and bytes of the last second that may be a flood.
+func (m *reference) suspects() (segments, bytes uint64) {
+	services, theirs := m.before.serviceSegments, m.before.serviceBytes
+	if granted := max(uint64(m.config.FloodPackets), m.usual.Services/512*3); services > granted {
+		services, theirs = granted, theirs*granted/services
+	}
+	return m.before.segments - services, m.before.bytes - theirs
 }
 
-func (m *reference) decideFlood(at time.Duration) {
+// shows reports whether the last second shows a flood, to a share of what makes one.
+func (m *reference) shows(share float64) bool {
+	segments, bytes := m.suspects()
+	more := float64(segments) - float64(m.usual.Segments/512)
+	size := float64(bytes) - float64(m.usual.Bytes/512)
+	talk := float64(m.before.talk) - float64(m.usual.Sent/512)
+	return more >= float64(m.config.FloodPackets)*share && float64(segments) >= float64(m.usual.Segments/512)*3*share &&
+		size*share <= more*float64(m.config.FloodBytes) && talk*share <= more/4
+}
+
+func (m *reference) learn() {
+	segments, bytes := m.suspects()
+	m.usual.Segments += segments - m.usual.Segments/512
+	m.usual.Bytes += bytes - m.usual.Bytes/512
+	m.usual.Services += m.before.serviceSegments - m.usual.Services/512
+	m.usual.Sent += m.before.sent - m.usual.Sent/512
+}
+
+func (m *reference) decideFlood(at time.Duration, learn bool) {
 	threshold := float64(m.config.FloodPackets)
 	if segments := float64(m.before.segments); threshold == 0 || segments < threshold*0.5 {
 		m.watched = -1
@@ -235,6 +271,8 @@ func (m *reference) decideFlood(at time.Duration) {
 	if m.watched >= 0 && at-m.watched >= time.Second && m.shows(1) {
 		m.flooded, m.weak = true, -1
 		m.floods++
+	} else if learn {
+		m.learn()
 	}
 }
 

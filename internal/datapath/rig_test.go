@@ -208,7 +208,7 @@ func testConfig() Config {
 	return Config{
 		Buffering:  bufferingOf(500*us, 500*us, 10_000),
 		OffPackets: 7000, Hold: 2 * time.Second, Gap: 10 * us, MostArrivals: 1000,
-		FloodPackets: 10_000, FloodBytes: 128, FloodSources: 256, FloodSYN: 0.5,
+		FloodPackets: 10_000, FloodBytes: 100,
 	}
 }
 

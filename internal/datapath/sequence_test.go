@@ -34,7 +34,7 @@ func kinds(r *rig) []packetKind {
 		all = append(all, packetKind{packet, is})
 	}
 	v4 := func(from string, proto byte, payload []byte, is described) {
-		is.source, is.hasSource = source(from), true
+		is.source, is.hasSource, is.talks = source(from), true, !is.syn
 		add(ether(ip4(from, proto, 0, payload), etherIPv4), is)
 	}
 	for i := range uint16(4) {
@@ -79,7 +79,7 @@ func play(t *testing.T, r *rig, all []packetKind, data []byte) {
 	s, m := &sequence{bytes: data}, newReference()
 	reconfigure(r, m, s)
 	for s.more() {
-		switch what := s.next(40); {
+		switch what := s.next(41); {
 		case what < 24:
 			sendBoth(t, r, m, s, all)
 		case what < 28:
@@ -100,8 +100,10 @@ func play(t *testing.T, r *rig, all []packetKind, data []byte) {
 		case what == 38:
 			m.until = r.now + []time.Duration{-1, 100 * us, 300 * ms, time.Hour}[s.next(4)]
 			must(t, r.lease.extend(m.until))
+		case what == 39:
+			floodBoth(t, r, m, s, all, s.next(3))
 		default:
-			floodBoth(t, r, m, s, all)
+			answerBoth(t, r, m, all[s.next(len(all))], s.next(200))
 		}
 	}
 }
@@ -123,12 +125,27 @@ func sendBoth(t *testing.T, r *rig, m *reference, s *sequence, all []packetKind)
 	r.wait([]time.Duration{0, 5 * us, 20 * us, 60 * us}[s.next(4)])
 }
 
-// floodBoth sends more than a second of small packets from many addresses.
-func floodBoth(t *testing.T, r *rig, m *reference, s *sequence, all []packetKind) {
+// answerBoth has the VM send packets. Its program decides nothing: that comes with the next
+// packet to the VM.
+func answerBoth(t *testing.T, r *rig, m *reference, k packetKind, times int) {
+	t.Helper()
+	if times == 0 {
+		return
+	}
+	r.run(r.ingress, k.packet, skb{}, times)
+	for range times {
+		m.sent(k.is)
+	}
+}
+
+// floodBoth sends more than a second of small packets from many addresses, to each of which the
+// VM answers with a number of others.
+func floodBoth(t *testing.T, r *rig, m *reference, s *sequence, all []packetKind, answers int) {
 	first := s.next(len(all))
 	for range 1100 + 10*s.next(200) {
 		first++
 		sendOne(t, r, m, all[first%len(all)], skb{}, 3)
+		answerBoth(t, r, m, all[first%len(all)], answers)
 		r.wait(ms)
 	}
 }
@@ -155,6 +172,8 @@ type decided struct {
 	Fast, Flooded        bool
 	Floods               uint64
 	Packets, Arrivals    uint64
+	Sent, Talk           uint64
+	Usual                usual
 }
 
 func compareStates(t *testing.T, r *rig, m *reference) {
@@ -162,10 +181,12 @@ func compareStates(t *testing.T, r *rig, m *reference) {
 	s := r.raw()
 	got := decided{
 		s.Passed, s.Held, s.Exempt, time.Duration(s.Window), time.Duration(s.Active), s.Fast != 0, s.Flooded != 0,
-		s.Floods, s.Last.Packets, s.Last.Arrivals,
+		s.Floods, s.Last.Packets, s.Last.Arrivals, s.Last.Sent, s.Last.Talk,
+		usual{s.Usual.Suspects.Segments, s.Usual.Suspects.Bytes, s.Usual.ServiceSegments, s.Usual.Sent},
 	}
 	want := decided{
 		m.passed, m.held, m.spare, m.window, m.active, m.fast, m.flooded, m.floods, m.before.packets, m.before.arrivals,
+		m.before.sent, m.before.talk, m.usual,
 	}
 	if got != want {
 		t.Fatalf("at %s: the program is not where it should be (-want +got):\n%s%+v\nand not %+v",
@@ -183,7 +204,7 @@ func reconfigure(r *rig, m *reference, s *sequence) {
 		Buffering: bufferingOf(windows[s.next(5)], windows[[]int{0, 2, 4}[s.next(3)]], 2500),
 		Hold:      []time.Duration{250 * ms, 2 * time.Second}[s.next(2)], Gap: 10 * us,
 		OffPackets: 2000, MostArrivals: []uint32{1_000_000, 8}[s.next(2)],
-		FloodPackets: []uint32{2000, 4000, 0}[s.next(3)], FloodBytes: 128, FloodSources: 6, FloodSYN: 0.5,
+		FloodPackets: []uint32{2000, 4000, 0}[s.next(3)], FloodBytes: 128,
 	}
 	if s.next(2) == 0 {
 		c.Services = []model.Service{{UDP: true, Port: 53}}
@@ -200,6 +221,7 @@ func declareBoth(t *testing.T, r *rig, m *reference, s *sequence) {
 	t.Helper()
 	tolerated := []int{0, 100, 125, 300, 700, 100_000}[s.next(6)]
 	answer, _, _ := r.run(r.ingress, frame(uint32(tolerated), nil), skb{}, 1)
+	m.sent(described{segments: 1})
 	if answer == redirect {
 		m.guest = bpf.JvGuest{At: uint64(r.now), Tolerated: uint64(time.Duration(tolerated) * us)}
 		m.stale = true

@@ -31,6 +31,8 @@ const (
 	declaredFor = 30 * time.Second
 	// reads of the state until one falls between two decisions.
 	reads = 4
+	// usualSlots is what the program multiplies means with.
+	usualSlots = 512
 	// maxSegment is the largest packet: sums that were not read at one time may say more.
 	maxSegment = 1 << 16
 )
@@ -85,9 +87,6 @@ func statsOf(c bpf.JvConfig, s bpf.JvState, g bpf.JvGuest, now time.Duration) St
 	return stats
 }
 
-// less is a difference of counters that were not read at one time.
-func less(a, b uint64) uint64 { return a - min(a, b) }
-
 // guestOf is what the guest declared, unless it was too long ago.
 func guestOf(g bpf.JvGuest, now time.Duration) *model.GuestTools {
 	if g.At == 0 || now-time.Duration(g.At) > declaredFor {
@@ -107,14 +106,15 @@ func floodOf(c bpf.JvConfig, s bpf.JvState, now time.Duration) *model.Flood {
 	if s.Flooded == 0 || now-time.Duration(s.SlotEnd) > time.Second+time.Duration(c.Hold) {
 		return nil
 	}
-	e := s.Evidence
-	segments, bytes := less(e.Segments, e.ServiceSegments), less(e.Bytes, e.ServiceBytes)
-	if segments == 0 {
+	e, suspects := s.Evidence, s.EvidenceSuspects
+	if suspects.Segments == 0 || e.Segments == 0 {
 		return nil
 	}
+	segments := float64(suspects.Segments)
 	return &model.Flood{
-		SegmentsPerSecond: units.PacketsPerSecond(segments), MeanBytes: min(float64(bytes)/float64(segments), maxSegment),
-		SYNShare: min(float64(e.Syn)/float64(segments), 1), Sources: sourcesOf(s.EvidenceBits),
-		ReplyShare: float64(e.Replies) / float64(e.Segments),
+		SegmentsPerSecond: units.PacketsPerSecond(segments), MeanBytes: min(float64(suspects.Bytes)/segments, maxSegment),
+		UsualPerSecond: units.PacketsPerSecond(s.Usual.Suspects.Segments / usualSlots),
+		SYNShare:       min(float64(e.Syn)/segments, 1), Sources: sourcesOf(s.EvidenceBits),
+		TalkShare: float64(e.Talk) / float64(e.Segments),
 	}
 }

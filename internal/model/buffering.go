@@ -59,7 +59,8 @@ type Buffering struct {
 	FloodWindow time.Duration
 	// OnPackets is the rate of each tap and direction from which packets are held.
 	OnPackets units.PacketsPerSecond
-	// Services never count as a flood: at most MaxServices, in their order.
+	// Services do not count as a flood, up to three times their usual rate: at most
+	// MaxServices, in their order.
 	Services []Service
 }
 
@@ -125,12 +126,15 @@ type Flood struct {
 	// SegmentsPerSecond as they were on the wire, and their mean size with headers.
 	SegmentsPerSecond units.PacketsPerSecond `json:"segmentsPerSecond"`
 	MeanBytes         float64                `json:"meanBytes"`
+	// UsualPerSecond is the mean rate before the flood, in which a minute counts most.
+	UsualPerSecond units.PacketsPerSecond `json:"usualPerSecond"`
 	// SYNShare of the segments, from 0 to 1.
 	SYNShare float64 `json:"synShare"`
 	// Sources is how many addresses they came from, about.
 	Sources int `json:"sources"`
-	// ReplyShare is packets from the VM for each segment towards it.
-	ReplyShare float64 `json:"replyShare"`
+	// TalkShare is segments from the VM for each segment towards it, without the answers that
+	// strangers get: SYN-ACK, RST and ICMP.
+	TalkShare float64 `json:"talkShare"`
 }
 
 // Tuning is what was seen of one VM's packets with each window of buffering, and of

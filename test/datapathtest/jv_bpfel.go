@@ -25,8 +25,6 @@ type JvConfig struct {
 	MostArrivals uint32
 	FloodPackets uint32
 	FloodBytes   uint32
-	FloodSyn     uint32
-	FloodBits    uint32
 	Seed         uint32
 	Services     [8]uint32
 }
@@ -62,7 +60,8 @@ type JvState struct {
 	Syn             uint64
 	ServiceSegments uint64
 	ServiceBytes    uint64
-	Replies         uint64
+	Sent            uint64
+	Talk            uint64
 	Begun           uint64
 	Ended           uint64
 	Fast            uint64
@@ -72,17 +71,32 @@ type JvState struct {
 	Flooded         uint64
 	FloodWeakSince  uint64
 	Floods          uint64
-	Evidence        JvSums
-	EvidenceBits    uint64
-	Second          uint64
-	Bits            uint64
-	LastBits        uint64
-	Taken           uint64
-	Refused         uint64
-	DeclaredSecond  uint64
-	Declared        uint64
-	Starts          [16]JvSums
-	Seen            [64]uint64
+	Usual           struct {
+		_        structs.HostLayout
+		Suspects struct {
+			_        structs.HostLayout
+			Segments uint64
+			Bytes    uint64
+		}
+		ServiceSegments uint64
+		Sent            uint64
+	}
+	Evidence         JvSums
+	EvidenceSuspects struct {
+		_        structs.HostLayout
+		Segments uint64
+		Bytes    uint64
+	}
+	EvidenceBits   uint64
+	Second         uint64
+	Bits           uint64
+	LastBits       uint64
+	Taken          uint64
+	Refused        uint64
+	DeclaredSecond uint64
+	Declared       uint64
+	Starts         [16]JvSums
+	Seen           [64]uint64
 }
 
 type JvSums struct {
@@ -91,10 +105,11 @@ type JvSums struct {
 	Bytes           uint64
 	Segments        uint64
 	Arrivals        uint64
+	Sent            uint64
 	Syn             uint64
 	ServiceSegments uint64
 	ServiceBytes    uint64
-	Replies         uint64
+	Talk            uint64
 }
 
 // Names of all BPF objects in the ELF.

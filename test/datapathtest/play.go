@@ -32,7 +32,7 @@ func Holding(window time.Duration) bpf.JvConfig {
 	return bpf.JvConfig{
 		Generation: 1, Window: uint64(window), FloodWindow: uint64(window), Hold: 2e9, Gap: 10_000,
 		On: 10_000, Off: 7000, MostArrivals: 32,
-		FloodPackets: 10_000, FloodBytes: 128, FloodSyn: 1 << 15, FloodBits: 248, Seed: 1,
+		FloodPackets: 10_000, FloodBytes: 100, Seed: 1,
 	}
 }
 

@@ -115,8 +115,10 @@ func TestHoldingFollowsTheRate(t *testing.T) {
 
 func TestFloodsAreHeld(t *testing.T) {
 	flood := Flood(10 * mbit)
-	few := flood
-	few.SYN, few.Sources = 0.1, 10
+	talks := flood
+	talks.SYN = 0.1
+	silent := flood
+	silent.SYN, silent.Sources, silent.FromVM = 0, 1, 0
 	large := flood
 	large.PacketBytes, large.ToVM = 200, 40*mbit
 	slow := Flood(4 * mbit)
@@ -129,7 +131,8 @@ func TestFloodsAreHeld(t *testing.T) {
 		"forbidden":                {flood, model.Buffering{Window: 1000 * time.Microsecond, OnPackets: 50_000}, true, false},
 		"above the flood's window": {flood, usual(1000 * time.Microsecond), true, true},
 		"on only from more":        {flood, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 1e6}, true, true},
-		"few peers":                {few, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
+		"one UDP peer":             {silent, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, true, true},
+		"the VM talks":             {talks, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
 		"large packets":            {large, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
 		"slow":                     {slow, model.Buffering{FloodWindow: 500 * time.Microsecond, OnPackets: 10_000}, false, false},
 	} {
@@ -168,7 +171,7 @@ func TestAFloodHasEvidence(t *testing.T) {
 	}
 	r.Advance(time.Second)
 	got := r.sample().Flood
-	want := &model.Flood{SegmentsPerSecond: 19531.25, MeanBytes: 64, SYNShare: 1, Sources: 5000, ReplyShare: 1}
+	want := &model.Flood{SegmentsPerSecond: 19531.25, MeanBytes: 64, SYNShare: 1, Sources: 5000, UsualPerSecond: 19531.25 / 64}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -176,7 +179,7 @@ func TestAFloodHasEvidence(t *testing.T) {
 	for _, test := range []struct {
 		rate units.BitsPerSecond
 		want bool
-	}{{3.7 * mbit, true}, {3.5 * mbit, false}} {
+	}{{3.8 * mbit, true}, {3.5 * mbit, false}} {
 		r.must(r.SetTraffic(r.pod, Flood(test.rate)))
 		r.Advance(5 * time.Second)
 		if got := r.sample().Flood; (got != nil) != test.want {

@@ -22,9 +22,14 @@ type buffering struct {
 	watched bool
 	flood   *model.Flood
 	calm    float64
+	// usual is the second that there is as a rule, without a flood.
+	usual usualSecond
 	// Totals since the program was made.
 	passed, held, bunches, active float64
 }
+
+// usualSecond has means that forget in a minute: packets and bytes to the VM, and packets from it.
+type usualSecond struct{ to, bytes, from float64 }
 
 // direction is one direction of a VM's packets, as its program sees it.
 type direction struct {
@@ -42,6 +47,8 @@ const (
 	// nearly is the part of a flood's packets from which one is looked for, and of its
 	// signs that are enough for it to last, and hardly that down to which it is looked for.
 	nearly, hardly = 0.7, 0.5
+	// sudden, talk and memory are JV_SUDDEN, JV_TALK and JV_USUAL of the kernel's program.
+	sudden, talk, memory = 3, 0.25, 64
 	// ringOf a guest that nobody sets: any bunch fits.
 	ringOf = 256
 )
@@ -137,15 +144,24 @@ func (b *buffering) watch(t *Traffic, size, seconds float64) {
 	if b.flood != nil {
 		share = nearly
 	}
-	flooded := b.to.rate >= share*float64(c.FloodPackets) && size*share <= float64(c.FloodBytes) &&
-		(t.SYN >= share*c.FloodSYN || float64(t.Sources) >= share*float64(c.FloodSources))
+	// A VM's answers to SYN are no talk.
+	talks, bytes := max(0, b.from.rate-t.SYN*b.to.rate), b.to.rate*size
+	more := b.to.rate - b.usual.to
+	flooded := more >= share*float64(c.FloodPackets) && b.to.rate >= share*sudden*b.usual.to &&
+		share*(bytes-b.usual.bytes) <= more*float64(c.FloodBytes) && share*(talks-b.usual.from) <= talk*more
 	if flooded && (was || b.flood != nil) {
 		b.calm = 0
 		b.flood = &model.Flood{
-			SegmentsPerSecond: units.PacketsPerSecond(b.to.rate), MeanBytes: size,
-			SYNShare: t.SYN, Sources: t.Sources, ReplyShare: b.from.rate / b.to.rate,
+			SegmentsPerSecond: units.PacketsPerSecond(b.to.rate), MeanBytes: size, UsualPerSecond: units.PacketsPerSecond(b.usual.to),
+			SYNShare: t.SYN, Sources: t.Sources, TalkShare: talks / b.to.rate,
 		}
 		return
+	}
+	if b.flood == nil {
+		learn := min(1, seconds/memory)
+		b.usual.to += learn * more
+		b.usual.bytes += learn * (bytes - b.usual.bytes)
+		b.usual.from += learn * (b.from.rate - b.usual.from)
 	}
 	if b.calm += seconds; b.calm >= c.Hold.Seconds() {
 		b.flood = nil

@@ -103,7 +103,7 @@ func flooded() *model.BufferingRates {
 		WindowMicroseconds: 250, ActiveShare: 0.75, PassedPerSecond: 10, HeldPerSecond: 8000,
 		DropsPerSecond: new(units.PacketsPerSecond(4)),
 		GuestTools:     &model.GuestTools{ToleratedMicroseconds: 500, TransmitMicroseconds: 250},
-		Flood:          &model.Flood{SegmentsPerSecond: 50_000, MeanBytes: 64, SYNShare: 0.9, Sources: 4000, ReplyShare: 0.1},
+		Flood:          &model.Flood{SegmentsPerSecond: 50_000, MeanBytes: 64, SYNShare: 0.9, Sources: 4000, TalkShare: 0.1},
 	}
 }
 

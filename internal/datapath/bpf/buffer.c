@@ -95,10 +95,14 @@ int jv_ingress(struct __sk_buff *skb)
 {
 	struct config *c = jv_only(&jv_config);
 	struct state *s = jv_only(&jv_state);
+	__u64 segments;
 
 	if (!c || !s)
 		return TC_ACT_UNSPEC;
-	jv_add(&s->replies, 1);
+	segments = jv_segments(skb);
+	jv_add(&s->sent, segments);
+	if (s->watched_since)
+		jv_watch_sent(skb, s, segments);
 	if (skb->protocol != bpf_htons(JV_ETHERTYPE))
 		return TC_ACT_UNSPEC;
 	return jv_receive(skb, c, s);

@@ -12,6 +12,10 @@
 #define JV_WATCH 70
 #define JV_UNWATCH 50
 #define JV_WEAK 70
+/* How many times the usual rate is sudden, and the share, of 100, of its packets that a VM
+ * talks back to at most in a flood. One that acknowledges talks back to half. */
+#define JV_SUDDEN 3
+#define JV_TALK 25
 
 static __always_inline int jv_is_service(const struct config *c, __u32 service)
 {
@@ -63,36 +67,85 @@ static __always_inline void jv_turn_sketch(struct state *s, __u64 slot)
 	s->bits = 0;
 }
 
-/* Tells whether a second shows a flood, to a share of 100 of what makes one. */
-static __always_inline int jv_shows_flood(const struct config *c, const struct sums *sums, __u64 bits, __u64 share)
+/* Counts what the VM sends while a flood is possible. Answers that it gives to strangers are
+ * no talk: SYN-ACK, RST and ICMP. */
+static __always_inline void jv_watch_sent(struct __sk_buff *skb, struct state *s, __u64 segments)
 {
-	__u64 segments = sums->segments - sums->service_segments;
-	__u64 bytes = sums->bytes - sums->service_bytes;
+	struct packet p = {};
 
+	jv_parse(skb, &p);
+	if (p.talks)
+		jv_add(&s->talk, segments);
+}
+
+/* Services are granted what makes a flood, or as much more than usual as is sudden. */
+static __always_inline void jv_suspect(const struct config *c, const struct state *s, struct suspects *suspects)
+{
+	const struct sums *last = &s->last;
+	__u64 services = last->service_segments, bytes = last->service_bytes;
+	__u64 granted = s->usual.service_segments / JV_USUAL * JV_SUDDEN;
+
+	if (granted < c->flood_packets)
+		granted = c->flood_packets;
+	if (services > granted) {
+		bytes = bytes * granted / services;
+		services = granted;
+	}
 	/* Packets may be counted as a service's and not yet as packets. */
-	if ((__s64)segments <= 0 || (__s64)bytes <= 0)
+	suspects->segments = last->segments > services ? last->segments - services : 0;
+	suspects->bytes = last->bytes > bytes ? last->bytes - bytes : 0;
+}
+
+/* Tells whether a second shows a flood, to a share of 100 of what makes one: suddenly many
+ * more packets than usual, which are small, and which the VM hardly talks back to. */
+static __always_inline int jv_shows_flood(const struct config *c, const struct state *s,
+					  const struct suspects *suspects, __s64 share)
+{
+	__s64 usual = s->usual.suspects.segments / JV_USUAL;
+	__s64 more = suspects->segments - usual;
+	__s64 bytes = suspects->bytes - s->usual.suspects.bytes / JV_USUAL;
+	__s64 talk = s->last.talk - s->usual.sent / JV_USUAL;
+
+	if (more * 100 < c->flood_packets * share || (__s64)suspects->segments * 100 < usual * JV_SUDDEN * share)
 		return 0;
-	if (segments * 100 < c->flood_packets * share || bytes * share > segments * c->flood_bytes * 100)
-		return 0;
-	return sums->syn * 6553600 >= segments * c->flood_syn * share || bits * 100 >= c->flood_bits * share;
+	return bytes * share <= more * c->flood_bytes * 100 && talk * share <= more * JV_TALK;
+}
+
+static __always_inline void jv_learn(__u64 *usual, __u64 is)
+{
+	*usual += is - *usual / JV_USUAL;
+}
+
+static __always_inline void jv_learn_usual(struct state *s, const struct suspects *suspects)
+{
+	struct usual *usual = &s->usual;
+
+	jv_learn(&usual->suspects.segments, suspects->segments);
+	jv_learn(&usual->suspects.bytes, suspects->bytes);
+	jv_learn(&usual->service_segments, s->last.service_segments);
+	jv_learn(&usual->sent, s->last.sent);
 }
 
 static __always_inline void jv_decide_flood(const struct config *c, struct state *s, __u64 at)
 {
 	__u64 bits = s->bits > s->last_bits ? s->bits : s->last_bits;
 	__u64 segments = s->last.segments;
+	struct suspects suspects;
 
+	jv_suspect(c, s, &suspects);
 	if (!c->flood_packets || segments * 100 < (__u64)c->flood_packets * JV_UNWATCH)
 		s->watched_since = 0;
 	else if (!s->watched_since && segments * 100 >= (__u64)c->flood_packets * JV_WATCH)
 		s->watched_since = at;
 	if (!s->flooded) {
 		/* Only a second that was watched throughout is evidence. */
-		if (!s->watched_since || at - s->watched_since < JV_SECOND || !jv_shows_flood(c, &s->last, bits, 100))
+		if (!s->watched_since || at - s->watched_since < JV_SECOND || !jv_shows_flood(c, s, &suspects, 100)) {
+			jv_learn_usual(s, &suspects);
 			return;
+		}
 		s->flooded = 1;
 		s->floods++;
-	} else if (!jv_shows_flood(c, &s->last, bits, JV_WEAK)) {
+	} else if (!jv_shows_flood(c, s, &suspects, JV_WEAK)) {
 		if (!s->flood_weak_since)
 			s->flood_weak_since = at;
 		if (at - s->flood_weak_since >= c->hold)
@@ -101,6 +154,7 @@ static __always_inline void jv_decide_flood(const struct config *c, struct state
 	}
 	s->flood_weak_since = 0;
 	s->evidence = s->last;
+	s->evidence_suspects = suspects;
 	s->evidence_bits = bits;
 }
 

@@ -8,6 +8,7 @@
 
 /* Protocols, of which IPv6 has extension headers first. */
 #define JV_HOPOPTS 0
+#define JV_ICMP 1
 #define JV_TCP 6
 #define JV_UDP 17
 #define JV_ROUTING 43

@@ -22,6 +22,7 @@ struct packet {
 	__u8 control; /* ARP, DHCP, DHCPv6, neighbour discovery */
 	__u8 opens;   /* TCP with SYN: opens a connection */
 	__u8 syn;     /* the same, in good order or not */
+	__u8 talks;   /* is no ICMP, SYN or RST */
 	__u8 has_source;
 	__u32 source;  /* address, IPv6 folded */
 	__u32 service; /* as in struct config; 0: none */
@@ -46,6 +47,7 @@ static __always_inline void jv_parse_tcp(struct __sk_buff *skb, const struct tra
 		return;
 	p->service = 1U << 31 | bpf_ntohs(tcp.destination);
 	p->syn = (tcp.flags & JV_SYN) != 0;
+	p->talks = (tcp.flags & (JV_SYN | JV_RST)) == 0;
 	length = (tcp.words >> 4) * 4;
 	p->opens = (tcp.flags & (JV_SYN | JV_FIN | JV_RST)) == JV_SYN && !t->fragment && length >= sizeof(tcp) &&
 		   t->at + length <= t->end;
@@ -75,6 +77,7 @@ static __always_inline void jv_parse_icmp6(struct __sk_buff *skb, const struct t
 
 static __always_inline void jv_parse_transport(struct __sk_buff *skb, const struct transport *t, struct packet *p)
 {
+	p->talks = t->protocol != JV_ICMP && t->protocol != JV_ICMPV6;
 	if (t->protocol == JV_TCP)
 		jv_parse_tcp(skb, t, p);
 	else if (t->protocol == JV_UDP)

@@ -89,7 +89,8 @@ static __always_inline void jv_sums_now(const struct state *s, struct sums *sums
 	sums->syn = s->syn;
 	sums->service_segments = s->service_segments;
 	sums->service_bytes = s->service_bytes;
-	sums->replies = s->replies;
+	sums->sent = s->sent;
+	sums->talk = s->talk;
 }
 
 /* Decides at the start of a slot, which has been reached. */
@@ -108,7 +109,8 @@ JV_FUNCTION int jv_decide(const struct config *c, struct state *s, const struct 
 	s->last.syn = sums->syn - start->syn;
 	s->last.service_segments = sums->service_segments - start->service_segments;
 	s->last.service_bytes = sums->service_bytes - start->service_bytes;
-	s->last.replies = sums->replies - start->replies;
+	s->last.sent = sums->sent - start->sent;
+	s->last.talk = sums->talk - start->talk;
 	if (s->window)
 		s->active += JV_SLOT;
 	jv_decide_fast(c, s, at);
@@ -138,8 +140,11 @@ JV_FUNCTION int jv_roll(const struct config *c, struct state *s, __u64 now)
 	jv_sums_now(s, &sums);
 	for (i = 0; i < JV_KEPT && next + i <= slot; i++)
 		jv_decide(c, s, &sums, next + i);
-	if (next + JV_KEPT <= slot)
+	if (next + JV_KEPT <= slot) {
+		if (next + JV_USUAL <= slot)
+			__builtin_memset(&s->usual, 0, sizeof(s->usual));
 		jv_decide(c, s, &sums, slot);
+	}
 	s->generation = c->generation;
 	s->ended++;
 	return 0;

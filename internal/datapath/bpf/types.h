@@ -13,6 +13,9 @@
 #define JV_SERVICES 8
 #define JV_SEEN 64
 
+/* Slots after which a mean has forgotten two thirds: 64 s. */
+#define JV_USUAL 512
+
 #define JV_LONGEST_WINDOW 1000000ULL
 #define JV_SHORTEST_WINDOW 125000ULL
 /* Timers do not keep up with windows shorter than this. */
@@ -38,9 +41,7 @@ struct config {
 	__u32 most_arrivals;
 	__u32 flood_packets; /* 0: floods are not detected */
 	__u32 flood_bytes;
-	__u32 flood_syn;  /* share of 65536 */
-	__u32 flood_bits; /* of JV_SOURCES, that so many sources set */
-	__u32 seed;	  /* for the hash of sources */
+	__u32 seed; /* for the hash of sources */
 	__u32 services[JV_SERVICES]; /* 1 << 31 | UDP << 16 | port; 0: none */
 };
 
@@ -50,11 +51,25 @@ struct sums {
 	__u64 bytes;
 	__u64 segments;
 	__u64 arrivals;
+	__u64 sent; /* segments from the VM */
 	/* Counted while a flood is possible: */
 	__u64 syn;
 	__u64 service_segments;
 	__u64 service_bytes;
-	__u64 replies;
+	__u64 talk; /* segments from the VM that are its part of a conversation */
+};
+
+/* What of a second may be a flood: all but what services are granted. */
+struct suspects {
+	__u64 segments;
+	__u64 bytes;
+};
+
+/* What a second has as a rule, times JV_USUAL: a mean that forgets, of seconds without a flood. */
+struct usual {
+	struct suspects suspects;
+	__u64 service_segments;
+	__u64 sent;
 };
 
 /* What one device's programs know. */
@@ -77,7 +92,8 @@ struct state {
 	__u64 syn;
 	__u64 service_segments;
 	__u64 service_bytes;
-	__u64 replies;
+	__u64 sent;
+	__u64 talk;
 	/* Of decisions: */
 	__u64 begun;
 	__u64 ended; /* as many as begun when none is being taken */
@@ -88,7 +104,9 @@ struct state {
 	__u64 flooded;
 	__u64 flood_weak_since;
 	__u64 floods;
+	struct usual usual;
 	struct sums evidence;
+	struct suspects evidence_suspects;
 	__u64 evidence_bits;
 	/* Of the sketch of sources: */
 	__u64 second;

@@ -359,7 +359,7 @@ func (c *check) buffering(b *model.BufferingRates) {
 		c.within("buffering.guestTools", math.MaxUint32, float64(g.ToleratedMicroseconds), float64(g.TransmitMicroseconds))
 	}
 	if f := b.Flood; f != nil {
-		c.within("buffering.flood", maxRate, float64(f.SegmentsPerSecond), f.ReplyShare)
+		c.within("buffering.flood", maxRate, float64(f.SegmentsPerSecond), float64(f.UsualPerSecond), f.TalkShare)
 		c.within("buffering.flood.meanBytes", maxFrame, f.MeanBytes)
 		c.within("buffering.flood.synShare", 1, f.SYNShare)
 		c.within("buffering.flood.sources", maxSources, float64(f.Sources))

@@ -55,7 +55,7 @@ func complete() *model.NodeRates {
 		WindowMicroseconds: 250, ActiveShare: 0.9, PassedPerSecond: 100, HeldPerSecond: 20_000,
 		DropsPerSecond: ptr.To[units.PacketsPerSecond](2),
 		GuestTools:     &model.GuestTools{ToleratedMicroseconds: math.MaxUint32, TransmitMicroseconds: 250},
-		Flood:          &model.Flood{SegmentsPerSecond: 3e5, MeanBytes: 64, SYNShare: 0.98, Sources: 20_000, ReplyShare: 0.01},
+		Flood:          &model.Flood{SegmentsPerSecond: 3e5, MeanBytes: 64, SYNShare: 0.98, Sources: 20_000, TalkShare: 0.01},
 	}
 	return r
 }
