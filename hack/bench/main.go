@@ -58,7 +58,7 @@ func benchmarks() []benchmark {
 		return measureByTest("test/simulated", test, "-figures")
 	}
 	all := []benchmark{
-		{figures: []string{"buffer_irq_ratio_500us", "buffer_flood_irq_ratio_500us"}, run: measureByTest("test/guest/held", "TestHeldPackets")},
+		{figures: []string{"buffer_irq_ratio_500us", "flood_irq_ratio_syn", "flood_irq_ratio_udp", "flood_irq_ratio_icmp"}, run: measureByTest("test/guest/held", "TestHeldPackets")},
 		{figures: []string{"guest_tx_kick_ratio_1ms"}, run: measureByTest("test/guest/tools", "TestToolsInAGuest")},
 		{figures: []string{"agent_cpu_pct_200vms", "agent_rss_mb_200vms", "agent_rss_anon_mb_200vms"}, run: measureByTest("test/scale", "BenchmarkAgent", "-benchtime=1x")},
 		{figures: []string{"scale_plan_113_nodes_ms"}, run: measureByTest("test/scale", "TestManyNodes")},
