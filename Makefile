@@ -138,6 +138,11 @@ test-only: $(GOTESTSUM) ## Run the gate's tests, or those below ONLY=./folder.
 	@mkdir -p dist
 	ONLY="$(ONLY)" $(call TESTSUM,gate)
 
+.PHONY: race
+race: setup-gate ## Look for data races in packages whose tests need root or an API server.
+	@mkdir -p dist
+	@ONLY="$(ONLY)" hack/test.sh race
+
 .PHONY: e2e
 e2e: setup ## Run the stories with nodes, VMs, load, browsers and servers: all, below ONLY=./folder, or STORY=TestX N=10 times.
 	@$(call RUN,hack/e2e) $(if $(ONLY),-only=$(ONLY)) $(if $(STORY),-story=$(STORY)) $(if $(N),-n=$(N))

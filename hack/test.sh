@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Runs the tests of a lane below ONLY (default: all) and prints test2json, the input of
-# gotestsum: hack/test.sh gate|unit
+# gotestsum: hack/test.sh gate|unit|race
 #
 # gate: all tests in files without the build tag e2e; their result depends on the code alone.
 # unit: those of the gate that need neither root nor an API server.
+# race: packages that start goroutines and need one of the two, with the race detector. It makes them so
+#   slow that tests fail, which does not count: only data races do. It prints no test2json.
 set -euo pipefail
 
 lane=$1 only=${ONLY:-.}
@@ -34,10 +36,20 @@ fi
 # With the race detector too, and built anew for it: packages of the lane unit that start goroutines.
 unit=$(without_programs <<<"$tests" | cut --delimiter=' ' --fields=1)
 concurrent=$(grep --recursive --files-with-matches --extended-regexp --include='*.go' '^\s*go [a-zA-Z]|\.Go\(' "$only" | xargs --no-run-if-empty dirname | sort -u)
-raced=()
-for package in $unit; do
-  if grep --quiet --line-regexp --fixed-strings "./${package##*/joulevirt/}" <<<"$concurrent"; then raced+=("$package"); fi
+raced=() others=()
+for package in "${packages[@]}"; do
+  folder=./${package##*/joulevirt/}
+  if ! grep --quiet --line-regexp --fixed-strings "$folder" <<<"$concurrent"; then continue; fi
+  if grep --quiet --line-regexp --fixed-strings "$package" <<<"$unit"; then raced+=("$package"); elif [[ $folder != ./test/* ]]; then others+=("$package"); fi
 done
+if [[ $lane == race ]]; then
+  log=dist/race.log
+  CGO_ENABLED=1 go test -race -vet=off -ldflags=-s -count=1 -p 1 -timeout 60m "${others[@]}" >"$log" 2>&1 || true
+  races=$(grep --count '^WARNING: DATA RACE' "$log" || true)
+  built=$(grep --count --extended-regexp '^(ok|FAIL)\s+\S+\s+[0-9.]+s' "$log" || true)
+  echo "RACE ${#others[@]} packages: $built ran, $races data races, $(grep --count '^--- FAIL' "$log" || true) tests failed, see $log"
+  exit $((races > 0 || built < ${#others[@]}))
+fi
 failed=0
 if ((${#raced[@]})); then
   CGO_ENABLED=1 "${run[@]}" -race "${raced[@]}" || failed=1
