@@ -13,6 +13,7 @@ import (
 	"github.com/joulevirt/joulevirt/internal/host/linux"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/symptoms"
+	"github.com/joulevirt/joulevirt/internal/units"
 	"github.com/joulevirt/joulevirt/test/agenttest"
 	"github.com/joulevirt/joulevirt/test/hosttest"
 )
@@ -53,8 +54,13 @@ func TestCausesOfRealWaiting(t *testing.T) {
 			inventory := &discover.Inventory{}
 			agenttest.AddVM(inventory, pod.UID, "shop", "web")
 			agenttest.AddVM(inventory, beside.UID, "shop", "neighbour")
-			if got := judge(t, inventory, pod.UID); got.Verdict != tc.want {
-				t.Errorf("%+v, want %s", got, tc.want)
+			got, others := judge(t, inventory, pod.UID, one)
+			if tc.want == v1alpha1.CauseStable && got.Verdict == v1alpha1.CauseNeighbour && others > leastOthers {
+				t.Logf("other programs of this machine had the CPU for %.1f %%, and are told as neighbours", 100*others)
+				return
+			}
+			if got.Verdict != tc.want {
+				t.Errorf("%+v beside others that had the CPU for %.1f %%, want %s", got, 100*others, tc.want)
 			}
 		})
 	}
@@ -62,8 +68,11 @@ func TestCausesOfRealWaiting(t *testing.T) {
 
 func vcpuName(i int) string { return "CPU " + strconv.Itoa(i) + "/TCG" }
 
-// judge the VM of a pod by what its threads do now.
-func judge(t *testing.T, inventory *discover.Inventory, podUID string) model.Disturbance {
+// leastOthers is from which share of a CPU on other programs of the machine may disturb a VM.
+const leastOthers = 0.03
+
+// judge the VM of a pod by what its threads do now, and tell which share of its CPU others had.
+func judge(t *testing.T, inventory *discover.Inventory, podUID string, on units.CPUSet) (verdict model.Disturbance, others float64) {
 	t.Helper()
 	h, err := linux.New(linux.Options{ProcRoot: "/proc", SysRoot: "/sys"})
 	if err != nil {
@@ -83,9 +92,18 @@ func judge(t *testing.T, inventory *discover.Inventory, podUID string) model.Dis
 		rates := sample.Rates("node", previous, round)
 		if previous = round; i > 1 { // the first round knows no limits yet
 			at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Add(time.Duration(i) * 15 * time.Second)
-			history.Add(symptoms.Sample{Time: at, Seconds: 1, Rates: rates.VM(podUID), Node: rates})
+			vm := rates.VM(podUID)
+			history.Add(symptoms.Sample{Time: at, Seconds: 1, Rates: vm, Node: rates})
+			for _, cpu := range rates.CPUs {
+				if on.Contains(cpu.CPU) {
+					others += float64(cpu.BusyCores) / (rounds - 2)
+				}
+			}
+			for _, vcpu := range vm.VCPUs {
+				others -= float64(vcpu.RunCores) / (rounds - 2)
+			}
 		}
 		<-tick.C
 	}
-	return history.Disturbance()
+	return history.Disturbance(), others
 }

@@ -221,13 +221,13 @@ func (n *Node) Start(name string, program string, args ...string) (*proc.Process
 	return n.env.group.Start(n.Name+"-"+name, n.env.noded, append([]string{"enter", n.config, program}, args...)...)
 }
 
-// Run runs a program in the node's namespaces and returns its standard output.
+// Run runs a program in the node's namespaces and returns its standard output, also when it fails.
 func (n *Node) Run(ctx context.Context, program string, args ...string) (string, error) {
 	var output, problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, n.env.noded, append([]string{"enter", n.config, program}, args...)...)
 	cmd.Stdout, cmd.Stderr = &output, &problems
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("on node %s: %s %s: %w: %s", n.Name, program, strings.Join(args, " "), err, strings.TrimSpace(problems.String()))
+		return output.String(), fmt.Errorf("on node %s: %s %s: %w: %s", n.Name, program, strings.Join(args, " "), err, strings.TrimSpace(problems.String()))
 	}
 	return output.String(), nil
 }
