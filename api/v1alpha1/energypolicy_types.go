@@ -330,6 +330,14 @@ type EnergyPolicyStatus struct {
 	// +optional
 	Coverage []LeverCoverage `json:"coverage,omitempty"`
 
+	// findings are what wastes energy on the governed nodes and their VMs before any lever acts,
+	// the costliest first. Nothing is done about them.
+	// +listType=map
+	// +listMapKey=reason
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Findings []Finding `json:"findings,omitempty"`
+
 	// conditions: Ready, Paused, ChangesAllowed, NodesContested, MeterAvailable,
 	// SavingsProven, LedgerStored, and ApprovalsMatched while there are approvals in mode
 	// Recommend.

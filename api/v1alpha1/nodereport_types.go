@@ -184,6 +184,9 @@ type NodeReportStatus struct {
 	// topology of the node's CPUs.
 	// +optional
 	Topology Topology `json:"topology,omitzero"`
+	// sleep of the CPUs. Absent: not known, or not yet.
+	// +optional
+	Sleep *Sleep `json:"sleep,omitempty"`
 	// capabilities that levers and measurements need.
 	// +listType=map
 	// +listMapKey=name

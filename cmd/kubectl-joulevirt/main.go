@@ -87,7 +87,7 @@ func newCommand(o *options) *cobra.Command {
 	command.SetErr(o.streams.ErrOut)
 	o.config.AddFlags(command.PersistentFlags())
 	command.AddCommand(
-		newInitCommand(o), newDoctorCommand(o), newTopCommand(o), newExplainCommand(o), newPlanCommand(o), newSavingsCommand(o),
+		newInitCommand(o), newDoctorCommand(o), newTopCommand(o), newExplainCommand(o), newPlanCommand(o), newFindingsCommand(o), newSavingsCommand(o),
 		newApproveCommand(o), newPauseCommand(o, true), newPauseCommand(o, false), newPageCommand(o), newVersionCommand(o),
 	)
 	return command

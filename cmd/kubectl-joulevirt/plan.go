@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -9,6 +10,8 @@ import (
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/cli/access"
 	"github.com/joulevirt/joulevirt/internal/cli/difference"
+	"github.com/joulevirt/joulevirt/internal/cli/facts"
+	"github.com/joulevirt/joulevirt/internal/cli/findings"
 	"github.com/joulevirt/joulevirt/internal/cli/moves"
 	"github.com/joulevirt/joulevirt/internal/cli/savings"
 )
@@ -70,6 +73,39 @@ func newPlanPolicyCommand(o *options) *cobra.Command {
 	return command
 }
 
+// namedPolicies reads all policies, and fails if one of some names is not there.
+func (o *options) namedPolicies(ctx context.Context, names []string) (*facts.Facts, error) {
+	f, err := o.policies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(f.Policies, func(p v1alpha1.EnergyPolicy) bool { return p.Name == name }) {
+			return nil, fmt.Errorf("there is no EnergyPolicy %q: see kubectl get epol", name)
+		}
+	}
+	return f, nil
+}
+
+func newFindingsCommand(o *options) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "findings [POLICY...]",
+		Short: "Show what wastes energy before any lever acts, and the line to change",
+		Long: "Show what wastes energy on the nodes of policies and in their VMs before any lever acts: sleep states that are never used, emulated devices, " +
+			"CPU limits, nodes without VMs. The costliest come first; each says who can change which line. It needs no meter and no trial, works in each mode, and nothing is changed.",
+		Example: "  kubectl joulevirt findings\n  kubectl joulevirt findings web -o wide",
+	}
+	out := addOutput(command)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		f, err := o.namedPolicies(command.Context(), args)
+		if err != nil {
+			return err
+		}
+		return out.print(o, findings.Of(f, args...), f.Gaps())
+	}
+	return command
+}
+
 func newSavingsCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "savings [POLICY...]",
@@ -80,14 +116,9 @@ func newSavingsCommand(o *options) *cobra.Command {
 	}
 	out := addOutput(command)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		f, err := o.policies(command.Context())
+		f, err := o.namedPolicies(command.Context(), args)
 		if err != nil {
 			return err
-		}
-		for _, name := range args {
-			if !slices.ContainsFunc(f.Policies, func(p v1alpha1.EnergyPolicy) bool { return p.Name == name }) {
-				return fmt.Errorf("there is no EnergyPolicy %q: see kubectl get epol", name)
-			}
 		}
 		report := savings.Of(f, args...)
 		for _, item := range report.Items {

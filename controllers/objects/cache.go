@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
+	"github.com/joulevirt/joulevirt/internal/findings"
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
 
@@ -106,7 +107,8 @@ func stripVMI(vmi *virtv1.VirtualMachineInstance) *virtv1.VirtualMachineInstance
 	return out
 }
 
-// stripDevices keeps what says whether a VM can leave its node, and whether its address stays.
+// stripDevices keeps what says whether a VM can leave its node, whether its address stays, and which
+// devices are emulated.
 func stripDevices(out, of *virtv1.VirtualMachineInstanceSpec) {
 	if value, set := of.NodeSelector[corev1.LabelHostname]; set {
 		out.NodeSelector = map[string]string{corev1.LabelHostname: value}
@@ -119,8 +121,14 @@ func stripDevices(out, of *virtv1.VirtualMachineInstanceSpec) {
 	devices := &out.Domain.Devices
 	for i := range of.Domain.Devices.Interfaces {
 		is := &of.Domain.Devices.Interfaces[i]
-		if is.SRIOV != nil || is.Masquerade != nil {
-			devices.Interfaces = append(devices.Interfaces, virtv1.Interface{Name: is.Name, InterfaceBindingMethod: virtv1.InterfaceBindingMethod{SRIOV: is.SRIOV, Masquerade: is.Masquerade}})
+		if is.SRIOV != nil || is.Masquerade != nil || findings.IsEmulatedCard(is) {
+			devices.Interfaces = append(devices.Interfaces, virtv1.Interface{Name: is.Name, Model: is.Model, InterfaceBindingMethod: virtv1.InterfaceBindingMethod{SRIOV: is.SRIOV, Masquerade: is.Masquerade}})
+		}
+	}
+	devices.NetworkInterfaceMultiQueue = of.Domain.Devices.NetworkInterfaceMultiQueue
+	for i := range of.Domain.Devices.Disks {
+		if disk := &of.Domain.Devices.Disks[i]; findings.IsEmulatedDisk(disk) {
+			devices.Disks = append(devices.Disks, virtv1.Disk{Name: disk.Name, DiskDevice: virtv1.DiskDevice{Disk: &virtv1.DiskTarget{Bus: disk.Disk.Bus}}})
 		}
 	}
 	for i := range of.Domain.Devices.Filesystems {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	virtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +25,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/objects"
 	"github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/controllers/watch"
+	"github.com/joulevirt/joulevirt/internal/findings"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 )
@@ -53,6 +55,8 @@ type Reconciler struct {
 	Potentials trials.Potentials
 	// Savings may be nil: then none are reported.
 	Savings *SavingsSources
+
+	idle findings.Idle
 }
 
 // +kubebuilder:rbac:groups=joulevirt.io,resources=energypolicies,verbs=get;list;watch
@@ -121,6 +125,11 @@ func (r *Reconciler) view(ctx context.Context) (policyView, error) {
 	}
 	view.groups, view.groupsAwaited = group.Summarize(profiles.Items, r.Views.All())
 	view.groupRevisions = groupRevisions(profiles.Items)
+	var vmis virtv1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
+		return view, fmt.Errorf("list VMIs: %w", err)
+	}
+	view.vms = vmsByNode(vmis.Items, profiles.Items, &r.idle)
 	var hybrids v1alpha1.HybridWorkloadList
 	if err := r.Client.List(ctx, &hybrids, client.UnsafeDisableDeepCopy); err != nil {
 		return view, fmt.Errorf("list HybridWorkloads: %w", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/joulevirt/joulevirt/controllers/statuses"
 	"github.com/joulevirt/joulevirt/controllers/trials"
 	"github.com/joulevirt/joulevirt/internal/energy"
+	"github.com/joulevirt/joulevirt/internal/findings"
 	"github.com/joulevirt/joulevirt/internal/model"
 	"github.com/joulevirt/joulevirt/internal/observe"
 	"github.com/joulevirt/joulevirt/internal/power"
@@ -50,6 +51,7 @@ type policyView struct {
 	moves []v1alpha1.PlacementPlan
 	// savings may be nil: then none are reported.
 	savings *SavingsSources
+	vms     vmsOfNodes
 	now     time.Time
 }
 
@@ -70,6 +72,7 @@ type policyTally struct {
 	// contested counts the nodes that another policy wins.
 	contested       int
 	winner, example string
+	found           []findings.Found
 }
 
 // leverTally is what was counted of one lever.
@@ -92,6 +95,7 @@ func policyStatus(policy *v1alpha1.EnergyPolicy, view policyView) v1alpha1.Energ
 	tally := view.tally(entry)
 	status.Nodes = tally.nodes
 	status.Coverage = coverage(policy, tally)
+	status.Findings = rankFindings(tally.found)
 	tally.groups.write(&status)
 	if view.groupsAwaited && policy.Status.ObservedGeneration == policy.Generation {
 		keepGroups(&status, &policy.Status)
@@ -161,6 +165,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			awaited: report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node.Name),
 		}
 		out.energy.add(heard)
+		out.addFindings(&heard, v.vms.of(node.Name, heard.rates, v.now))
 		out.addPlan(v.plans[node.Name], &heard)
 		if v.potentials != nil {
 			out.potential.add(v.potentials.Of(node.Name), heard.isPlannable())

@@ -25,7 +25,7 @@ type statusCollector struct {
 // NewStatusCollector returns the collector of what statuses say.
 func NewStatusCollector(reader client.Reader, leads func() bool) prometheus.Collector {
 	set := collect.NewSet("policy_info", "policy_nodes", "policy_hold_back_ratio", "policy_reached_vms", "policy_unreached_vms", "policy_reached_bytes_ratio",
-		"policy_potential_watts", "nodeplan_applied", "nodeplan_levers", "placement_moves", "placement_planned_saving_watts", "hosts", "hybrid_workload_vms", "group_info",
+		"policy_potential_watts", "policy_finding_objects", "policy_finding_watts", "nodeplan_applied", "nodeplan_levers", "placement_moves", "placement_planned_saving_watts", "hosts", "hybrid_workload_vms", "group_info",
 		"group_predicted_saving_low_watts", "group_predicted_saving_high_watts", "group_share_ratio")
 	return &statusCollector{set, reader, leads}
 }
@@ -78,6 +78,12 @@ func (c *statusCollector) collectPolicies(ctx context.Context, out chan<- promet
 			}
 			for reason, count := range unreached {
 				c.Gauge(out, "policy_unreached_vms", count, name, lever, reason)
+			}
+		}
+		for _, f := range status.Findings {
+			c.Gauge(out, "policy_finding_objects", float64(f.Count), name, f.Reason, string(f.ChangedBy))
+			if f.Watts != nil {
+				c.Gauge(out, "policy_finding_watts", float64(*f.Watts), name, f.Reason, string(f.Basis))
 			}
 		}
 		for _, saving := range status.Potential {

@@ -27,6 +27,10 @@ func someStatuses(t *testing.T) *statusCollector {
 			Reasons: []v1alpha1.ReasonCount{{Reason: "NoProfile", Count: 2}},
 		}},
 		Potential: []v1alpha1.Saving{{Lever: v1alpha1.LeverAffinity, Watts: v1alpha1.Estimate{Value: "4", Low: "-1", High: "9"}}},
+		Findings: []v1alpha1.Finding{
+			{Reason: v1alpha1.ReasonSleepHeld, Count: 2, Watts: ptr.To[int64](50), Basis: v1alpha1.BasisModelled, ChangedBy: v1alpha1.FindingOwnerClusterAdmin},
+			{Reason: v1alpha1.ReasonEmulatedDisk, Count: 3, ChangedBy: v1alpha1.FindingOwnerVMOwner},
+		},
 	}
 	paused := controllertest.PolicyOf("q", 0, "")
 	paused.Spec.Paused, paused.Spec.Mode = true, v1alpha1.ModeEnforce
@@ -78,7 +82,7 @@ func TestMetricsOfStatuses(t *testing.T) {
 	}
 	names := []string{
 		"joulevirt_policy_info", "joulevirt_policy_hold_back_ratio", "joulevirt_policy_reached_vms", "joulevirt_policy_unreached_vms",
-		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
+		"joulevirt_policy_reached_bytes_ratio", "joulevirt_policy_potential_watts", "joulevirt_policy_finding_objects", "joulevirt_policy_finding_watts", "joulevirt_nodeplan_applied", "joulevirt_nodeplan_levers",
 		"joulevirt_placement_moves", "joulevirt_placement_planned_saving_watts", "joulevirt_hosts",
 		"joulevirt_hybrid_workload_vms", "joulevirt_group_info", "joulevirt_group_predicted_saving_low_watts", "joulevirt_group_predicted_saving_high_watts", "joulevirt_group_share_ratio",
 	}
@@ -103,6 +107,9 @@ joulevirt_placement_moves{phase="Running",policy="p"} 1
 joulevirt_placement_moves{phase="Succeeded",policy="p"} 1
 joulevirt_placement_moves{phase="Withdrawn",policy="p"} 0
 joulevirt_placement_planned_saving_watts{policy="p"} 20
+joulevirt_policy_finding_objects{changed_by="ClusterAdmin",policy="p",reason="SleepHeld"} 2
+joulevirt_policy_finding_objects{changed_by="VMOwner",policy="p",reason="EmulatedDisk"} 3
+joulevirt_policy_finding_watts{basis="Modelled",policy="p",reason="SleepHeld"} 50
 joulevirt_policy_hold_back_ratio{policy="p"} 0.05
 joulevirt_policy_hold_back_ratio{policy="q"} 0.05
 joulevirt_policy_info{mode="Enforce",policy="p"} 1

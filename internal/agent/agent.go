@@ -98,6 +98,7 @@ type Agent struct {
 	buffering *device.Actuator[model.Buffering]
 	keeper    *device.Keeper
 	machine   *machine
+	sleep     sleep
 	// begins is from when on levers may begin to act on VMs.
 	begins   time.Time
 	account  *metering.Account
@@ -154,6 +155,7 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		opts:        opts,
 		renewedSeen: opts.Clock.Now(),
 		machine:     machine,
+		sleep:       sleep{host: opts.Host, clock: opts.Clock, log: opts.Log},
 		begins:      opts.Clock.Now().Add(opts.StartDelay),
 		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
@@ -247,7 +249,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	trips := a.guarded.Trips()
 	rates.Trips = trips[:min(len(trips), mostTrips)]
 	rates.Switches = a.switchesDone
-	a.state.Topology = a.machine.now()
+	a.state.Topology, a.state.Sleep = a.machine.now(), a.sleep.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
 	if a.opts.CPUTime != nil {
 		rates.Totals.AgentSeconds = a.opts.CPUTime().Seconds()

@@ -160,6 +160,24 @@ type Facts struct {
 	Kernel string
 	// Capabilities in the order of their names.
 	Capabilities []Capability
+	// SleepArguments of the kernel's command line bound how deep CPUs sleep.
+	SleepArguments []string
+}
+
+// IdleStates are the states that CPUs sleep in, the shallowest first.
+type IdleStates struct {
+	// CPUs of which times are summed.
+	CPUs   units.CPUSet
+	States []IdleState
+}
+
+// IdleState is one of them.
+type IdleState struct {
+	Name string
+	// Time in it, of all CPUs, since the kernel began to count.
+	Time time.Duration
+	// Disabled is true when none of the CPUs may use it.
+	Disabled bool
 }
 
 // Host is a node. Its methods may be called from several goroutines.
@@ -170,6 +188,11 @@ type Host interface {
 	Topology() (model.Topology, error)
 	// CPUTimes of every online logical CPU, in order.
 	CPUTimes() ([]CPUTimes, error)
+	// IdleStates of the online CPUs. None: the node's kernel has no states to choose from.
+	IdleStates() (IdleStates, error)
+	// LatencyHolders returns the commands of processes that hold /dev/cpu_dma_latency, by which
+	// they bound how deep CPUs sleep; each once, in order. It looks at the files of all processes.
+	LatencyHolders() ([]string, error)
 	// EnergyZones reads the node's own energy counters, in the order of their
 	// ID. One that cannot be read fails alone, in its Err. Zones overlap: some
 	// are parts of others, and some show the same through another driver. A

@@ -58,6 +58,14 @@ func statusPolicies() []Metric {
 			Name: "joulevirt_policy_potential_watts", Type: Gauge, Labels: []string{"policy", "lever"}, Unit: "watts", Series: 5, Per: PerPolicy,
 			Help: "What a lever would save by the models. It proves no saving.",
 		},
+		{
+			Name: "joulevirt_policy_finding_objects", Type: Gauge, Labels: []string{"policy", "reason", "changed_by"}, Unit: "objects", Series: 13, Per: PerPolicy,
+			Help: "Nodes or VMs that waste energy before any lever acts, by the reason and who can change it.",
+		},
+		{
+			Name: "joulevirt_policy_finding_watts", Type: Gauge, Labels: []string{"policy", "reason", "basis"}, Unit: "watts", Series: 7, Per: PerPolicy,
+			Help: "What they waste. Absent: not known.",
+		},
 	}
 }
 

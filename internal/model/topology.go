@@ -1,6 +1,8 @@
 package model
 
 import (
+	"strings"
+
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
 )
@@ -57,6 +59,44 @@ type Topology struct {
 	Nested bool
 	// CPUModel is the processor's name.
 	CPUModel string
+}
+
+// Sleep is how the CPUs of a node slept in the last minute, and who forbids that.
+type Sleep struct {
+	// States, the shallowest first.
+	States []SleepState
+	// HeldBy are the commands of processes that hold /dev/cpu_dma_latency, looked for while the
+	// sleep is shallow.
+	HeldBy []string
+}
+
+// SleepState is a state that CPUs sleep in.
+type SleepState struct {
+	Name string
+	// Share of the time of all CPUs, from 0 to 1.
+	Share    float64
+	Disabled bool
+}
+
+// IsShallowState is true of states in which a CPU only stops: POLL does not even that. C1 of x86 and
+// WFI of ARM keep its caches and its voltage.
+func IsShallowState(name string) bool {
+	return name == "POLL" || name == "WFI" || strings.HasPrefix(name, "C1") && name != "C10"
+}
+
+// IsShallow returns true if the CPUs have work for less than four fifths of their time, and sleep in
+// shallow states for the rest, although there are deeper ones.
+func (s *Sleep) IsShallow() bool {
+	const leastIdle, leastDeep = 0.2, 0.01
+	idle, deep, deeper := 0.0, 0.0, false
+	for _, state := range s.States {
+		idle += state.Share
+		if !IsShallowState(state.Name) {
+			deeper = true
+			deep += state.Share
+		}
+	}
+	return deeper && idle >= leastIdle && deep < leastDeep*idle
 }
 
 // Online returns all CPUs of all cores.

@@ -63,6 +63,7 @@ type policyView struct {
 	Conditions []condition           `json:"conditions"`
 	Trials     []v1alpha1.LeverTrial `json:"trials"`
 	Coverage   []coverage            `json:"coverage"`
+	Findings   []v1alpha1.Finding    `json:"findings"`
 	// Moves of VMs by lever Placement. Nil: the policy does not allow it.
 	Moves *movesView `json:"moves,omitempty"`
 }
@@ -144,7 +145,8 @@ func viewPolicy(policy *v1alpha1.EnergyPolicy) policyView {
 	view := policyView{
 		Energy: top.PolicyOf(policy), Savings: savings.OfPolicy(policy), Proven: proven(policy),
 		Levers: append([]v1alpha1.Lever{}, policy.Spec.Levers...), Trials: append([]v1alpha1.LeverTrial{}, policy.Status.Trials...),
-		Sources: []source{}, Conditions: []condition{}, Coverage: []coverage{},
+		Findings: append([]v1alpha1.Finding{}, policy.Status.Findings...),
+		Sources:  []source{}, Conditions: []condition{}, Coverage: []coverage{},
 	}
 	for _, s := range policy.Status.EnergySources {
 		view.Sources = append(view.Sources, source{Type: s.Type, Available: s.Nodes > 0, Nodes: s.Nodes, words: wordsOf(table, s.Reason, s.Message)})

@@ -111,7 +111,7 @@ type part struct {
 	swings bool
 	// mixed is true when one VM in three computes instead of sending.
 	mixed bool
-	// unmetered is true when the nodes have no energy counters.
+	// unmetered is true when the nodes have no energy counters, and sleep in shallow states only.
 	unmetered bool
 }
 

@@ -38,7 +38,7 @@ type Group struct {
 	// Standby is what a VM computes while no new traffic comes to it, which nobody
 	// foresees.
 	Standby sim.Compute
-	// Unmetered is true when its nodes have no energy counters.
+	// Unmetered is true when its nodes have no energy counters, and sleep in shallow states only.
 	Unmetered bool
 	// Flood of small packets comes to its first VM, which answers them, and nothing else
 	// does. 0: none.

@@ -87,7 +87,7 @@ func newNode(o nodeOptions) (*node, error) {
 func newHost(o *nodeOptions) (*sim.Host, error) {
 	h, err := sim.NewHost(sim.Config{
 		Name: o.name, Seed: o.seed, Start: o.clock.Now(), Shape: sim.Shape{CoresPerPackage: cores}, Physics: sim.KVM(),
-		CPUModel: "of the study", Meter: o.meter,
+		CPUModel: "of the study", Meter: o.meter, ShallowSleep: o.meter.Absent,
 	})
 	if err != nil {
 		return nil, err

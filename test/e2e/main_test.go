@@ -27,6 +27,7 @@ func TestLevers(t *testing.T) {
 		{"Pools", (*fixture).pools},
 		{"Slices", (*fixture).slices}, // the last of levers: the guard keeps them away from its VM
 		{"AgentServes", (*fixture).agentServes},
+		{"Findings", (*fixture).findings},
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			part := *f

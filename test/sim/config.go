@@ -42,7 +42,9 @@ type Config struct {
 	// NoSlices is a kernel before Linux 6.12, whose threads have no slices of their
 	// own.
 	NoSlices bool
-	Meter    Meter
+	// ShallowSleep has CPUs without work sleep in C1 only, although C6 exists.
+	ShallowSleep bool
+	Meter        Meter
 	// Physics of the host. Nil: KVM().
 	Physics *Physics
 	// Harm is what levers cost on this host that nobody foresees.

@@ -96,6 +96,26 @@ func (h *Host) Now() time.Time {
 // Since implements clock.PassiveClock.
 func (h *Host) Since(t time.Time) time.Duration { return h.Now().Sub(t) }
 
+// IdleStates implements host.Host.
+func (h *Host) IdleStates() (host.IdleStates, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	idle, cpus := 0.0, make([]int, len(h.cpus.total))
+	for i := range h.cpus.total {
+		idle, cpus[i] = idle+h.cpus.total[i].idle, i
+	}
+	out := host.IdleStates{CPUs: units.NewCPUSet(cpus...), States: []host.IdleState{{Name: "POLL"}, {Name: "C1"}, {Name: "C6"}}}
+	deepest := 2
+	if h.cfg.ShallowSleep {
+		deepest = 1
+	}
+	out.States[deepest].Time = duration(idle)
+	return out, nil
+}
+
+// LatencyHolders implements host.Host.
+func (h *Host) LatencyHolders() ([]string, error) { return nil, nil }
+
 // Facts implements host.Host.
 func (h *Host) Facts() (host.Facts, error) {
 	seed := *rand.NewPCG(h.cfg.Seed, hash(h.cfg.Name+" boot"))

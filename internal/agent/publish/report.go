@@ -77,7 +77,7 @@ func Report(f *Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1a
 	at := metav1.NewTime(now)
 	status := v1alpha1.NodeReportStatus{
 		KernelVersion: f.Facts.Kernel, ReportedAt: &at, RatesAddress: f.RatesAddress,
-		Topology: topology(f.State.Topology), VMs: int32(len(f.State.Rates.VMs)), Power: powerOf(f),
+		Topology: topology(f.State.Topology), Sleep: sleep(f.State.Sleep, f.Facts.SleepArguments), VMs: int32(len(f.State.Rates.VMs)), Power: powerOf(f),
 	}
 	for _, c := range f.Facts.Capabilities {
 		status.Capabilities = append(status.Capabilities, v1alpha1.Capability{
@@ -184,11 +184,23 @@ func coreGroups(cores []model.Core) []v1alpha1.CoreGroup {
 	return groups
 }
 
+// sleep is nil while the states are not known.
+func sleep(s *model.Sleep, arguments []string) *v1alpha1.Sleep {
+	if s == nil {
+		return nil
+	}
+	out := &v1alpha1.Sleep{HeldBy: s.HeldBy[:min(len(s.HeldBy), maxItems)], KernelArguments: arguments[:min(len(arguments), maxItems)]}
+	for _, state := range s.States[:min(len(s.States), maxItems)] {
+		out.States = append(out.States, v1alpha1.IdleState{Name: state.Name, Percent: int32(math.Round(100 * state.Share)), Disabled: state.Disabled})
+	}
+	return out
+}
+
 func wholeMegahertz(clock units.Megahertz) int32 { return int32(math.Round(float64(clock))) }
 
 // reportDue reports whether a report is worth a write: it differs in more than
-// its times, small movements of power and where interrupts are handled, or the
-// last one is old.
+// its times, small movements of power, where interrupts are handled and how long CPUs slept,
+// or the last one is old.
 func reportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStatus) bool {
 	if previous == nil || previous.ReportedAt == nil || next.ReportedAt.Sub(previous.ReportedAt.Time) >= reportInterval {
 		return true
@@ -202,6 +214,11 @@ func reportDue(previous *v1alpha1.NodeReportStatus, next v1alpha1.NodeReportStat
 		// irqbalance moves interrupts each ten seconds.
 		for i := range s.Topology.NICs {
 			s.Topology.NICs[i].InterruptCPUs = ""
+		}
+		if s.Sleep != nil {
+			for i := range s.Sleep.States {
+				s.Sleep.States[i].Percent = 0
+			}
 		}
 	}
 	return !equality.Semantic.DeepEqual(was, is)

@@ -202,6 +202,9 @@ func TestReportsOfWhatChanges(t *testing.T) {
 		"interrupts moved":     {func(s *State) { s.Topology.NICs[0].CPUs = units.NewCPUSet(3) }, false},
 		"a card is gone":       {func(s *State) { s.Topology.NICs = s.Topology.NICs[:1] }, true},
 		"a card on another":    {func(s *State) { s.Topology.NICs[0].NUMANode = 1 }, true},
+		"slept longer":         {func(s *State) { s.Sleep.States[0].Share = 0.7 }, false},
+		"a state was disabled": {func(s *State) { s.Sleep.States[0].Disabled = true }, true},
+		"somebody forbids it":  {func(s *State) { s.Sleep.HeldBy = []string{"tuned"} }, true},
 		"CPUs were given away": {func(s *State) { s.Topology.Taken = units.NewCPUSet(3) }, true},
 		"an idle state is off": {func(s *State) { s.Topology.DeepestIdle = "C1" }, true},
 		"another governor":     {func(s *State) { s.Topology.Clocks = model.Clocks{Governor: "performance", Highest: 4900} }, true},
@@ -209,6 +212,7 @@ func TestReportsOfWhatChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := findings(0)
 			f.State.Topology = hybrid()
+			f.State.Sleep = &model.Sleep{States: []model.SleepState{{Name: "C6", Share: 0.5}}}
 			before := Report(f, nil, start())
 			test.change(f.State)
 			after := Report(f, &before, start().Add(time.Minute))

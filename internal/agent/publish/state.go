@@ -17,6 +17,8 @@ type State struct {
 	Rates *model.NodeRates
 	// Topology of the node, at most a minute old.
 	Topology model.Topology
+	// Sleep of the CPUs. Nil: not known, or not yet.
+	Sleep *model.Sleep
 	// Energy is how the rates' power is known.
 	Energy metering.Status
 	// Synced is false while the cluster's objects are not known, and so no VM.

@@ -44,11 +44,12 @@ func (h *Host) Facts() (host.Facts, error) {
 		BootID: strings.TrimSpace(string(boot)),
 		Kernel: strings.TrimSpace(string(release)),
 	}
+	facts.SleepArguments = h.sleepArguments()
 	facts.Capabilities = []host.Capability{
 		capability(CapabilityAffinity, needs(unix.CAP_SYS_NICE, "CAP_SYS_NICE")),
 		capability(CapabilityBuffering, h.missesBuffering()),
 		capability(CapabilityEnergyCounters, h.energyCounters()),
-		capability(CapabilitySchedSlice, probeSlice()),
+		capability(CapabilitySchedSlice, errors.Join(h.schedExt(), probeSlice())),
 		capability(CapabilityShaping, h.missesShaping()),
 		capability(CapabilityVhostNet, h.vhostNet()),
 		capability(CapabilityWaitTimes, h.waitTimes()),
@@ -90,6 +91,17 @@ func (h *Host) waitTimes() error {
 	}
 	_, _, _, err = parseSchedstat(content)
 	return err
+}
+
+// schedExt is an error while a scheduler is loaded that knows no slices of threads.
+func (h *Host) schedExt() error {
+	// Without the file the kernel has no such schedulers.
+	state, _ := readFile(filepath.Join(h.sysRoot, "kernel/sched_ext/state"))
+	if strings.TrimSpace(string(state)) != "enabled" {
+		return nil
+	}
+	name, _ := readFile(filepath.Join(h.sysRoot, "kernel/sched_ext/root/ops"))
+	return fmt.Errorf("the sched_ext scheduler %s is loaded, for which slices mean nothing", strings.TrimSpace(string(name)))
 }
 
 // probeSlice sets a slice on a thread of its own and reads it back: kernels that

@@ -86,6 +86,20 @@ function rates(savings) {
   ], rows));
 }
 
+// findings are what wastes energy before any lever acts.
+function findings(view) {
+  if (!view.findings.length) return null;
+  const cost = (f) => (f.watts !== undefined ? `${number(f.watts)} W` : f.lostCores ? `${decimal(f.lostCores)} CPUs` : "not known");
+  return h("section", { class: "card" }, h("h2", {}, "Findings"), table("What wastes energy before any lever acts, the costliest first", [
+    { name: "Finding", cell: (f) => f.reason },
+    { name: "On", words: true, cell: (f) => f.objects.slice(0, 3).join(", ") + (f.count > 3 ? ` and ${number(f.count - 3)} more` : "") },
+    { name: "Costs", number: true, cell: cost },
+    { name: "Basis", cell: (f) => (f.basis ? badge(f.basis, f.basis === "Measured" ? "good" : "note") : "") },
+    { name: "Seen", extra: true, words: true, cell: (f) => f.message },
+    { name: "What to change, and who can", words: true, cell: (f) => `${f.remedy} (${f.changedBy})` },
+  ], view.findings));
+}
+
 const vmOf = (move) => `${move.namespace}/${move.name}`;
 const clock = (time) => new Date(time).toLocaleTimeString([], { hourCycle: "h23" });
 
@@ -190,7 +204,7 @@ export const overview = {
         h("p", { class: "hint" }, `The last hour, as this manager recorded it since ${new Date(trend.since).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" })}. The dashboards in config/grafana show longer times.`),
         trendChart(trend)),
       h("section", { class: "card" }, h("h2", {}, "Booked savings"), bookedTable(view.savings)),
-      rates(view.savings), moves(view, new Date(summary.now).getTime()), sources(view),
+      rates(view.savings), findings(view), moves(view, new Date(summary.now).getTime()), sources(view),
       h("section", { class: "card" }, h("h2", {}, "State of the policy"), conditions(view)),
     ];
   },
