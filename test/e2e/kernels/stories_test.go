@@ -285,6 +285,8 @@ func (w *world) holds() {
 func (w *world) slow() {
 	w.Helper()
 	w.echoes(30, 18, 100*time.Millisecond, time.Second) // what was fast before is over after 2 s
+	// Of a guest that got no CPU for fast packets the guard has taken the lever, for a while.
+	w.eventually("packets can be held", w.applied(v1alpha1.LeverBuffering))
 	before := w.mustState()
 	got := w.echoes(20, 18, 100*time.Millisecond, allAnswers)
 	after := w.mustState()
