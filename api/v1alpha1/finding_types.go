@@ -92,6 +92,10 @@ const (
 	ReasonFixedClock = "FixedClock"
 	// ReasonVhostMissing: QEMU moves each packet itself.
 	ReasonVhostMissing = "VhostMissing"
+	// ReasonOtherWriter: another program places threads or interrupts on CPUs, too.
+	ReasonOtherWriter = "OtherWriter"
+	// ReasonPollingThreads: threads keep CPUs busy, with or without work.
+	ReasonPollingThreads = "PollingThreads"
 	// ReasonIdleNode: a node has no VM.
 	ReasonIdleNode = "IdleNode"
 	// ReasonEmulatedCard: a network card is emulated.

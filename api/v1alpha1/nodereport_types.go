@@ -187,6 +187,16 @@ type NodeReportStatus struct {
 	// sleep of the CPUs. Absent: not known, or not yet.
 	// +optional
 	Sleep *Sleep `json:"sleep,omitempty"`
+	// otherWriters are the commands of processes that place threads or interrupts on CPUs too, such as
+	// irqbalance, by their names.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	OtherWriters []string `json:"otherWriters,omitempty"`
+	// pollingThreads of DPDK, each of which keeps a CPU busy, with or without work.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	PollingThreads int32 `json:"pollingThreads,omitempty"`
 	// capabilities that levers and measurements need.
 	// +listType=map
 	// +listMapKey=name

@@ -1212,6 +1212,11 @@ func (in *NodeReportStatus) DeepCopyInto(out *NodeReportStatus) {
 		*out = new(Sleep)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.OtherWriters != nil {
+		in, out := &in.OtherWriters, &out.OtherWriters
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Capabilities != nil {
 		in, out := &in.Capabilities, &out.Capabilities
 		*out = make([]Capability, len(*in))

@@ -99,6 +99,7 @@ type Agent struct {
 	keeper    *device.Keeper
 	machine   *machine
 	sleep     sleep
+	programs  programs
 	// begins is from when on levers may begin to act on VMs.
 	begins   time.Time
 	account  *metering.Account
@@ -156,6 +157,7 @@ func New(opts Options, j *journal.Journal) (*Agent, error) {
 		renewedSeen: opts.Clock.Now(),
 		machine:     machine,
 		sleep:       sleep{host: opts.Host, clock: opts.Clock, log: opts.Log},
+		programs:    programs{host: opts.Host, clock: opts.Clock, log: opts.Log},
 		begins:      opts.Clock.Now().Add(opts.StartDelay),
 		account:     metering.New(opts.Prior, opts.Clock.Now()),
 		sampler:     sample.New(opts.Host, opts.Clock),
@@ -249,7 +251,7 @@ func (a *Agent) publish(round *sample.Round, synced bool, failure error) {
 	trips := a.guarded.Trips()
 	rates.Trips = trips[:min(len(trips), mostTrips)]
 	rates.Switches = a.switchesDone
-	a.state.Topology, a.state.Sleep = a.machine.now(), a.sleep.now()
+	a.state.Topology, a.state.Sleep, a.state.Programs = a.machine.now(), a.sleep.now(), a.programs.now()
 	a.state.Energy = a.account.Add(rates, round.Energy, a.state.Topology)
 	if a.opts.CPUTime != nil {
 		rates.Totals.AgentSeconds = a.opts.CPUTime().Seconds()

@@ -74,11 +74,35 @@ func OfNode(n Node) []Found {
 			add(v1alpha1.ReasonVhostMissing, c.Message+": QEMU moves each packet of VMs itself", "modprobe vhost_net, and a file in /etc/modules-load.d", nil, "")
 		}
 	}
+	if message, remedy := judgeWriters(n.Report.OtherWriters); message != "" && n.Report.VMs > 0 {
+		add(v1alpha1.ReasonOtherWriter, message, remedy, nil, "")
+	}
+	if polling := n.Report.PollingThreads; polling > 0 {
+		add(v1alpha1.ReasonPollingThreads, fmt.Sprintf("%d threads of DPDK keep a CPU busy each, with or without work", polling),
+			"of Open vSwitch 3.2 and newer: ovs-vsctl set Open_vSwitch . other_config:pmd-sleep-max=100; else fewer polling cores, or DPDK's power management of queues", nil, "")
+	}
 	if n.Report.VMs == 0 && n.Watts != nil {
 		add(v1alpha1.ReasonIdleNode, "has no VM",
 			"allow spec.hostPower in the EnergyPolicy, or power the host off", n.Watts, n.Basis)
 	}
 	return out
+}
+
+// judgeWriters says what other programs do to the CPUs of VMs, and what to change. No message: there are
+// none.
+func judgeWriters(commands []string) (message, remedy string) {
+	var does, change []string
+	for _, w := range []struct{ command, does, change string }{
+		{"irqbalance", "irqbalance moves interrupts between CPUs", "have irqbalance leave the CPUs of network VMs (IRQBALANCE_BANNED_CPULIST)"},
+		{"nri-resource-po", "a resource policy of NRI sets the cpusets of containers", "annotate VMs' pods with cpu.preserve.resource-policy.nri.io"},
+		{"numad", "numad moves processes between memory nodes", "end numad"},
+		{"tuned", "tuned may set threads' CPUs and idle states", "leave pods out of tuned's profile ([scheduler] cgroup_ps_blacklist=/kubepods)"},
+	} {
+		if slices.Contains(commands, w.command) {
+			does, change = append(does, w.does), append(change, w.change)
+		}
+	}
+	return strings.Join(does, ", "), strings.Join(change, "; ")
 }
 
 // judgeSleep says why the CPUs of a node sleep in shallow states only, which share of their time

@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,18 @@ func TestNodes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with VMs, without a meter (-want +got):\n%s", diff)
+	}
+	report.OtherWriters, report.PollingThreads = []string{"irqbalance", "tuned"}, 2
+	got = nil
+	for _, f := range OfNode(Node{Name: "n", Report: report}) {
+		got = append(got, brief{f.Reason, f.Object, f.Watts, f.Basis})
+		if writes := strings.Contains(f.Message, "irqbalance") && strings.Contains(f.Message, "tuned") && strings.Contains(f.Remedy, "; "); writes != (f.Reason == v1alpha1.ReasonOtherWriter) {
+			t.Errorf("of writers: %+v", f)
+		}
+	}
+	want = append(want, brief{v1alpha1.ReasonOtherWriter, "Node/n", nil, ""}, brief{v1alpha1.ReasonPollingThreads, "Node/n", nil, ""})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("with other programs (-want +got):\n%s", diff)
 	}
 	if found := OfNode(Node{Name: "n"}); found != nil {
 		t.Errorf("%+v was found on a node without a report", found)

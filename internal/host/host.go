@@ -193,6 +193,9 @@ type Host interface {
 	// LatencyHolders returns the commands of processes that hold /dev/cpu_dma_latency, by which
 	// they bound how deep CPUs sleep; each once, in order. It looks at the files of all processes.
 	LatencyHolders() ([]string, error)
+	// Programs looks at the names of all processes and threads. Any pod may name its own as it
+	// likes, so they are good for hints only.
+	Programs() (model.Programs, error)
 	// EnergyZones reads the node's own energy counters, in the order of their
 	// ID. One that cannot be read fails alone, in its Err. Zones overlap: some
 	// are parts of others, and some show the same through another driver. A

@@ -61,6 +61,16 @@ type Topology struct {
 	CPUModel string
 }
 
+// Programs are programs of a node beside VMs that the energy or the levers depend on, as far as
+// their names tell.
+type Programs struct {
+	// OtherWriters are the commands of processes that place threads or interrupts on CPUs too; each
+	// once, in order.
+	OtherWriters []string
+	// PollingThreads of DPDK, each of which keeps a CPU busy, with or without work.
+	PollingThreads int
+}
+
 // Sleep is how the CPUs of a node slept in the last minute, and who forbids that.
 type Sleep struct {
 	// States, the shallowest first.

@@ -116,6 +116,9 @@ func (h *Host) IdleStates() (host.IdleStates, error) {
 // LatencyHolders implements host.Host.
 func (h *Host) LatencyHolders() ([]string, error) { return nil, nil }
 
+// Programs implements host.Host.
+func (h *Host) Programs() (model.Programs, error) { return model.Programs{}, nil }
+
 // Facts implements host.Host.
 func (h *Host) Facts() (host.Facts, error) {
 	seed := *rand.NewPCG(h.cfg.Seed, hash(h.cfg.Name+" boot"))

@@ -77,6 +77,7 @@ func Report(f *Findings, previous *v1alpha1.NodeReportStatus, now time.Time) v1a
 	at := metav1.NewTime(now)
 	status := v1alpha1.NodeReportStatus{
 		KernelVersion: f.Facts.Kernel, ReportedAt: &at, RatesAddress: f.RatesAddress,
+		OtherWriters: f.State.Programs.OtherWriters, PollingThreads: int32(f.State.Programs.PollingThreads),
 		Topology: topology(f.State.Topology), Sleep: sleep(f.State.Sleep, f.Facts.SleepArguments), VMs: int32(len(f.State.Rates.VMs)), Power: powerOf(f),
 	}
 	for _, c := range f.Facts.Capabilities {

@@ -19,6 +19,8 @@ type State struct {
 	Topology model.Topology
 	// Sleep of the CPUs. Nil: not known, or not yet.
 	Sleep *model.Sleep
+	// Programs beside VMs, at most ten minutes old.
+	Programs model.Programs
 	// Energy is how the rates' power is known.
 	Energy metering.Status
 	// Synced is false while the cluster's objects are not known, and so no VM.

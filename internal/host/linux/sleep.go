@@ -77,8 +77,8 @@ func (h *Host) LatencyHolders() ([]string, error) {
 		if !holdsLatency(filepath.Join(process, "fd")) {
 			continue
 		}
-		if comm, err := readFile(filepath.Join(process, "comm")); err == nil {
-			holders = append(holders, strings.ToValidUTF8(strings.TrimSpace(string(comm)), "?"))
+		if comm := readComm(process); comm != "" {
+			holders = append(holders, comm)
 		}
 	}
 	slices.Sort(holders)
