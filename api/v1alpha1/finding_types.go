@@ -32,6 +32,11 @@ type Sleep struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	KernelArguments []string `json:"kernelArguments,omitempty"`
+	// haltPollMicroseconds is for how long KVM has a CPU poll at most, when a vCPU has no work,
+	// before it may sleep.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	HaltPollMicroseconds int64 `json:"haltPollMicroseconds,omitempty"`
 }
 
 // FindingOwner is who can change what wastes energy.
@@ -96,12 +101,16 @@ const (
 	ReasonOtherWriter = "OtherWriter"
 	// ReasonPollingThreads: threads keep CPUs busy, with or without work.
 	ReasonPollingThreads = "PollingThreads"
+	// ReasonHaltPolling: KVM keeps CPUs polling for long before they may sleep.
+	ReasonHaltPolling = "HaltPolling"
 	// ReasonIdleNode: a node has no VM.
 	ReasonIdleNode = "IdleNode"
 	// ReasonEmulatedCard: a network card is emulated.
 	ReasonEmulatedCard = "EmulatedCard"
 	// ReasonEmulatedDisk: a disk's controller is emulated.
 	ReasonEmulatedDisk = "EmulatedDisk"
+	// ReasonLocalDisk: a VM writes much to disks that end with its pod.
+	ReasonLocalDisk = "LocalDisk"
 	// ReasonOneQueue: the only queue of a busy VM's network card is full.
 	ReasonOneQueue = "OneQueue"
 	// ReasonIdleVM: a VM has done nothing for a day or longer.

@@ -107,8 +107,8 @@ func stripVMI(vmi *virtv1.VirtualMachineInstance) *virtv1.VirtualMachineInstance
 	return out
 }
 
-// stripDevices keeps what says whether a VM can leave its node, whether its address stays, and which
-// devices are emulated.
+// stripDevices keeps what says whether a VM can leave its node, whether its address stays, which
+// devices are emulated, and which volumes end with the pod.
 func stripDevices(out, of *virtv1.VirtualMachineInstanceSpec) {
 	if value, set := of.NodeSelector[corev1.LabelHostname]; set {
 		out.NodeSelector = map[string]string{corev1.LabelHostname: value}
@@ -137,6 +137,9 @@ func stripDevices(out, of *virtv1.VirtualMachineInstanceSpec) {
 	// What shares of HybridWorkloads are made by.
 	if at := slices.IndexFunc(of.Volumes, func(v virtv1.Volume) bool { return v.Name == v1alpha1.ShareName }); at >= 0 {
 		out.Volumes, out.EvictionStrategy = []virtv1.Volume{of.Volumes[at]}, of.EvictionStrategy
+	}
+	for _, local := range findings.LocalVolumes(of) {
+		out.Volumes = append(out.Volumes, virtv1.Volume{Name: local.Name, VolumeSource: virtv1.VolumeSource{EmptyDisk: &virtv1.EmptyDiskSource{}}})
 	}
 	for i := range of.Domain.Devices.HostDevices {
 		devices.HostDevices = append(devices.HostDevices, virtv1.HostDevice{Name: of.Domain.Devices.HostDevices[i].Name})

@@ -47,6 +47,23 @@ func TestStripKeepsLaunchers(t *testing.T) {
 	}
 }
 
+// TestStripKeepsLocalVolumes, without what is large in them.
+func TestStripKeepsLocalVolumes(t *testing.T) {
+	vmi := &virtv1.VirtualMachineInstance{}
+	vmi.Spec.Volumes = []virtv1.Volume{
+		{Name: "root", VolumeSource: virtv1.VolumeSource{ContainerDisk: &virtv1.ContainerDiskSource{Image: "registry/image"}}},
+		{Name: "seed", VolumeSource: virtv1.VolumeSource{CloudInitNoCloud: &virtv1.CloudInitNoCloudSource{UserData: "text"}}},
+	}
+	want := []virtv1.Volume{{Name: "root", VolumeSource: virtv1.VolumeSource{EmptyDisk: &virtv1.EmptyDiskSource{}}}}
+	stripped, err := Strip(vmi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, stripped.(*virtv1.VirtualMachineInstance).Spec.Volumes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestStripScheduling: what the scheduler goes by stays, what is large goes.
 func TestStripScheduling(t *testing.T) {
 	requests := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}

@@ -54,7 +54,7 @@ func sleepBetween(before, after host.IdleStates, elapsed time.Duration) *model.S
 		return nil
 	}
 	all := elapsed.Seconds() * float64(after.CPUs.Len())
-	var out model.Sleep
+	out := model.Sleep{HaltPoll: after.HaltPoll}
 	for i, state := range after.States {
 		slept := state.Time - before.States[i].Time
 		if slept < 0 || state.Name != before.States[i].Name {

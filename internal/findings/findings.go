@@ -43,6 +43,10 @@ const (
 	vhostNet             = "VhostNet"
 	// manyVCPUs are worth a queue each once the thread of one queue is busy for fullQueue of its time.
 	manyVCPUs, fullQueue = 4, 0.85
+	// heavyWrites in bytes a second are beyond what logs of a guest cause.
+	heavyWrites = 1 << 20
+	// longestPoll is the longest of KVM's own values: 200 us of x86, 500 us of ARM.
+	longestPoll = 500
 )
 
 // OfNode returns what was found on a node, none of a node whose agent has not reported.
@@ -80,6 +84,10 @@ func OfNode(n Node) []Found {
 	if polling := n.Report.PollingThreads; polling > 0 {
 		add(v1alpha1.ReasonPollingThreads, fmt.Sprintf("%d threads of DPDK keep a CPU busy each, with or without work", polling),
 			"of Open vSwitch 3.2 and newer: ovs-vsctl set Open_vSwitch . other_config:pmd-sleep-max=100; else fewer polling cores, or DPDK's power management of queues", nil, "")
+	}
+	if s := n.Report.Sleep; s != nil && s.HaltPollMicroseconds > longestPoll && n.Report.VMs > 0 {
+		add(v1alpha1.ReasonHaltPolling, fmt.Sprintf("each time a vCPU has no work, KVM has its CPU poll for up to %d us before it may sleep", s.HaltPollMicroseconds),
+			"remove halt_poll_ns of module kvm from /etc/modprobe.d and the kernel's command line: the kernel's own value is 200 us, of ARM 500 us", nil, "")
 	}
 	if n.Report.VMs == 0 && n.Watts != nil {
 		add(v1alpha1.ReasonIdleNode, "has no VM",
@@ -184,6 +192,14 @@ func OfVM(vmi *virtv1.VirtualMachineInstance, rates *model.VMRates, idle time.Du
 		add(v1alpha1.ReasonOneQueue, fmt.Sprintf("each card of %d vCPUs has one queue, whose thread has hardly any time left", len(rates.VCPUs)),
 			"spec.template.spec.domain.devices.networkInterfaceMultiqueue: true")
 	}
+	if local := LocalVolumes(&vmi.Spec); rates.WrittenBytesPerSecond >= heavyWrites && len(local) > 0 {
+		var names []string
+		for i := range local {
+			names = append(names, local[i].Name)
+		}
+		add(v1alpha1.ReasonLocalDisk, fmt.Sprintf("wrote %.1f MB/s to %s: a file on the node's own disk, which ends with the pod", rates.WrittenBytesPerSecond/1e6, strings.Join(names, ", ")),
+			"spec.template.spec.volumes[]: a dataVolume, best with volumeMode: Block")
+	}
 	if days := int(idle.Hours() / 24); days > 0 {
 		var mebibytes uint64
 		for _, onNode := range rates.MemoryMiB {
@@ -208,6 +224,22 @@ func IsEmulatedCard(card *virtv1.Interface) bool {
 // IsEmulatedDisk is true of disks whose controller QEMU plays. CD-ROMs are read at boot.
 func IsEmulatedDisk(disk *virtv1.Disk) bool {
 	return disk.Disk != nil && (disk.Disk.Bus == virtv1.DiskBusSATA || disk.Disk.Bus == "ide")
+}
+
+// LocalVolumes are the volumes that a VM writes to files of its pod for. None of a VM that has other
+// volumes to write to: which of them it writes to cannot be told.
+func LocalVolumes(spec *virtv1.VirtualMachineInstanceSpec) []virtv1.Volume {
+	var local []virtv1.Volume
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		switch {
+		case v.ContainerDisk != nil, v.EmptyDisk != nil, v.Ephemeral != nil:
+			local = append(local, *v)
+		case v.PersistentVolumeClaim != nil, v.DataVolume != nil, v.HostDisk != nil:
+			return nil
+		}
+	}
+	return local
 }
 
 // OfProfile returns the VMs of a profile that their own CPU limit throttles, by node.

@@ -112,7 +112,7 @@ func TestNodes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with VMs, without a meter (-want +got):\n%s", diff)
 	}
-	report.OtherWriters, report.PollingThreads = []string{"irqbalance", "tuned"}, 2
+	report.OtherWriters, report.PollingThreads, report.Sleep.HaltPollMicroseconds = []string{"irqbalance", "tuned"}, 2, 1000
 	got = nil
 	for _, f := range OfNode(Node{Name: "n", Report: report}) {
 		got = append(got, brief{f.Reason, f.Object, f.Watts, f.Basis})
@@ -120,7 +120,7 @@ func TestNodes(t *testing.T) {
 			t.Errorf("of writers: %+v", f)
 		}
 	}
-	want = append(want, brief{v1alpha1.ReasonOtherWriter, "Node/n", nil, ""}, brief{v1alpha1.ReasonPollingThreads, "Node/n", nil, ""})
+	want = append(want, brief{v1alpha1.ReasonOtherWriter, "Node/n", nil, ""}, brief{v1alpha1.ReasonPollingThreads, "Node/n", nil, ""}, brief{v1alpha1.ReasonHaltPolling, "Node/n", nil, ""})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with other programs (-want +got):\n%s", diff)
 	}
@@ -188,6 +188,34 @@ func TestBusyAndIdleVMs(t *testing.T) {
 	}
 	if got := OfVM(vmi, rates(4, 0), 50*time.Hour)[0].Message; got != "4 vCPUs and 1.5 GiB did nothing for 2 days" {
 		t.Error(got)
+	}
+}
+
+// TestWritesToLocalVolumes are found of VMs that have no others.
+func TestWritesToLocalVolumes(t *testing.T) {
+	container := virtv1.Volume{Name: "root", VolumeSource: virtv1.VolumeSource{ContainerDisk: &virtv1.ContainerDiskSource{}}}
+	empty := virtv1.Volume{Name: "data", VolumeSource: virtv1.VolumeSource{EmptyDisk: &virtv1.EmptyDiskSource{}}}
+	seed := virtv1.Volume{Name: "seed", VolumeSource: virtv1.VolumeSource{CloudInitNoCloud: &virtv1.CloudInitNoCloudSource{}}}
+	claim := virtv1.Volume{Name: "db", VolumeSource: virtv1.VolumeSource{DataVolume: &virtv1.DataVolumeSource{}}}
+	for name, test := range map[string]struct {
+		volumes []virtv1.Volume
+		written units.PerSecond
+		want    string
+	}{
+		"much":        {[]virtv1.Volume{seed, container, empty}, 12.34e6, "wrote 12.3 MB/s to root, data: a file on the node's own disk, which ends with the pod"},
+		"little":      {[]virtv1.Volume{container}, 1e6, ""},
+		"and a claim": {[]virtv1.Volume{container, claim}, 12e6, ""},
+		"none":        {nil, 12e6, ""},
+	} {
+		vmi := &virtv1.VirtualMachineInstance{}
+		vmi.Spec.Volumes = test.volumes
+		got := ""
+		for _, f := range OfVM(vmi, &model.VMRates{WrittenBytesPerSecond: test.written}, 0) {
+			got += f.Message
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }
 

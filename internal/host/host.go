@@ -117,7 +117,7 @@ type CPUTimes struct {
 	Busy, Steal, Idle time.Duration
 }
 
-// CgroupFacts are settings and counters of a process's cgroups.
+// CgroupFacts are settings and counters of a process's cgroups, and what the process wrote.
 type CgroupFacts struct {
 	// Weight of the pod's cgroup among its siblings, in cpu.shares (cgroup version 1),
 	// to which cpu.weight of version 2 is converted back as the kubelet does it. 0: the
@@ -128,6 +128,8 @@ type CgroupFacts struct {
 	// MemoryBytes that the cgroup has on each NUMA node, from node 0 on. None: not
 	// known.
 	MemoryBytes []uint64
+	// WrittenBytes to storage since the process began. Nil: not known.
+	WrittenBytes *uint64
 }
 
 // EnergyZone is one energy counter of the node.
@@ -169,6 +171,9 @@ type IdleStates struct {
 	// CPUs of which times are summed.
 	CPUs   units.CPUSet
 	States []IdleState
+	// HaltPoll is for how long KVM has a CPU poll at most, when a vCPU has no work, before it may
+	// sleep. 0: not at all, or KVM is not loaded.
+	HaltPoll time.Duration
 }
 
 // IdleState is one of them.

@@ -63,6 +63,9 @@ type VMRates struct {
 	Limit *LimitRates `json:"limit,omitempty"`
 	// MemoryMiB is the VM's memory by NUMA node, from node 0 on. None: not known.
 	MemoryMiB []uint64 `json:"memoryMiB,omitempty"`
+	// WrittenBytesPerSecond to storage by the VM's process, over half a minute. 0 also when it is
+	// not known.
+	WrittenBytesPerSecond units.PerSecond `json:"writtenBytesPerSecond,omitempty"`
 	// VCPUs are in the order of their index, which may have gaps.
 	VCPUs []VCPURates `json:"vcpus"`
 	// Emulator is QEMU's main thread.

@@ -2,6 +2,7 @@ package model
 
 import (
 	"strings"
+	"time"
 
 	"github.com/joulevirt/joulevirt/api/v1alpha1"
 	"github.com/joulevirt/joulevirt/internal/units"
@@ -78,6 +79,8 @@ type Sleep struct {
 	// HeldBy are the commands of processes that hold /dev/cpu_dma_latency, looked for while the
 	// sleep is shallow.
 	HeldBy []string
+	// HaltPoll is for how long KVM has a CPU poll at most before it may sleep.
+	HaltPoll time.Duration
 }
 
 // SleepState is a state that CPUs sleep in.

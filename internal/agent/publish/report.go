@@ -190,7 +190,10 @@ func sleep(s *model.Sleep, arguments []string) *v1alpha1.Sleep {
 	if s == nil {
 		return nil
 	}
-	out := &v1alpha1.Sleep{HeldBy: s.HeldBy[:min(len(s.HeldBy), maxItems)], KernelArguments: arguments[:min(len(arguments), maxItems)]}
+	out := &v1alpha1.Sleep{
+		HeldBy: s.HeldBy[:min(len(s.HeldBy), maxItems)], KernelArguments: arguments[:min(len(arguments), maxItems)],
+		HaltPollMicroseconds: max(0, s.HaltPoll.Microseconds()),
+	}
 	for _, state := range s.States[:min(len(s.States), maxItems)] {
 		out.States = append(out.States, v1alpha1.IdleState{Name: state.Name, Percent: int32(math.Round(100 * state.Share)), Disabled: state.Disabled})
 	}

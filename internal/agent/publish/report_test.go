@@ -205,6 +205,7 @@ func TestReportsOfWhatChanges(t *testing.T) {
 		"slept longer":         {func(s *State) { s.Sleep.States[0].Share = 0.7 }, false},
 		"a state was disabled": {func(s *State) { s.Sleep.States[0].Disabled = true }, true},
 		"somebody forbids it":  {func(s *State) { s.Sleep.HeldBy = []string{"tuned"} }, true},
+		"polls for longer":     {func(s *State) { s.Sleep.HaltPoll = time.Millisecond }, true},
 		"a writer appeared":    {func(s *State) { s.Programs.OtherWriters = []string{"tuned"} }, true},
 		"CPUs were given away": {func(s *State) { s.Topology.Taken = units.NewCPUSet(3) }, true},
 		"an idle state is off": {func(s *State) { s.Topology.DeepestIdle = "C1" }, true},

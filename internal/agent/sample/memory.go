@@ -23,6 +23,9 @@ type memory struct {
 	cgroup host.CgroupFacts
 	// due is when the facts are to be read again; zero: never read.
 	due time.Time
+	// wrote is how many bytes a second the VM wrote between the last two readings.
+	wrote units.PerSecond
+	read  time.Time
 	// backlogs and drops by tap.
 	backlogs map[string]backlog
 	drops    map[string]drops
@@ -51,7 +54,7 @@ func (s *Sampler) remember(vm *VM) {
 	if !vm.At.Before(past.due) {
 		s.readFacts(vm, past)
 	}
-	vm.Cgroup = past.cgroup
+	vm.Cgroup, vm.WriteRate = past.cgroup, past.wrote
 	for _, tap := range vm.Sample.Taps {
 		if tap.Backlog != nil {
 			past.backlogs[tap.Name] = backlog{bytes: *tap.Backlog, at: vm.At}
@@ -108,9 +111,15 @@ func (s *Sampler) readFacts(vm *VM, past *memory) {
 		wait = time.Second * time.Duration(1+vm.Process.PID%int(factsEvery/time.Second))
 	}
 	past.due = vm.At.Add(wait)
-	if facts, err := s.host.Cgroup(vm.Process); err == nil {
-		past.cgroup = facts
+	facts, err := s.host.Cgroup(vm.Process)
+	if err != nil {
+		return
 	}
+	past.wrote = 0
+	if was := past.cgroup.WrittenBytes; was != nil && facts.WrittenBytes != nil {
+		past.wrote = rate(*was, *facts.WrittenBytes, vm.At.Sub(past.read))
+	}
+	past.cgroup, past.read = facts, vm.At
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/internal/agent/discover"
 	"github.com/joulevirt/joulevirt/internal/host"
@@ -85,6 +86,26 @@ func TestFactsAreReadNowAndThen(t *testing.T) {
 	}
 	if len(s.known) != 1 {
 		t.Errorf("%d VMs are remembered, of which one is left", len(s.known))
+	}
+}
+
+// TestWritesAreTimed between two readings, however many rounds are between them.
+func TestWritesAreTimed(t *testing.T) {
+	f := &factual{asked: map[host.TaskID]int{}}
+	s := New(f, stopped{})
+	for _, step := range []struct {
+		second  int
+		written *uint64
+		want    float64
+	}{
+		{0, ptr.To[uint64](1e6), 0}, // the next reading of process 100 is 11 s later
+		{10, ptr.To[uint64](1e9), 0}, {11, ptr.To[uint64](12e6), 1e6}, {40, ptr.To[uint64](0), 1e6}, {41, ptr.To[uint64](72e6), 2e6},
+		{71, nil, 0}, {101, ptr.To[uint64](90e6), 0}, {131, ptr.To[uint64](5), 0}, {161, ptr.To[uint64](35), 1},
+	} {
+		f.facts.WrittenBytes = step.written
+		if vm := pass(s, time.Duration(step.second)*time.Second, []int{100}, nil)[0]; float64(vm.WriteRate) != step.want {
+			t.Errorf("after %d s: %v bytes/s, want %v", step.second, vm.WriteRate, step.want)
+		}
 	}
 }
 

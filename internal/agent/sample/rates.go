@@ -66,14 +66,15 @@ func vmRates(old, vm *VM) model.VMRates {
 	elapsed := vm.At.Sub(old.At)
 	rates := model.VMRates{
 		PodUID: vm.PodUID, Namespace: vm.Namespace, Name: vm.Name,
-		Dedicated:   vm.Dedicated,
-		AllowedCPUs: vm.Sample.Cpuset,
-		Weight:      vm.Cgroup.Weight,
-		Limit:       limitRates(old.Sample.Throttling, vm, elapsed),
-		MemoryMiB:   mebibytes(vm.Cgroup.MemoryBytes),
-		VCPUs:       []model.VCPURates{},
-		Taps:        tapRates(old.Sample.Taps, vm, elapsed),
-		Buffering:   bufferingRates(old.Buffered, vm, elapsed),
+		Dedicated:             vm.Dedicated,
+		AllowedCPUs:           vm.Sample.Cpuset,
+		Weight:                vm.Cgroup.Weight,
+		Limit:                 limitRates(old.Sample.Throttling, vm, elapsed),
+		MemoryMiB:             mebibytes(vm.Cgroup.MemoryBytes),
+		WrittenBytesPerSecond: vm.WriteRate,
+		VCPUs:                 []model.VCPURates{},
+		Taps:                  tapRates(old.Sample.Taps, vm, elapsed),
+		Buffering:             bufferingRates(old.Buffered, vm, elapsed),
 	}
 	throttled := ThrottledCores(old.Sample.Throttling, vm.Sample.Throttling, elapsed)
 	addThreads(&rates, old.Sample.Threads, vm.Sample.Threads, elapsed, throttled)

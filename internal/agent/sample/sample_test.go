@@ -51,6 +51,7 @@ func TestRates(t *testing.T) {
 	worker.Run = 500 * time.Millisecond
 	after.VMs[0].Sample.Workers = []host.ThreadSample{worker}
 	after.VMs[0].Cgroup = host.CgroupFacts{Weight: 2048, MemoryBytes: []uint64{5<<20 + 1, 0}}
+	after.VMs[0].WriteRate = 500
 	after.VMs[0].Backlogs = map[string]uint64{"tap0": 700, "tap9": 1}
 	waiting := uint64(700)
 	got := Rates("node1", before, after)
@@ -58,7 +59,7 @@ func TestRates(t *testing.T) {
 	want := &model.NodeRates{
 		Node: "node1", Time: start().Add(2 * time.Second), IntervalSeconds: 2, CPUs: []model.CPURates{},
 		VMs: []model.VMRates{{
-			PodUID: "p", Namespace: "shop", Name: "web", AllowedCPUs: both, Weight: 2048, MemoryMiB: []uint64{5, 0},
+			PodUID: "p", Namespace: "shop", Name: "web", AllowedCPUs: both, Weight: 2048, MemoryMiB: []uint64{5, 0}, WrittenBytesPerSecond: 500,
 			VCPUs: []model.VCPURates{
 				{Index: 0, CPUs: both, ThreadRates: model.ThreadRates{RunCores: 0.75, SwitchesPerSecond: 2}},
 				{Index: 1, CPUs: both, ThreadRates: model.ThreadRates{RunCores: 0.5, WaitCores: 0.25, SwitchesPerSecond: 50}},

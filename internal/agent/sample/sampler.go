@@ -26,6 +26,8 @@ type VM struct {
 	Sample host.ProcessSample
 	// Cgroup is some seconds old at most.
 	Cgroup host.CgroupFacts
+	// WriteRate in bytes a second to storage, between the last two times that Cgroup was read.
+	WriteRate units.PerSecond
 	// Backlogs are the bytes that wait in front of taps, by tap, as they were when
 	// read last. One that was not read for long is missing.
 	Backlogs map[string]uint64

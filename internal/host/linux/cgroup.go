@@ -211,7 +211,25 @@ func (h *Host) Cgroup(process host.TaskID) (host.CgroupFacts, error) {
 	h.mu.Lock()
 	p.cpuStat = stat
 	h.mu.Unlock()
-	return host.CgroupFacts{Weight: h.cgroups.weight(p.cgroups), LimitCores: limit, MemoryBytes: h.cgroups.memory(p.cgroups)}, nil
+	return host.CgroupFacts{
+		Weight: h.cgroups.weight(p.cgroups), LimitCores: limit, MemoryBytes: h.cgroups.memory(p.cgroups), WrittenBytes: h.writtenBytes(process.PID),
+	}, nil
+}
+
+// writtenBytes of a process to storage; nil when they cannot be read.
+func (h *Host) writtenBytes(pid int) *uint64 {
+	content, err := readFile(filepath.Join(h.procRoot, strconv.Itoa(pid), "io"))
+	if err != nil {
+		return nil
+	}
+	for line := range bytes.Lines(content) {
+		if text, found := bytes.CutPrefix(line, []byte("write_bytes: ")); found {
+			if written, err := parseUint(bytes.TrimSpace(text)); err == nil {
+				return &written
+			}
+		}
+	}
+	return nil
 }
 
 // weight of the pod's cgroup in cpu.shares; 0 when it is not known.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/joulevirt/joulevirt/internal/host"
 	"github.com/joulevirt/joulevirt/test/hosttest"
@@ -107,6 +108,15 @@ func TestCgroup(t *testing.T) {
 				"kubepods/pod11111111-7d1e-4b7a-9c55-0123456789ab/node/" + pod + "/cpu.weight": "10000\n",
 			},
 			want: host.CgroupFacts{Weight: 262144},
+		},
+		"what was written": {
+			cgroups: v1,
+			files:   map[string]string{"../../../proc/100/io": "rchar: 1\nwchar: 99\nwrite_bytes: 8192\ncancelled_write_bytes: 4096\n"},
+			want:    host.CgroupFacts{WrittenBytes: ptr.To[uint64](8192)},
+		},
+		"written beyond all": {
+			cgroups: v1,
+			files:   map[string]string{"../../../proc/100/io": "write_bytes: 99999999999999999999\n"},
 		},
 		"no pod": {
 			cgroups: "0::/system.slice/libvirtd.service\n",

@@ -22,6 +22,9 @@ func (h *Host) IdleStates() (host.IdleStates, error) {
 		return host.IdleStates{}, fmt.Errorf("idle states: %w", err)
 	}
 	out := host.IdleStates{CPUs: online}
+	if nanoseconds, known := readInt(filepath.Join(h.sysRoot, "module/kvm/parameters/halt_poll_ns")); known {
+		out.HaltPoll = time.Duration(nanoseconds)
+	}
 	for _, cpu := range online.CPUs() {
 		for index := range maxIdleStates {
 			state, err := readIdleState(h.cpuFile(cpuPath(cpu, fmt.Sprintf("cpuidle/state%d", index))))

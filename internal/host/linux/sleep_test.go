@@ -87,6 +87,20 @@ func TestIdleStatesThatAreOdd(t *testing.T) {
 	}
 }
 
+func TestHaltPoll(t *testing.T) {
+	for content, want := range map[string]time.Duration{"": 0, "0": 0, "200000": 200 * time.Microsecond, "many": 0, "99999999999999999999": 0} {
+		tr := newTree(t)
+		tr.write("sys/devices/system/cpu/online", "0-1\n")
+		if content != "" {
+			tr.write("sys/module/kvm/parameters/halt_poll_ns", content+"\n")
+		}
+		got, err := tr.host().IdleStates()
+		if err != nil || got.HaltPoll != want {
+			t.Errorf("%q: %s (%v), want %s", content, got.HaltPoll, err, want)
+		}
+	}
+}
+
 // TestIdleStatesOfThisMachine only grow.
 func TestIdleStatesOfThisMachine(t *testing.T) {
 	h, err := New(Options{ProcRoot: "/proc", SysRoot: "/sys"})

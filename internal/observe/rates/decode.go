@@ -312,6 +312,7 @@ func (c *check) vm(vm *model.VMRates) {
 		c.within("vcpus.switchesPerSecond", maxRate, float64(vcpu.SwitchesPerSecond))
 	}
 	c.within("weight", maxWeight, vm.Weight)
+	c.within("writtenBytesPerSecond", maxRate, float64(vm.WrittenBytesPerSecond))
 	if l := vm.Limit; l != nil {
 		c.within("limit.cores", maxLimit, float64(l.Cores))
 		c.within("limit.throttledShare", 1, l.ThrottledShare)

@@ -96,6 +96,7 @@ func TestBounds(t *testing.T) {
 		"weight":                {func(_ *model.NodeRates, vm *model.VMRates) { vm.Weight = maxWeight + 1 }, "weight is 262145"},
 		"too many NUMA nodes":   {func(_ *model.NodeRates, vm *model.VMRates) { vm.MemoryMiB = make([]uint64, 1025) }, "memoryMiB is 1025"},
 		"memory":                {func(_ *model.NodeRates, vm *model.VMRates) { vm.MemoryMiB[1] = math.MaxUint64 }, "memoryMiB is 1.8"},
+		"written":               {func(_ *model.NodeRates, vm *model.VMRates) { vm.WrittenBytesPerSecond = -1 }, "writtenBytesPerSecond is -1"},
 		"backlog":               {func(_ *model.NodeRates, vm *model.VMRates) { *vm.Taps[0].BacklogBytes = math.MaxUint64 }, "taps.backlogBytes"},
 		"traffic":               {func(_ *model.NodeRates, vm *model.VMRates) { vm.Taps[0].ToVM.BitsPerSecond = 1e20 }, "taps is 1e+20"},
 		"a VM's watts":          {func(_ *model.NodeRates, vm *model.VMRates) { *vm.Watts = -1 }, "vms[0].watts is -1"},
