@@ -97,6 +97,8 @@ const (
 	ReasonFixedClock = "FixedClock"
 	// ReasonVhostMissing: QEMU moves each packet itself.
 	ReasonVhostMissing = "VhostMissing"
+	// ReasonVhostUnused: QEMU moves each packet of a VM itself, on a node with vhost.
+	ReasonVhostUnused = "VhostUnused"
 	// ReasonOtherWriter: another program places threads or interrupts on CPUs, too.
 	ReasonOtherWriter = "OtherWriter"
 	// ReasonPollingThreads: threads keep CPUs busy, with or without work.

@@ -37,6 +37,14 @@ type energyOfNode struct {
 	awaited bool
 }
 
+// reported is what the node's agent says. Nil: nothing, or nothing fresh.
+func (n *energyOfNode) reported() *v1alpha1.NodeReportStatus {
+	if n.report == nil {
+		return nil
+	}
+	return &n.report.Status
+}
+
 // isPlannable reports whether the node's cores are known and its rates at hand, or soon.
 func (n *energyOfNode) isPlannable() bool {
 	return n.report != nil && len(n.report.Status.Topology.CoreGroups) > 0 && (n.awaited || n.rates != nil)

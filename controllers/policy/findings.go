@@ -41,32 +41,30 @@ func vmsByNode(vmis []virtv1.VirtualMachineInstance, profiles []v1alpha1.VMNetwo
 	return out
 }
 
-// of returns what was found of the VMs of a node. rates may be nil.
-func (v *vmsOfNodes) of(node string, rates *model.NodeRates, now time.Time) []findings.Found {
-	found := slices.Clone(v.found[node])
+// of returns what was found of the VMs of a node.
+func (v *vmsOfNodes) of(node *energyOfNode, now time.Time) []findings.Found {
+	found := slices.Clone(v.found[node.name])
 	heard := map[string]*model.VMRates{}
-	if rates != nil {
-		for i := range rates.VMs {
-			heard[rates.VMs[i].Namespace+"/"+rates.VMs[i].Name] = &rates.VMs[i]
+	if node.rates != nil {
+		for i := range node.rates.VMs {
+			vm := &node.rates.VMs[i]
+			heard[vm.Namespace+"/"+vm.Name] = vm
 		}
 	}
-	for _, vmi := range v.vmis[node] {
+	for _, vmi := range v.vmis[node.name] {
 		var idle time.Duration
 		vm := heard[vmi.Namespace+"/"+vmi.Name]
 		if vm != nil {
 			idle = v.idle.Look(vm, now)
 		}
-		found = append(found, findings.OfVM(vmi, vm, idle)...)
+		found = append(found, findings.OfVM(vmi, node.reported(), vm, idle)...)
 	}
 	return found
 }
 
 // addFindings adds what was found of a node and its VMs.
 func (t *policyTally) addFindings(node *energyOfNode, ofVMs []findings.Found) {
-	n := findings.Node{Name: node.name}
-	if node.report != nil {
-		n.Report = &node.report.Status
-	}
+	n := findings.Node{Name: node.name, Report: node.reported()}
 	if p := node.choice.Power; p != nil {
 		n.Watts, n.Basis = &p.Watts, v1alpha1.BasisModelled
 		if node.choice.Metered {

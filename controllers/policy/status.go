@@ -165,7 +165,7 @@ func (v policyView) tally(entry observe.PolicyEntry) policyTally {
 			awaited: report != nil && report.Status.RatesAddress != "" && v.powers.Rates.Awaited(node.Name),
 		}
 		out.energy.add(heard)
-		out.addFindings(&heard, v.vms.of(node.Name, heard.rates, v.now))
+		out.addFindings(&heard, v.vms.of(&heard, v.now))
 		out.addPlan(v.plans[node.Name], &heard)
 		if v.potentials != nil {
 			out.potential.add(v.potentials.Of(node.Name), heard.isPlannable())

@@ -43,6 +43,8 @@ const (
 	vhostNet             = "VhostNet"
 	// manyVCPUs are worth a queue each once the thread of one queue is busy for fullQueue of its time.
 	manyVCPUs, fullQueue = 4, 0.85
+	// fastPackets a second would have a vhost thread switched in many times a second.
+	fastPackets units.PacketsPerSecond = 1000
 	// heavyWrites in bytes a second are beyond what logs of a guest cause.
 	heavyWrites = 1 << 20
 	// longestPoll is the longest of KVM's own values: 200 us of x86, 500 us of ARM.
@@ -158,9 +160,9 @@ func judgeSleep(report *v1alpha1.NodeReportStatus) (reason, message, remedy stri
 		"look for what wakes the CPUs, with powertop or turbostat", idle
 }
 
-// OfVM returns what was found of a VM that has been idle for some time. rates are nil while its agent is not
-// heard.
-func OfVM(vmi *virtv1.VirtualMachineInstance, rates *model.VMRates, idle time.Duration) []Found {
+// OfVM returns what was found of a VM that has been idle for some time, on a node with a report. report
+// and rates are nil while the node's agent is not heard.
+func OfVM(vmi *virtv1.VirtualMachineInstance, report *v1alpha1.NodeReportStatus, rates *model.VMRates, idle time.Duration) []Found {
 	object := "VirtualMachineInstance/" + vmi.Namespace + "/" + vmi.Name
 	var cards, disks []string
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -192,6 +194,9 @@ func OfVM(vmi *virtv1.VirtualMachineInstance, rates *model.VMRates, idle time.Du
 		add(v1alpha1.ReasonOneQueue, fmt.Sprintf("each card of %d vCPUs has one queue, whose thread has hardly any time left", len(rates.VCPUs)),
 			"spec.template.spec.domain.devices.networkInterfaceMultiqueue: true")
 	}
+	if hasVhost(report) && len(cards) == 0 && rates.Vhost == (model.ThreadRates{}) && rates.Traffic().PacketsPerSecond >= fastPackets {
+		add(v1alpha1.ReasonVhostUnused, "QEMU moves each packet itself, although the node has vhost_net now", "restart the VM: QEMU opens vhost when it starts")
+	}
 	if local := LocalVolumes(&vmi.Spec); rates.WrittenBytesPerSecond >= heavyWrites && len(local) > 0 {
 		var names []string
 		for i := range local {
@@ -210,6 +215,10 @@ func OfVM(vmi *virtv1.VirtualMachineInstance, rates *model.VMRates, idle time.Du
 		out[len(out)-1].Watts, out[len(out)-1].Basis = rates.Watts, v1alpha1.BasisModelled
 	}
 	return out
+}
+
+func hasVhost(report *v1alpha1.NodeReportStatus) bool {
+	return report != nil && slices.ContainsFunc(report.Capabilities, func(c v1alpha1.Capability) bool { return c.Name == vhostNet && c.Available })
 }
 
 // IsEmulatedCard is true of cards whose registers QEMU plays: all models of KubeVirt but virtio.

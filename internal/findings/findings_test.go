@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,7 +138,7 @@ func TestVMs(t *testing.T) {
 		{Name: "root", DiskDevice: virtv1.DiskDevice{Disk: &virtv1.DiskTarget{Bus: virtv1.DiskBusVirtio}}},
 		{Name: "cd", DiskDevice: virtv1.DiskDevice{CDRom: &virtv1.CDRomTarget{Bus: virtv1.DiskBusSATA}}},
 	}
-	if found := OfVM(vmi, nil, 0); found != nil {
+	if found := OfVM(vmi, nil, nil, 0); found != nil {
 		t.Errorf("%+v was found of a VM with virtio alone", found)
 	}
 	devices.Interfaces = append(devices.Interfaces, virtv1.Interface{Name: "slow", Model: "e1000e"})
@@ -152,7 +153,7 @@ func TestVMs(t *testing.T) {
 			Message: "data is at bus sata: each request leaves the guest several times", Remedy: "spec.template.spec.domain.devices.disks[].disk.bus: virtio",
 		},
 	}
-	if diff := cmp.Diff(want, OfVM(vmi, nil, 0)); diff != "" {
+	if diff := cmp.Diff(want, OfVM(vmi, nil, nil, 0)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -179,15 +180,48 @@ func TestBusyAndIdleVMs(t *testing.T) {
 		"not heard now": {vmi, nil, 25 * time.Hour, ""},
 	} {
 		got := ""
-		for _, f := range OfVM(test.vmi, test.rates, test.idle) {
+		for _, f := range OfVM(test.vmi, nil, test.rates, test.idle) {
 			got += f.Reason
 		}
 		if got != test.want {
 			t.Errorf("%s: found %q, want %q", name, got, test.want)
 		}
 	}
-	if got := OfVM(vmi, rates(4, 0), 50*time.Hour)[0].Message; got != "4 vCPUs and 1.5 GiB did nothing for 2 days" {
+	if got := OfVM(vmi, nil, rates(4, 0), 50*time.Hour)[0].Message; got != "4 vCPUs and 1.5 GiB did nothing for 2 days" {
 		t.Error(got)
+	}
+}
+
+// TestVhostUnused by a VM that started before the node had it.
+func TestVhostUnused(t *testing.T) {
+	with := &v1alpha1.NodeReportStatus{Capabilities: []v1alpha1.Capability{{Name: vhostNet, Available: true}}}
+	without := &v1alpha1.NodeReportStatus{Capabilities: []v1alpha1.Capability{{Name: vhostNet}}}
+	fast := model.VMRates{Taps: []model.TapRates{{ToVM: model.TrafficRates{PacketsPerSecond: 2000}}}}
+	slow, helped := fast, fast
+	slow.Taps = []model.TapRates{{ToVM: model.TrafficRates{PacketsPerSecond: 500}}}
+	helped.Vhost.SwitchesPerSecond = 1
+	emulated := &virtv1.VirtualMachineInstance{}
+	emulated.Spec.Domain.Devices.Interfaces = []virtv1.Interface{{Model: "e1000"}}
+	for name, test := range map[string]struct {
+		vmi    *virtv1.VirtualMachineInstance
+		report *v1alpha1.NodeReportStatus
+		rates  *model.VMRates
+		want   bool
+	}{
+		"unused":            {nil, with, &fast, true},
+		"the node has none": {nil, without, &fast, false},
+		"not known":         {nil, nil, &fast, false},
+		"little traffic":    {nil, with, &slow, false},
+		"used":              {nil, with, &helped, false},
+		"emulated card":     {emulated, with, &fast, false},
+	} {
+		if test.vmi == nil {
+			test.vmi = &virtv1.VirtualMachineInstance{}
+		}
+		found := OfVM(test.vmi, test.report, test.rates, 0)
+		if got := slices.ContainsFunc(found, func(f Found) bool { return f.Reason == v1alpha1.ReasonVhostUnused }); got != test.want {
+			t.Errorf("%s: found %v", name, found)
+		}
 	}
 }
 
@@ -210,7 +244,7 @@ func TestWritesToLocalVolumes(t *testing.T) {
 		vmi := &virtv1.VirtualMachineInstance{}
 		vmi.Spec.Volumes = test.volumes
 		got := ""
-		for _, f := range OfVM(vmi, &model.VMRates{WrittenBytesPerSecond: test.written}, 0) {
+		for _, f := range OfVM(vmi, nil, &model.VMRates{WrittenBytesPerSecond: test.written}, 0) {
 			got += f.Message
 		}
 		if got != test.want {
