@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -182,5 +183,23 @@ func TestHistory(t *testing.T) {
 	past, err := readHistory(file)
 	if err != nil || !slices.Equal(past["a"], want) || len(past) != 2 {
 		t.Errorf("the history is %+v, %v", past, err)
+	}
+}
+
+// TestInterruptedAttemptsAreForgotten: the history would name their stories for the quarantine.
+func TestInterruptedAttemptsAreForgotten(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "history"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runner{root: t.TempDir(), history: file}
+	defer r.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if a := r.attempt(ctx, story{Folder: "test", Test: "TestA"}, 1); a.OK {
+		t.Errorf("%v", a)
+	}
+	if text, err := os.ReadFile(file.Name()); err != nil || len(text) > 0 {
+		t.Errorf("the history has %q (%v)", text, err)
 	}
 }

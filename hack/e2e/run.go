@@ -150,7 +150,9 @@ func (r *runner) attempt(ctx context.Context, s story, number int) attempt {
 	text, readErr := os.ReadFile(a.Log)
 	a.OK, a.Problem = judge(s.Test, string(text), errors.Join(err, readErr))
 	fmt.Println(a)
-	r.append(a)
+	if ctx.Err() == nil { // an attempt that was interrupted says nothing of its story
+		r.append(a)
+	}
 	return a
 }
 
