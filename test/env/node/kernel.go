@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
+	"github.com/joulevirt/joulevirt/test/cluster/binaries"
 	"github.com/joulevirt/joulevirt/test/cluster/debian"
 	"github.com/joulevirt/joulevirt/test/env/node/internal/sandbox"
 	"github.com/joulevirt/joulevirt/test/guest"
@@ -28,27 +30,62 @@ const (
 const (
 	// emulatedMiB is an emulated machine's memory. Its /var/lib is in it.
 	emulatedMiB = "4096"
-	filesServer = "/usr/lib/qemu/virtiofsd" // package qemu-system-common
 	// processor keeps fast string instructions: without, Linux 6.12 was seen to panic while it runs
 	// a nested VM.
 	processor = "max,la57=off"
 )
 
-// emulatorPackages are what emulated machines take on this one.
-func emulatorPackages() []string {
-	return []string{"kmod", "mmdebstrap", "qemu-system-common", "qemu-system-x86"}
-}
-
 // ensure returns a folder with the kernel and its modules, getting them unless
 // the cache has them.
-func (k Kernel) ensure(ctx context.Context, e *Environment) (string, error) {
-	source := e.options.Cluster.Binaries
-	if err := debian.Host().Ensure(ctx, source.Steps, emulatorPackages()...); err != nil {
+func (k Kernel) ensure(ctx context.Context, source binaries.Source) (string, error) {
+	if err := debian.Host().Ensure(ctx, source.Steps, "kmod"); err != nil {
 		return "", err
 	}
-	dir := filepath.Join(source.Cache, "kernel-"+string(k))
+	return unpackDebian(ctx, source, "kernel", string(k), []string{"linux-image-cloud-amd64"}, func(dir string) error {
+		// Debian's releases differ in whether /lib is a link.
+		if err := os.Symlink("usr/lib", filepath.Join(dir, "lib")); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		releases, err := filepath.Glob(filepath.Join(dir, "lib", "modules", "*"))
+		if err != nil || len(releases) != 1 {
+			return fmt.Errorf("kernels of Debian %s are %q, want one", k, releases)
+		}
+		if output, err := exec.CommandContext(ctx, "depmod", "--basedir="+dir, filepath.Base(releases[0])).CombinedOutput(); err != nil {
+			return fmt.Errorf("list the kernel's modules: %w: %s", err, output)
+		}
+		return nil
+	})
+}
+
+// emulator is a folder with QEMU 10 and its server of files. Machines that QEMU 7.2 emulates were
+// seen to end within five minutes of fast packets for their VM.
+type emulator string
+
+func ensureEmulator(ctx context.Context, source binaries.Source) (emulator, error) {
+	dir, err := unpackDebian(ctx, source, "emulator", "trixie", []string{"qemu-system-x86", "virtiofsd"}, func(string) error { return nil })
+	return emulator(dir), err
+}
+
+// path is that of what the folder has below /usr.
+func (e emulator) path(elements ...string) string {
+	return filepath.Join(append([]string{string(e), "usr"}, elements...)...)
+}
+
+// command starts a program with its own libraries: this machine's may be older.
+func (e emulator) command(program string, args ...string) []string {
+	libraries := e.path("lib", "x86_64-linux-gnu")
+	return append([]string{filepath.Join(libraries, "ld-linux-x86-64.so.2"), "--library-path", libraries, program}, args...)
+}
+
+// unpackDebian returns the folder NAME-RELEASE of the cache, with packages of a release of Debian
+// and those that they depend on. They are got, and finish is called with the folder, unless it is there.
+func unpackDebian(ctx context.Context, source binaries.Source, name, release string, packages []string, finish func(dir string) error) (string, error) {
+	if err := debian.Host().Ensure(ctx, source.Steps, "mmdebstrap"); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(source.Cache, name+"-"+release)
 	unlock, err := filelock.Take(ctx, dir+".lock", func() {
-		source.Steps.Printf("setup: another process gets the kernel of %s: waiting", k)
+		source.Steps.Printf("setup: another process gets the %s of Debian %s: waiting", name, release)
 	})
 	if err != nil {
 		return "", err
@@ -62,22 +99,14 @@ func (k Kernel) ensure(ctx context.Context, e *Environment) (string, error) {
 		return "", fmt.Errorf("remove what an earlier try left: %w", err)
 	}
 	defer os.RemoveAll(staged)
-	return dir, source.Steps.Run("get the kernel of Debian "+string(k), func(log io.Writer) error {
-		cmd := exec.CommandContext(ctx, "mmdebstrap", "--mode=root", "--variant=extract", "--include=linux-image-cloud-amd64", string(k), staged)
+	return dir, source.Steps.Run("get the "+name+" of Debian "+release, func(log io.Writer) error {
+		cmd := exec.CommandContext(ctx, "mmdebstrap", "--mode=root", "--variant=extract", "--include="+strings.Join(packages, ","), release, staged)
 		cmd.Stdout, cmd.Stderr = log, log
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("mmdebstrap %s (it takes root): %w", k, err)
+			return fmt.Errorf("mmdebstrap %s (it takes root): %w", release, err)
 		}
-		// Debian's releases differ in whether /lib is a link.
-		if err := os.Symlink("usr/lib", filepath.Join(staged, "lib")); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := finish(staged); err != nil {
 			return err
-		}
-		releases, err := filepath.Glob(filepath.Join(staged, "lib", "modules", "*"))
-		if err != nil || len(releases) != 1 {
-			return fmt.Errorf("kernels of Debian %s are %q, want one", k, releases)
-		}
-		if output, err := exec.CommandContext(ctx, "depmod", "--basedir="+staged, filepath.Base(releases[0])).CombinedOutput(); err != nil {
-			return fmt.Errorf("list the kernel's modules: %w: %s", err, output)
 		}
 		return os.Rename(staged, dir)
 	})
@@ -85,7 +114,12 @@ func (k Kernel) ensure(ctx context.Context, e *Environment) (string, error) {
 
 // startEmulated starts QEMU, which emulates a machine with this machine's files.
 func (n *Node) startEmulated(ctx context.Context) error {
-	dir, err := n.options.Kernel.ensure(ctx, n.env)
+	source := n.env.options.Cluster.Binaries
+	dir, err := n.options.Kernel.ensure(ctx, source)
+	if err != nil {
+		return err
+	}
+	e, err := ensureEmulator(ctx, source)
 	if err != nil {
 		return err
 	}
@@ -108,8 +142,9 @@ func (n *Node) startEmulated(ctx context.Context) error {
 	}
 	// CAP_SYS_ADMIN: layers of images have trusted attributes. Without cache=always the machine
 	// reads a program anew with each start.
-	files, err := n.env.group.Start(n.Name+"-files", filesServer, "--socket-path="+socket, "--rlimit-nofile=0",
-		"-o", "source=/,sandbox=chroot,cache=always,xattr,modcaps=+sys_admin")
+	server := e.command(e.path("libexec", "virtiofsd"), "--socket-path="+socket, "--shared-dir=/", "--sandbox=chroot", "--rlimit-nofile=0",
+		"--cache=always", "--xattr", "--modcaps=+sys_admin")
+	files, err := n.env.group.Start(n.Name+"-files", server[0], server[1:]...)
 	if err != nil {
 		return err
 	}
@@ -123,13 +158,14 @@ func (n *Node) startEmulated(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.machine, err = n.env.group.Start(n.Name, "/usr/bin/nsenter", "--net="+network.path(), "--",
-		"/usr/bin/qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=512", "-machine", "q35", "-cpu", processor,
+	machine := e.command(e.path("bin", "qemu-system-x86_64"), "-L", e.path("share", "seabios"), "-L", e.path("share", "qemu"),
+		"-accel", "tcg,thread=multi,tb-size=512", "-machine", "q35", "-cpu", processor,
 		"-smp", "2", "-m", emulatedMiB, "-object", "memory-backend-memfd,id=memory,share=on,size="+emulatedMiB+"M", "-numa", "node,memdev=memory",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", packed.Kernel, "-initrd", initramfs,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable no_timer_check net.ifnames=0 cgroup_no_v1=all -- boot "+n.config,
 		"-chardev", "socket,id=files,path="+socket, "-device", "vhost-user-fs-pci,chardev=files,queue-size=1024,tag="+sandbox.FilesTag,
 		"-netdev", "tap,id=card,ifname="+tap+",script=no,downscript=no", "-device", "virtio-net-pci,netdev=card,romfile=")
+	n.machine, err = n.env.group.Start(n.Name, "/usr/bin/nsenter", append([]string{"--net=" + network.path(), "--"}, machine...)...)
 	return err
 }
