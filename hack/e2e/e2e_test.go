@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-func TestTestsWithTag(t *testing.T) {
-	const tests = "package p\n\nfunc TestMain(m *testing.M) {}\n\nfunc TestA(t *testing.T) {\n}\n\nfunc helper(t *testing.T) {}\n\nfunc TestB2(t *testing.T) {}\n"
-	for text, want := range map[string][]string{
-		"//go:build e2e\n\n" + tests:          {"TestA", "TestB2"},
-		"//go:build e2e && !held\n\n" + tests: {"TestA", "TestB2"},
+func TestStoriesIn(t *testing.T) {
+	const tests = "package p\n\nfunc TestMain(m *testing.M) {}\n\nfunc TestA(t *testing.T) {\n}\n\nfunc helper(t *testing.T) {}\n\n// TestB2 is one.\n//\n//e2e:alone it counts\nfunc TestB2(t *testing.T) {}\n"
+	stories := []story{{Folder: "p", Test: "TestA"}, {Folder: "p", Test: "TestB2", Alone: true}}
+	for text, want := range map[string][]story{
+		"//go:build e2e\n\n" + tests:          stories,
+		"//go:build e2e && !held\n\n" + tests: stories,
 		"//go:build linux\n\n" + tests:        nil,
 		tests:                                 nil,
 	} {
-		if got := testsWithTag([]byte(text)); !slices.Equal(got, want) {
+		if got := storiesIn("p", []byte(text)); !slices.Equal(got, want) {
 			t.Errorf("stories of %q are %v, want %v", text, got, want)
 		}
 	}

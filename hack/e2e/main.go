@@ -2,9 +2,9 @@
 //
 //	e2e [-only=./FOLDER] [-story=NAME] [-n=N]
 //
-// A story is one process in one cgroup. Stories that start VMs or emulated machines, or that pin
-// threads, run alone, all others two at a time. A story that failed runs again by itself, up to
-// twice, after all others and once the machine is calm. With -n each story runs so often, and
+// A story is one process in one cgroup. Those with a line "//e2e:alone REASON" run alone, all others
+// two at a time. A story that failed runs again by itself, up to twice, after all others and once
+// the machine is calm. With -n each story runs so often, and
 // must pass each time: the way in for a new or mended story.
 //
 // DIST/STORY/ATTEMPT has the log of each attempt and what the story saved. The last line is the sum.
@@ -52,7 +52,7 @@ var errNotOK = errors.New("not all stories are ok")
 
 func run(ctx context.Context, only, name, historyFile string, repeat int) error {
 	began := time.Now()
-	every, err := readStories(ctx, ".")
+	every, err := readStories(".")
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,8 @@ func (o *otherwiseIdle) ClearAffinity(thread host.TaskID) error {
 // A vCPU that is bound to a CPU on which a program begins to spin is let go of in the second
 // round from then on at the latest, which a machine with time for its rounds begins two seconds
 // after at most. Rounds are counted, for this machine may have none.
+//
+//e2e:alone it judges a thread by how long it waits
 func TestARealBadPinIsWidened(t *testing.T) {
 	b := newBench(t)
 	pod := hosttest.NewPod(t, b.both().String())

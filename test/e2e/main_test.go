@@ -18,6 +18,8 @@ import (
 )
 
 // TestLevers tells the stories of a node with three VMs. Each leaves no policy and no profile.
+//
+//e2e:alone it measures how long threads wait
 func TestLevers(t *testing.T) {
 	f := newFixture(t)
 	for _, story := range []struct {

@@ -73,6 +73,8 @@ func (w *world) Context() context.Context { return w.ctx }
 
 // TestKernels tells the same story on each kernel, one after the other: an emulated machine
 // keeps all of this one busy.
+//
+//e2e:alone an emulated machine keeps all CPUs busy
 func TestKernels(t *testing.T) {
 	for _, k := range kernels() {
 		t.Run("Linux"+k.version, func(t *testing.T) {

@@ -58,6 +58,8 @@ type world struct {
 // TestNodes tells the stories in the order in which they need the least, those with one node
 // first: a VM that is started anew may go to the other. Each leaves the product installed and
 // the policy in force.
+//
+//e2e:alone it fills a node with VMs and memory
 func TestNodes(t *testing.T) {
 	w := newWorld(t, binaries.FromEnvironment(os.Getenv, os.Stderr))
 	for _, story := range []struct {

@@ -81,6 +81,8 @@ type round struct {
 }
 
 // TestOffload measures what a gateway is worth, and tells the life of a share, on one node.
+//
+//e2e:alone it compares the CPU time of paths
 func TestOffload(t *testing.T) {
 	e := node.StartForTest(t, node.Options{Product: true, Gateway: true, Cluster: cluster.Options{KubeVirtConfig: allowShares}})
 	t.Run("Cache", func(t *testing.T) { measureCache(start(t, e)) })

@@ -79,6 +79,8 @@ func (w *world) must(err error) {
 // TestPlacement has a VM leave two that compute, lets it come back to them at night, so that the
 // second node is empty, and spreads the VMs again when the load doubles. Each VM answers where it came to,
 // and a move loses no more requests to a VM's Service than a migration by hand.
+//
+//e2e:alone it compares what two moves lose
 func TestPlacement(t *testing.T) {
 	w := start(t)
 	w.load(w.first, 1, uses{web: {RunCores: 0.25, WaitCores: 0.3}, bulk: {RunCores: 1}, big: {RunCores: 1}})

@@ -151,6 +151,8 @@ func (r *reading) since() counts {
 // TestGatewayAnswersForVM: a gateway takes the place of a VM in its Service while clients ask, is
 // killed, goes with the permission, follows the VM to another node, has more to store than it may,
 // and is made anew when the VM restarts.
+//
+//e2e:alone it compares what two migrations lose
 func TestGatewayAnswersForVM(t *testing.T) {
 	if err := suite.ApplyManifests(t.Context(), "../../../config/offload"); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,8 @@ import (
 
 // TestTrafficFollowsThePlan steers the traffic of six VMs on two nodes in two zones, of a Service
 // and then of a route. A Service with UDP ports is refused.
+//
+//e2e:alone it sends requests at a fixed rate
 func TestTrafficFollowsThePlan(t *testing.T) {
 	s := newStory(t, 6)
 	s.part("UDP", (*story).udpStory)
